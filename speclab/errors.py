@@ -1,0 +1,55 @@
+"""Errors a user can cause: one sentence each, naming the cause and the way out."""
+
+from __future__ import annotations
+
+
+class SpeclabError(Exception):
+    """Root of every error that a user can cause and mend."""
+
+
+class SettingsError(SpeclabError, ValueError):
+    """A setting is out of bounds, contradicts another, or does not exist."""
+
+
+class PromptError(SpeclabError, ValueError):
+    """The prompt is empty, or holds ids outside the vocabulary."""
+
+
+class ContextExceededError(SpeclabError, ValueError):
+    """Prompt and new tokens together do not fit the context of a model."""
+
+
+class ModelNotFoundError(SpeclabError, LookupError):
+    """No model, folder or preset has this name."""
+
+
+class OfflineError(SpeclabError, ConnectionError):
+    """The model is not on this machine and the hub cannot be reached."""
+
+
+class TokenizerMismatchError(SpeclabError, ValueError):
+    """Target and draft do not give the same ids to the same text."""
+
+
+class UnsupportedModelError(SpeclabError, ValueError):
+    """This family cannot verify a tree: the probe at load says why."""
+
+
+class OutOfMemoryError(SpeclabError, MemoryError):
+    """The models do not fit the memory of the device."""
+
+
+class NoDraftError(SpeclabError, ValueError):
+    """The strategy needs a draft model and the pair has none."""
+
+
+class TraceError(SpeclabError, ValueError):
+    """A trace file is damaged, foreign, or of a newer version."""
+
+
+class ExactnessError(SpeclabError, AssertionError):
+    """A commit differs from what the target alone would have decoded."""
+
+
+class FinishedError(SpeclabError, RuntimeError):
+    """The session has decoded all it was asked for."""

@@ -1,0 +1,222 @@
+"""What happened, as plain immutable data: one Step an iteration, one Trace a run. Needs no torch.
+
+Every view is a function of one Step (or of a Trace), so stepping back never touches a model.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from speclab.errors import TraceError
+from speclab.metrics import Counts, Metrics
+from speclab.tree import Bools, DraftTree
+
+VERSION = 1
+Verdict = Literal["root", "accepted", "rejected", "not reached"]
+Value = float | int | str | bool | None
+
+
+def _tree_columns(tree: DraftTree) -> dict[str, Any]:
+    columns = {name: getattr(tree, name).tolist() for name in ("token", "parent", "log_prob")}
+    return columns | {"source": list(tree.source), "law": str(tree.law)}
+
+
+def _bits(mask: Bools) -> list[str]:
+    return [np.packbits(row).tobytes().hex() for row in mask]
+
+
+def _mask(rows: Any) -> Bools:
+    if isinstance(rows, np.ndarray):
+        return rows
+    bits = [np.unpackbits(np.frombuffer(bytes.fromhex(row), np.uint8))[: len(rows)] for row in rows]
+    return np.array(bits, dtype=np.bool_).reshape(len(rows), len(rows))
+
+
+def _tree(columns: Any) -> DraftTree:
+    return columns if isinstance(columns, DraftTree) else DraftTree(**columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One drafting decision, in the order it was taken.
+
+    `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
+    (which way the drafter went). `node`: the tree node it speaks of; for "prune" the parent of the dropped candidate.
+    `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
+    """
+
+    kind: str
+    node: int | None
+    reason: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One row of the verification pass. Probabilities are in 0…1.
+
+    `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
+    (a verified root). `target_choice`: the token the target chose *after* this node. `target_top`, `draft_top`: the
+    likeliest next tokens after this node, (token, probability), best first; `draft_top` is empty where the node was
+    not expanded. `entropy`: of the target's law after this node, nats. `kv_slot`: the row's place in the target's
+    cache while the pass ran; its row in the mask is `index`.
+    """
+
+    index: int
+    token: int
+    draft_prob: float
+    path_prob: float
+    target_prob: float | None
+    target_choice: int
+    verdict: Verdict
+    reason: str
+    kv_slot: int
+    entropy: float
+    target_top: tuple[tuple[int, float], ...] = ()
+    draft_top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRecord:
+    """One cache over one iteration, in slots (one token each).
+
+    `before`: entries before the iteration; `written`: rows written for this iteration's tree; `moved`: (from, to) slot
+    pairs of the kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
+    entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: bytes a slot.
+    """
+
+    name: str
+    before: int
+    written: int
+    kept: tuple[int, ...]
+    moved: tuple[tuple[int, int], ...]
+    after: int
+    committed: int
+    capacity: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """What the drafter changed for the next iteration, and why; `before` and `after` hold the changed settings."""
+
+    reason: str
+    before: Mapping[str, Value] = field(default_factory=dict)
+    after: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One iteration, whole: a view needs no other step to draw it.
+
+    `index` counts from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position
+    `prefix_length`. `accepted`: the drafted nodes of the committed path, in order (a verified root is not among
+    them). `committed`: token ids added; with nothing cut off by the end of the text it is the accepted tokens, then
+    `bonus`. `bonus`: the target's own token after the path, None when the text ended inside the path. `root_choice`:
+    with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
+    that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
+    `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text.
+    """
+
+    index: int
+    prefix_length: int
+    tree: Annotated[DraftTree, PlainValidator(_tree), PlainSerializer(_tree_columns)]
+    nodes: tuple[NodeRecord, ...]
+    accepted: tuple[int, ...]
+    committed: tuple[int, ...]
+    bonus: int | None
+    root_choice: int | None
+    settings: Mapping[str, Value]
+    events: tuple[Event, ...]
+    caches: tuple[CacheRecord, ...]
+    seconds: Mapping[str, float]
+    adaptation: Adaptation
+    counts: Counts
+    mask: Annotated[Bools, PlainValidator(_mask), PlainSerializer(_bits)]
+    prefix_seen: tuple[int, ...]
+    texts: Mapping[int, str]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole run: the prompt, the first token (from the prefill), and every step.
+
+    `settings`: session settings and the strategy's own, as the user gave them, with `strategy` its name. `models`:
+    what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token.
+    """
+
+    prompt_ids: tuple[int, ...]
+    first_token: int
+    steps: tuple[Step, ...]
+    settings: Mapping[str, Value]
+    models: Mapping[str, Value]
+    texts: Mapping[int, str]
+    prefill_seconds: float = 0.0
+    finished: str = ""
+    version: int = VERSION
+
+    def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
+        """Generated ids after `cursor` iterations (all by default), the prefill's first token included."""
+        steps = self.steps if cursor is None else self.steps[:cursor]
+        return (self.first_token, *(token for step in steps for token in step.committed))
+
+    @property
+    def metrics(self) -> Metrics:
+        """Metrics over all steps."""
+        return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the trace as gzipped JSON, whole or not at all; returns the path."""
+        target = Path(path)
+        data = gzip.compress(_adapter().dump_json(self), mtime=0)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as file:
+            file.write(data)
+        Path(file.name).replace(target)
+        return target
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[Trace]:
+    return TypeAdapter(Trace)
+
+
+def load_trace(path: str | os.PathLike[str]) -> Trace:
+    """Reads a trace saved by `Trace.save`.
+
+    Raises:
+        TraceError: the file is missing, damaged, not a trace, or of a newer version.
+    """
+    try:
+        data = gzip.decompress(Path(path).read_bytes())
+    except OSError as error:
+        if isinstance(error, gzip.BadGzipFile):
+            raise TraceError(f"{path} is not a trace: it is not gzipped; save one with trace.save()") from None
+        raise TraceError(f"{path} cannot be read ({error.strerror or error}); check the path") from None
+    except (EOFError, zlib.error):
+        raise TraceError(f"{path} is cut short or damaged; save the trace again") from None
+    return parse_trace(data, str(path))
+
+
+def parse_trace(data: bytes, name: str) -> Trace:
+    """Reads a trace from JSON bytes; `name` is what errors call it."""
+    try:
+        version = TypeAdapter(dict[str, Any]).validate_json(data).get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
+        return _adapter().validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise TraceError(f"{name} is not a speclab trace: {where}: {first['msg']}; save it again") from None

@@ -1,0 +1,157 @@
+"""The draft tree: plain arrays in breadth-first order, and the masks that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Law(StrEnum):
+    """How the candidates were chosen; the acceptance rule must fit it (Dual-Draft Routing, section 6.2)."""
+
+    DETERMINISTIC = "deterministic"
+    INDEPENDENT = "independent draws"
+    WITHOUT_REPLACEMENT = "draws without replacement"
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree:
+    """Candidate tokens for one verification pass: `n` nodes, breadth-first, parents before children.
+
+    Node 0 is the root (parent -1). `log_prob[i]` is the natural log-probability of token `i` given the path to its
+    parent, under the source that proposed it. A node's position in the text is prefix length + depth.
+
+    Args:
+        token: `[n]` int64, vocabulary ids.
+        parent: `[n]` int64, -1 for the root only.
+        log_prob: `[n]` float64, nats; 0 for a verified root.
+        source: `n` names, which part of the drafter proposed the node.
+        law: how the candidates were chosen.
+
+    Raises:
+        ValueError: the arrays differ in length, are empty, or are not in breadth-first order.
+    """
+
+    token: Ints
+    parent: Ints
+    log_prob: Floats
+    source: tuple[str, ...]
+    law: Law = Law.DETERMINISTIC
+
+    def __post_init__(self) -> None:
+        for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
+            column = np.array(getattr(self, name), dtype=kind)
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        object.__setattr__(self, "source", tuple(self.source))
+        _check(self)
+
+    @classmethod
+    def root(cls, token: int, source: str = "target") -> DraftTree:
+        """A tree of one node: what plain decoding verifies."""
+        return cls.of([token], [-1], [0.0], source)
+
+    @classmethod
+    def of(
+        cls, token: Sequence[int], parent: Sequence[int], log_prob: Sequence[float], source: str | Sequence[str]
+    ) -> DraftTree:
+        """Builds a tree from sequences; one `source` string stands for every node."""
+        names = (source,) * len(token) if isinstance(source, str) else tuple(source)
+        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names)
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    @cached_property
+    def depth(self) -> Ints:
+        """`[n]` int64, edges from the root; computed from `parent`."""
+        depth = np.zeros(len(self), dtype=np.int64)
+        for node, parent in enumerate(self.parent.tolist()):
+            if parent >= 0:
+                depth[node] = depth[parent] + 1
+        depth.flags.writeable = False
+        return depth
+
+    @cached_property
+    def path_log_prob(self) -> Floats:
+        """`[n]` float64, the sum of `log_prob` from the root to each node (DynaTree, section 3.3)."""
+        total = self.log_prob.copy()
+        for node, parent in enumerate(self.parent.tolist()):
+            if parent >= 0:
+                total[node] += total[parent]
+        total.flags.writeable = False
+        return total
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, its children in order."""
+        lists: list[list[int]] = [[] for _ in range(len(self))]
+        for node, parent in enumerate(self.parent.tolist()):
+            if parent >= 0:
+                lists[parent].append(node)
+        return tuple(tuple(nodes) for nodes in lists)
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Nodes from the root to `node`, both included."""
+        nodes = []
+        while node >= 0:
+            nodes.append(node)
+            node = int(self.parent[node])
+        return tuple(reversed(nodes))
+
+    def ancestor_mask(self) -> Bools:
+        """`[n, n]` bool: row `i` is true at `i` and at every ancestor of `i`."""
+        mask = np.eye(len(self), dtype=np.bool_)
+        for node, parent in enumerate(self.parent.tolist()):
+            if parent >= 0:
+                mask[node] |= mask[parent]
+        return mask
+
+    def attention_mask(self, prefix_length: int) -> Bools:
+        """`[n, prefix_length + n]` bool: the whole prefix, and then the ancestors (DynaTree, section 3.4, A)."""
+        prefix = np.ones((len(self), prefix_length), dtype=np.bool_)
+        return np.concatenate([prefix, self.ancestor_mask()], axis=1)
+
+    def select(self, keep: Sequence[bool]) -> DraftTree:
+        """The tree without the nodes where `keep` is false; a kept node needs a kept parent."""
+        kept = np.flatnonzero(np.asarray(keep, dtype=np.bool_))
+        place = np.full(len(self) + 1, -2, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        place[-1] = -1
+        source = tuple(self.source[node] for node in kept.tolist())
+        return DraftTree(self.token[kept], place[self.parent[kept]], self.log_prob[kept], source, self.law)
+
+    def to_networkx(self) -> networkx.DiGraph[int]:
+        """A `networkx.DiGraph`, edges from parent to child, every column as a node attribute."""
+        import networkx
+
+        graph: networkx.DiGraph[int] = networkx.DiGraph()
+        rows = zip(self.token.tolist(), self.depth.tolist(), self.log_prob.tolist(), self.source, strict=True)
+        for node, (token, depth, log_prob, source) in enumerate(rows):
+            graph.add_node(node, token=token, depth=depth, log_prob=log_prob, source=source)
+        graph.add_edges_from((parent, node) for node, parent in enumerate(self.parent.tolist()) if parent >= 0)
+        return graph
+
+
+def _check(tree: DraftTree) -> None:
+    n = len(tree.token)
+    if n == 0 or not n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
+        raise ValueError("a draft tree needs at least a root, and columns of one length")
+    parents = tree.parent
+    if parents[0] != -1 or (n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())):
+        raise ValueError("node 0 must be the only root, and every parent must stand before its children")
+    if (np.diff(parents[1:]) < 0).any():
+        raise ValueError("the nodes of a draft tree must be in breadth-first order")
