@@ -1,0 +1,1 @@
+"""How the mini family was made: corpus, tokenizer, pretraining, unlooping, distillation, evaluation."""

@@ -1,0 +1,143 @@
+"""What every training phase shares: schedule, optimisers, checkpoints, and a progress line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Schedule(BaseModel):
+    """How long a phase runs, and its learning rate over that span: warm-up, flat, then linear down."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    minutes: float | None = Field(None, gt=0, description="Length in training time; learning rates follow the clock.")
+    steps: int | None = Field(None, gt=0, description="Length in steps (exactly repeatable); goes before minutes.")
+    peak_lr: float = Field(3e-3, gt=0, description="Highest learning rate, of Muon and AdamW alike.")
+    warm_up: float = Field(0.04, ge=0, lt=1, description="Share of the run spent rising to the peak.")
+    flat_until: float = Field(0.55, gt=0, le=1, description="Share of the run after which the rate falls.")
+    final: float = Field(0.03, ge=0, le=1, description="Rate at the end, as a share of the peak.")
+
+    def progress(self, step: int, seconds: float) -> float:
+        """Share of the run that is over, 0 to 1."""
+        if self.steps is not None:
+            return min(step / self.steps, 1.0)
+        return min(seconds / (60 * (self.minutes or 1.0)), 1.0)
+
+    def learning_rate(self, progress: float) -> float:
+        """The learning rate at a share `progress` of the run."""
+        if progress < self.warm_up:
+            return self.peak_lr * max(progress / self.warm_up, 0.02)
+        fall = max(progress - self.flat_until, 0.0) / max(1 - self.flat_until, 1e-9)
+        return self.peak_lr * (1 - (1 - self.final) * fall)
+
+
+def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embeddings, norms and biases."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    return [
+        torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+class State:
+    """All that a run needs to go on: model, optimisers, step, training seconds, data position, random state."""
+
+    def __init__(self, model: Any, weight_decay: float, path: Path) -> None:
+        self.model = model
+        self.optimisers = optimisers(model, weight_decay)
+        self.path = path
+        self.step = 0
+        self.seconds = 0.0
+        self.tokens = 0
+
+    def save(self, data: Any) -> None:
+        """Write a checkpoint; a crash while writing leaves the earlier one whole."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_suffix(".tmp")
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimisers": [o.state_dict() for o in self.optimisers],
+                "step": self.step,
+                "seconds": self.seconds,
+                "tokens": self.tokens,
+                "data": data,
+                "random": torch.get_rng_state(),
+            },
+            temporary,
+        )
+        os.replace(temporary, self.path)
+
+    def restore(self) -> Any | None:
+        """Load the checkpoint if there is one; returns its data position, else None."""
+        if not self.path.is_file():
+            return None
+        saved = torch.load(self.path, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
+            optimiser.load_state_dict(state)
+        self.step, self.seconds, self.tokens = saved["step"], saved["seconds"], saved["tokens"]
+        torch.set_rng_state(saved["random"])
+        return saved["data"]
+
+
+def run(
+    state: State,
+    schedule: Schedule,
+    step: Callable[[float], tuple[float, int]],
+    every: Callable[[State], None],
+    log: Path,
+    checkpoint_seconds: float = 120.0,
+) -> None:
+    """Repeat `step` until the schedule is over.
+
+    `step(progress)` adds gradients and returns (loss in nats, tokens used); `every(state)` runs each `checkpoint_seconds` and at
+    the end (it saves). Each step appends a line to the JSONL file `log`.
+    """
+    last_saved = time.monotonic()
+    with _bar() as bar, log.open("a") as lines:
+        task = bar.add_task("training", total=1.0, loss=float("nan"), rate=0.0)
+        while (progress := schedule.progress(state.step, state.seconds)) < 1:
+            begun = time.monotonic()
+            loss, tokens = step(progress)
+            _update(state, schedule.learning_rate(progress))
+            state.step, state.tokens = state.step + 1, state.tokens + tokens
+            spent = time.monotonic() - begun
+            state.seconds += spent
+            line = {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 2), "loss": loss}
+            lines.write(json.dumps(line) + "\n")
+            lines.flush()
+            bar.update(task, completed=progress, loss=loss, rate=tokens / spent)
+            if time.monotonic() - last_saved > checkpoint_seconds:
+                every(state)
+                last_saved = time.monotonic()
+        every(state)
+
+
+def _update(state: State, learning_rate: float) -> None:
+    torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
+    for optimiser in state.optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+    )

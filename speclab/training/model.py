@@ -1,0 +1,106 @@
+"""Models of the mini family: their shape, a lean forward for training, saving and loading."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+
+class Shape(BaseModel):
+    """Sizes of a GPT-NeoX model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hidden: int = Field(320, ge=8, description="Width of the residual stream.")
+    layers: int = Field(8, ge=1, description="Transformer blocks.")
+    heads: int = Field(5, ge=1, description="Attention heads.")
+    context: int = Field(1024, ge=16, description="Positions the model is made for.")
+    vocab_size: int = Field(4096, ge=2, description="Entries of the tokenizer.")
+
+
+TARGET = Shape()
+DRAFT = Shape(hidden=128, layers=2, heads=2)
+
+
+def build(shape: Shape, seed: int) -> Any:
+    """A fresh float32 `GPTNeoXForCausalLM`: tied embeddings, a quarter of each head rotated, as in Pythia."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    torch.manual_seed(seed)
+    config = GPTNeoXConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        rotary_pct=0.25,
+    )
+    return GPTNeoXForCausalLM(config)
+
+
+def logits(model: Any, tokens: Tensor) -> Tensor:
+    """`[B, T]` ids to `[B, T, vocab]` logits: what the module computes, without caches, masks and outputs.
+
+    Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own forward.
+    """
+    body, heads = model.gpt_neox, model.config.num_attention_heads
+    x = F.embedding(tokens, body.embed_in.weight)
+    cos, sin = (t[:, None] for t in body.rotary_emb(x, torch.arange(tokens.shape[1])[None]))
+    for block in body.layers:
+        mixed = _attention(block.attention, block.input_layernorm(x), heads, cos, sin)
+        wide = F.gelu(block.mlp.dense_h_to_4h(block.post_attention_layernorm(x)))
+        x = x + mixed + block.mlp.dense_4h_to_h(wide)
+    return F.linear(body.final_layer_norm(x), body.embed_in.weight)
+
+
+def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> Tensor:
+    batch, length, width = x.shape
+    qkv = attention.query_key_value(x).view(batch, length, heads, 3 * width // heads)
+    query, key, value = qkv.transpose(1, 2).chunk(3, dim=-1)
+    query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    out: Tensor = attention.dense(mixed.transpose(1, 2).reshape(batch, length, width))
+    return out
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned, still = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
+    first, second = turned.chunk(2, dim=-1)
+    turned = turned * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
+    return torch.cat((turned, still), dim=-1)
+
+
+def next_token_loss(model: Any, batch: Tensor) -> Tensor:
+    """Mean cross-entropy in nats of `[B, T + 1]` ids, each row predicting its own next token."""
+    scores = logits(model, batch[:, :-1])
+    return F.cross_entropy(scores.flatten(0, 1).float(), batch[:, 1:].flatten())
+
+
+def export(model: Any, folder: Path) -> None:
+    """Write `config.json` and float16 `model.safetensors` into `folder`, replacing what is there at one stroke each."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    half = type(model)(model.config)
+    half.load_state_dict(model.state_dict())
+    half.half().save_pretrained(temporary)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in temporary.iterdir():
+        os.replace(file, folder / file.name)
+    shutil.rmtree(temporary)
+
+
+def load(folder: Path) -> Any:
+    """The model saved in `folder`, as float32."""
+    from transformers import GPTNeoXForCausalLM
+
+    return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32)
