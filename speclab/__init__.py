@@ -1,7 +1,7 @@
 """speclab: a microscope for speculative decoding.
 
-Names are imported on first use (PEP 562), so that ``import speclab`` stays cheap and a saved trace opens without
-torch, transformers or Jupyter.
+Names are imported on first use (PEP 562), so that ``import speclab`` stays cheap and a saved trace opens
+without torch, transformers or Jupyter.
 """
 
 from __future__ import annotations
@@ -9,26 +9,66 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from speclab.errors import (
+    ContextExceededError,
+    ExactnessError,
+    FinishedError,
+    ModelNotFoundError,
+    NoDraftError,
+    OfflineError,
+    OutOfMemoryError,
+    PromptError,
+    SettingsError,
+    SpeclabError,
+    TokenizerMismatchError,
+    TraceError,
+    UnsupportedModelError,
+)
+
 if TYPE_CHECKING:
-    from speclab.decoder import GenerateResult as GenerateResult
-    from speclab.decoder import generate as generate
-    from speclab.drafters import Autoregressive as Autoregressive
-    from speclab.drafters import DynaTree as DynaTree
-    from speclab.drafters import FixedTree as FixedTree
-    from speclab.drafters import LinearSpeculation as LinearSpeculation
-    from speclab.drafters import strategies as strategies
-    from speclab.errors import SpeclabError as SpeclabError
-    from speclab.lab import Lab as Lab
-    from speclab.models.pair import ModelPair as ModelPair
-    from speclab.models.pair import load_pair as load_pair
-    from speclab.session import Session as Session
-    from speclab.trace import Step as Step
-    from speclab.trace import Trace as Trace
-    from speclab.trace import load_trace as load_trace
-    from speclab.tree import DraftTree as DraftTree
+    from speclab.decoder import GenerateResult, generate
+    from speclab.drafters import Autoregressive, DynaTree, FixedTree, LinearSpeculation, strategies
+    from speclab.lab import Lab
+    from speclab.models.pair import ModelPair, load_pair
+    from speclab.session import Session
+    from speclab.trace import Step, Trace, load_trace
+    from speclab.tree import DraftTree
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Autoregressive",
+    "ContextExceededError",
+    "DraftTree",
+    "DynaTree",
+    "ExactnessError",
+    "FinishedError",
+    "FixedTree",
+    "GenerateResult",
+    "Lab",
+    "LinearSpeculation",
+    "ModelNotFoundError",
+    "ModelPair",
+    "NoDraftError",
+    "OfflineError",
+    "OutOfMemoryError",
+    "PromptError",
+    "Session",
+    "SettingsError",
+    "SpeclabError",
+    "Step",
+    "TokenizerMismatchError",
+    "Trace",
+    "TraceError",
+    "UnsupportedModelError",
+    "__version__",
+    "generate",
+    "load_pair",
+    "load_trace",
+    "strategies",
+]
+
+# What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
     "Autoregressive": "speclab.drafters",
     "DraftTree": "speclab.tree",
@@ -39,7 +79,6 @@ _HOME = {
     "LinearSpeculation": "speclab.drafters",
     "ModelPair": "speclab.models.pair",
     "Session": "speclab.session",
-    "SpeclabError": "speclab.errors",
     "Step": "speclab.trace",
     "Trace": "speclab.trace",
     "generate": "speclab.decoder",
@@ -48,14 +87,17 @@ _HOME = {
     "strategies": "speclab.drafters",
 }
 
-__all__ = sorted([*_HOME, "__version__"])
-
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("speclab"):
+            raise
+        raise SpeclabError(f"speclab.{name} needs {error.name}: pip install 'speclab[lab]'.") from error
     globals()[name] = value
     return value
 

@@ -1,0 +1,66 @@
+# Each target is also a CI job. `make lab` and `make test` set everything up by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+NOTEBOOK_SECONDS ?= 180
+
+.PHONY: help setup lab test check format unit model notebooks browser chromium bench constraints clean
+
+help: ## show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(READY) ## create .venv and install everything; again when pyproject.toml or constraints.txt change
+
+# torch comes first and alone, so that a build already on the machine (CPU or CUDA) is taken and never replaced.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "speclab needs Python 3.11 or newer; name one: make setup PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BIN)/pip install --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[lab,bench,test]'
+	@touch $@
+
+lab: $(READY) ## open the lab in JupyterLab
+	$(BIN)/speclab lab
+
+test: unit model notebooks browser ## run every tier
+
+check: $(READY) ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy speclab
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+unit: $(READY) ## tests without trained models
+	$(PYTEST) -m 'not model and not notebook and not browser'
+
+model: $(READY) ## tests on the mini family and on random models
+	$(PYTEST) -m 'model and not notebook and not browser'
+
+notebooks: $(READY) ## run every notebook top to bottom
+	$(PYTEST) -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \
+	  notebooks $(wildcard tests/notebooks)
+
+browser: $(READY) chromium ## drive the lab in headless Chromium
+	$(PYTEST) -m browser
+
+chromium: $(READY)
+	@sh tests/browser/chromium.sh
+
+bench: $(READY) ## measure strategies on this machine
+	$(BIN)/speclab bench
+
+constraints: $(READY) ## pin what is installed now
+	@sed -n '/^#/p' constraints.txt > $(VENV)/pins
+	@$(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' >> $(VENV)/pins
+	@mv $(VENV)/pins constraints.txt
+
+clean: ## remove caches and builds; .venv stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

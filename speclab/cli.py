@@ -1,0 +1,155 @@
+"""The command line: ``speclab lab | run | train | doctor``.
+
+Importing this module imports no torch; each command fetches what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from speclab.errors import SpeclabError
+
+
+class _OneSentence(TyperGroup):
+    """Shows a user's error as its one sentence, not as a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SpeclabError as error:
+            typer.secho(str(error), err=True, fg=typer.colors.RED)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_OneSentence,
+    no_args_is_help=True,
+    add_completion=False,
+    help="A microscope for speculative decoding.",
+)
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=_PASS_ON)
+def lab(
+    ctx: typer.Context,
+    notebook: Annotated[Path | None, typer.Argument(help="A notebook other than the lab's own.")] = None,
+) -> None:
+    """Open the lab in JupyterLab; further options go to JupyterLab."""
+    from speclab.host import open_notebook
+
+    open_notebook(notebook, ctx.args)
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+    strategy: Annotated[str, typer.Option(help="A name from the registry of strategies.")] = "DynaTree",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
+    ] = None,
+    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
+    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    max_new_tokens: Annotated[int, typer.Option()] = 256,
+    temperature: Annotated[float, typer.Option()] = 0.0,
+    top_k: Annotated[int | None, typer.Option()] = None,
+    top_p: Annotated[float | None, typer.Option()] = None,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Continue a prompt; print the text and the metrics."""
+    import speclab
+
+    chosen = _strategy(strategy, settings or [])
+    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    result = speclab.generate(
+        models,
+        chosen,
+        prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    typer.echo(prompt + result.text)
+    _print_metrics(result.metrics)
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def train(ctx: typer.Context) -> None:
+    """Make the mini family: tokenizer, target, draft."""
+    from speclab.training.cli import app as training
+
+    training(ctx.args, prog_name="speclab train")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine offers: versions, device, threads, memory, and how to reach JupyterLab on it."""
+    from speclab.host import report
+
+    _print_pairs(report())
+
+
+def _strategy(name: str, assignments: list[str]) -> Any:
+    """The strategy ``name`` with settings from ``NAME=VALUE`` texts; a value is JSON, or else plain text."""
+    from speclab import strategies
+
+    known = strategies()
+    if name not in known:
+        raise SpeclabError(f"There is no strategy {name!r}: choose one of {', '.join(sorted(known))}.")
+    settings = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise SpeclabError(f"--set takes NAME=VALUE, not {assignment!r}.")
+        settings[key] = _value(value)
+    return known[name](**settings)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+_METRICS = (
+    "iterations",
+    "target_calls",
+    "draft_calls",
+    "tokens_per_iteration",
+    "acceptance_rate",
+    "path_acceptance",
+    "paper_acceptance",
+    "throughput",
+    "ttft",
+    "tpot",
+)
+
+
+def _print_metrics(metrics: Any) -> None:
+    values = {name: getattr(metrics, name) for name in _METRICS}
+    _print_pairs(
+        {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    )
+
+
+def _print_pairs(pairs: dict[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False)
+    for name, value in pairs.items():
+        table.add_row(Text(name, style="dim"), Text(value))
+    Console().print(table)

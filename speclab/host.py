@@ -1,0 +1,115 @@
+"""What this machine offers, and how JupyterLab starts on it. Imports torch only inside :func:`report`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from speclab.errors import SpeclabError
+
+LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "jupyterlab", "ipywidgets", "plotly")
+
+
+def report() -> dict[str, str]:
+    """Versions, device, threads, memory and advice, as words by name."""
+    import speclab
+
+    facts = {
+        "speclab": speclab.__version__,
+        "python": f"{platform.python_version()} on {platform.platform()}",
+    }
+    facts.update({name: _version(name) for name in _PACKAGES})
+    facts.update(_torch_facts())
+    facts["memory"] = _memory()
+    facts["jupyter"] = jupyter_advice()
+    return facts
+
+
+def open_notebook(notebook: Path | None = None, options: list[str] | None = None) -> None:
+    """Replace this process by JupyterLab showing ``notebook`` (the lab's own if none is named).
+
+    Raises:
+        SpeclabError: JupyterLab is not installed, or the notebook is not there.
+    """
+    command = jupyter_command(notebook, options or [])
+    print(jupyter_advice(), flush=True)  # noqa: T201  # a person at a terminal reads it
+    os.execv(command[0], command)  # noqa: S606  # our own interpreter, no shell
+
+
+def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
+    """The command that opens ``notebook`` in JupyterLab; ``options`` go to JupyterLab as they are."""
+    if find_spec("jupyterlab") is None:
+        raise SpeclabError("JupyterLab is not installed: pip install 'speclab[lab]'.")
+    path = _find(notebook)
+    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    root = ["--allow-root"] if _is_root() else []  # as in most containers
+    return [sys.executable, "-m", "jupyterlab", str(path), *quiet, *root, *options]
+
+
+def jupyter_advice() -> str:
+    """One sentence on reaching JupyterLab where this process runs: hub, container, remote shell or desk."""
+    env = os.environ
+    if "JUPYTERHUB_USER" in env or "COLAB_RELEASE_TAG" in env or "KAGGLE_KERNEL_RUN_TYPE" in env:
+        return f"A hosted notebook service is running already: open {LAB_NOTEBOOK} in it."
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return (
+            "In a container: publish the port (-p 8888:8888) and start with "
+            "`speclab lab --ip 0.0.0.0 --no-browser`, then open the address it prints."
+        )
+    if "SSH_CONNECTION" in env:
+        return (
+            f"On a remote machine: run `ssh -L 8888:localhost:8888 {platform.node()}` at your desk, start "
+            "with `speclab lab --no-browser`, then open the address it prints."
+        )
+    return "`speclab lab` opens a browser; if none opens, follow the address it prints."
+
+
+def _find(notebook: Path | None) -> Path:
+    checkout = Path(__file__).resolve().parents[1]
+    places = [notebook] if notebook else [LAB_NOTEBOOK, checkout / LAB_NOTEBOOK]
+    for place in places:
+        if place.is_file():
+            return place
+    raise SpeclabError(
+        f"There is no notebook {places[0]}: run this in a clone of speclab, or name a notebook of yours."
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _torch_facts() -> dict[str, str]:
+    try:
+        import torch
+    except ImportError as error:
+        return {"device": f"torch does not load ({error}); nothing can be decoded, saved traces still open"}
+    devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    return {
+        "device": ", ".join([*devices, "cpu"]),
+        "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
+    }
+
+
+def _memory() -> str:
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return "unknown"
+    return f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
