@@ -153,3 +153,7 @@ def _print_pairs(pairs: dict[str, str]) -> None:
     for name, value in pairs.items():
         table.add_row(Text(name, style="dim"), Text(value))
     Console().print(table)
+
+
+if __name__ == "__main__":
+    app()

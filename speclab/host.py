@@ -57,7 +57,7 @@ def jupyter_advice() -> str:
     env = os.environ
     if "JUPYTERHUB_USER" in env or "COLAB_RELEASE_TAG" in env or "KAGGLE_KERNEL_RUN_TYPE" in env:
         return f"A hosted notebook service is running already: open {LAB_NOTEBOOK} in it."
-    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+    if _in_container():
         return (
             "In a container: publish the port (-p 8888:8888) and start with "
             "`speclab lab --ip 0.0.0.0 --no-browser`, then open the address it prints."
@@ -109,6 +109,10 @@ def _memory() -> str:
     except (AttributeError, OSError, ValueError):
         return "unknown"
     return f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
+
+
+def _in_container() -> bool:
+    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
 
 
 def _is_root() -> bool:

@@ -139,8 +139,10 @@ def test_files_stay_under_250_lines(source):
 
 
 def test_functions_stay_under_40_lines(source):
-    long = {f.name: f.end_lineno - f.lineno + 1 for f in _functions(source) if f.end_lineno - f.lineno >= 40}
-    assert long == {}
+    too_long = {
+        f.name: f.end_lineno - f.lineno + 1 for f in _functions(source) if f.end_lineno - f.lineno >= 40
+    }
+    assert too_long == {}
 
 
 def _committed_texts() -> Iterator[tuple[str, str]]:
@@ -180,3 +182,10 @@ def test_notebooks_are_short_and_carry_no_widget_state(path):
         else:
             words = re.sub(r"<[^>]*>", " ", source).split()
             assert len(words) <= 80, f"cell {number}"
+
+
+def test_tests_that_need_a_kernel_or_a_browser_say_so():
+    """Else the unit tier would run them."""
+    for folder, marker in {"browser": "browser", "notebooks": "notebook"}.items():
+        for path in (ROOT / "tests" / folder).rglob("test_*.py"):
+            assert f"pytestmark = pytest.mark.{marker}" in path.read_text(), path

@@ -150,3 +150,9 @@ def test_every_strategy_is_a_public_name():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = speclab.Nonsense
+
+
+def test_a_missing_extra_is_one_sentence_with_the_way_out():
+    attempt = "\ntry:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
+    blocked = ABSENT.partition("rooms =")[0]
+    assert _python(blocked + attempt).strip().endswith("pip install 'speclab[lab]'.")

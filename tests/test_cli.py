@@ -1,0 +1,140 @@
+"""The command line: what it passes on, and that an error is one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+import speclab
+from speclab import host
+from speclab.cli import app
+from speclab.errors import SpeclabError
+
+HOSTED = ("JUPYTERHUB_USER", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "SSH_CONNECTION")
+
+
+@pytest.fixture
+def cli():
+    return lambda *words: CliRunner().invoke(app, list(words))
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Stand-ins that record what the command hands to the engine."""
+    calls = []
+
+    class Chosen(SimpleNamespace):
+        pass
+
+    metrics = SimpleNamespace(**dict.fromkeys(speclab.cli._METRICS, 2.5))
+    monkeypatch.setitem(vars(speclab), "strategies", lambda: {"Chosen": Chosen})
+    monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: ("pair", a, k))
+
+    def generate(pair, strategy, prompt, **settings):
+        calls.append((pair, strategy, prompt, settings))
+        return SimpleNamespace(text=" and [b]on[/b]", metrics=metrics)
+
+    monkeypatch.setitem(vars(speclab), "generate", generate)
+    return calls
+
+
+def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engine):
+    words = [
+        "run",
+        "--strategy",
+        "Chosen",
+        "--set",
+        "depth=5",
+        "--set",
+        "root=drafted",
+        "--set",
+        "history=true",
+    ]
+    done = cli(*words, "--device", "cpu", "--max-new-tokens", "7", "On")
+    assert done.exit_code == 0, done.output
+    ((pair, strategy, prompt, settings),) = engine
+    assert pair == ("pair", ("mini",), {"target": None, "draft": None, "device": "cpu", "dtype": None})
+    assert vars(strategy) == {"depth": 5, "root": "drafted", "history": True}
+    assert prompt == "On"
+    assert settings["max_new_tokens"] == 7
+    assert settings["temperature"] == 0.0
+    assert done.stdout.startswith("On and [b]on[/b]\n")
+    assert all(name in done.stdout for name in speclab.cli._METRICS)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--strategy", "Nonsense"], "There is no strategy 'Nonsense': choose one of Chosen."),
+        (["--strategy", "Chosen", "--set", "depth"], "--set takes NAME=VALUE, not 'depth'."),
+    ],
+)
+def test_a_users_error_is_one_sentence(cli, engine, words, sentence):
+    done = cli("run", *words, "On")
+    assert done.exit_code == 1
+    assert done.stderr == sentence + "\n"
+    assert engine == []
+
+
+def test_an_engine_error_in_a_real_process_shows_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "speclab.cli", "lab", "nowhere.ipynb"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("There is no notebook nowhere.ipynb")
+
+
+def test_doctor_names_versions_device_threads_and_memory(cli):
+    done = cli("doctor")
+    assert done.exit_code == 0, done.output
+    for fact in ("speclab", "torch", "transformers", "device", "threads", "memory", "jupyter"):
+        assert fact in done.stdout
+    assert speclab.__version__ in done.stdout
+
+
+def test_train_passes_its_words_on(cli):
+    done = cli("train", "--help")
+    assert done.exit_code == 0, done.output
+    assert "speclab train" in done.stdout
+
+
+def test_the_lab_opens_the_notebook_that_is_named_and_asks_nothing_of_the_network(tmp_path):
+    notebook = tmp_path / "mine.ipynb"
+    notebook.write_text("{}")
+    command = host.jupyter_command(notebook, ["--port", "9999"])
+    assert command[:4] == [sys.executable, "-m", "jupyterlab", str(notebook)]
+    assert command[-2:] == ["--port", "9999"]
+    assert "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate" in command
+    assert "--LabApp.news_url=None" in command
+
+
+def test_the_lab_notebook_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert host.jupyter_command(None, [])[3].endswith("notebooks/00_lab.ipynb")
+
+
+def test_without_jupyterlab_the_lab_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(host, "find_spec", lambda name: None)
+    with pytest.raises(SpeclabError, match=r"pip install 'speclab\[lab\]'"):
+        host.jupyter_command(None, [])
+
+
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [("SSH_CONNECTION", "ssh -L 8888"), ("JUPYTERHUB_USER", "hosted notebook service")],
+)
+def test_advice_fits_the_place(monkeypatch, variable, advice):
+    for name in HOSTED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(host, "_in_container", lambda: False)
+    assert "opens a browser" in host.jupyter_advice()
+    monkeypatch.setenv(variable, "x")
+    assert advice in host.jupyter_advice()
