@@ -1,0 +1,76 @@
+"""Tiny random models of many families, with weights large enough for a wrong attention mask to show.
+
+Library defaults draw weights so small that attention hardly matters; here they are normal with deviation 0.3,
+and norms and biases get noise as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+WINDOW = 8
+_COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
+_GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8}
+_HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt_neox": {**_COMMON, "rotary_pct": 0.5},
+    "llama": {**_COMMON, **_GROUPED},
+    "qwen3": {**_COMMON, **_GROUPED},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    "opt": {**_COMMON, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "mistral": {**_COMMON, **_GROUPED, "sliding_window": WINDOW},
+    "gemma2": {**_GEMMA, **_HYBRID},
+    "gemma3_text": {**_GEMMA, **_HYBRID},
+    "phi": {**_COMMON, "partial_rotary_factor": 0.5},
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "intermediate_size": 48,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": WINDOW,
+    },
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2},
+}
+
+# Families whose attention takes a tree, with windows shorter than any prefix the tests use.
+FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "gemma3_text", "phi")
+REFUSED = ("gpt_neo", "bloom", "mamba")
+
+
+def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTrainedModel:
+    """A random causal model of `family` in float32, in eval mode; `overrides` are config fields.
+
+    The same arguments give the same weights, and the global random state is left as it was. Context 256; no
+    end-of-text id, so that random text does not end by chance (pass `eos_token_id` to have one).
+    """
+    settings: dict[str, Any] = {
+        "vocab_size": vocab,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+    if family not in {"gpt2", "bloom", "mamba"}:
+        settings["max_position_embeddings"] = 256
+    config = CONFIG_MAPPING[family](**(settings | CONFIGS[family] | overrides))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        _make_loud(model)
+    model.generation_config.do_sample = False
+    return model
+
+
+@torch.no_grad()
+def _make_loud(model: PreTrainedModel) -> None:
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.normal_(std=0.3)
+        else:
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
