@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/pip install --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 NOTEBOOK_SECONDS ?= 180
 
@@ -19,8 +20,8 @@ $(READY): pyproject.toml constraints.txt
 	  || { echo "speclab needs Python 3.11 or newer; name one: make setup PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(BIN)/pip install --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[lab,bench,test]'
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt -e '.[lab,bench,test]'
 	@touch $@
 
 lab: $(READY) ## open the lab in JupyterLab

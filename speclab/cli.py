@@ -39,7 +39,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 @app.command(context_settings=_PASS_ON)
 def lab(
     ctx: typer.Context,
-    notebook: Annotated[Path | None, typer.Argument(help="A notebook other than the lab's own.")] = None,
+    notebook: Annotated[Path | None, typer.Option(help="One other than the lab's own.")] = None,
 ) -> None:
     """Open the lab in JupyterLab; further options go to JupyterLab."""
     from speclab.host import open_notebook

@@ -82,7 +82,7 @@ def test_a_users_error_is_one_sentence(cli, engine, words, sentence):
 
 def test_an_engine_error_in_a_real_process_shows_no_traceback():
     done = subprocess.run(
-        [sys.executable, "-m", "speclab.cli", "lab", "nowhere.ipynb"],
+        [sys.executable, "-m", "speclab.cli", "lab", "--notebook", "nowhere.ipynb"],
         capture_output=True,
         text=True,
         check=False,
@@ -106,12 +106,22 @@ def test_train_passes_its_words_on(cli):
     assert "speclab train" in done.stdout
 
 
-def test_the_lab_opens_the_notebook_that_is_named_and_asks_nothing_of_the_network(tmp_path):
+def test_the_lab_opens_the_notebook_that_is_named_and_passes_other_words_on(cli, monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(host.os, "execv", lambda program, command: started.append(command))
     notebook = tmp_path / "mine.ipynb"
     notebook.write_text("{}")
-    command = host.jupyter_command(notebook, ["--port", "9999"])
+    done = cli("lab", "--no-browser", "--notebook", str(notebook), "--port", "9999")
+    assert done.exit_code == 0, done.output
+    (command,) = started
     assert command[:4] == [sys.executable, "-m", "jupyterlab", str(notebook)]
-    assert command[-2:] == ["--port", "9999"]
+    assert command[-3:] == ["--no-browser", "--port", "9999"]
+
+
+def test_the_lab_asks_nothing_of_the_network(tmp_path):
+    notebook = tmp_path / "mine.ipynb"
+    notebook.write_text("{}")
+    command = host.jupyter_command(notebook, [])
     assert "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate" in command
     assert "--LabApp.news_url=None" in command
 
