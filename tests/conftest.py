@@ -1,0 +1,11 @@
+"""Settings for every tier."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+# The same examples on every run, and no clock: a busy machine must not turn a test red.
+settings.register_profile(
+    "speclab", max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("speclab")

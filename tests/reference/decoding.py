@@ -1,0 +1,60 @@
+"""Plain decoding of a transformers model: a fresh full pass over the whole text for every token, no cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+
+
+def next_logits(model: torch.nn.Module, ids: Sequence[int]) -> list[float]:
+    """Logits of the token after `ids`: one full pass, no cache, the model's own causal mask."""
+    with torch.no_grad():
+        return model(torch.tensor([list(ids)]), use_cache=False).logits[0, -1].double().tolist()
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    high = max(logits)
+    weights = [math.exp(value - high) for value in logits]
+    return [weight / sum(weights) for weight in weights]
+
+
+def argmax(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=lambda token: values[token])
+
+
+def transformed(
+    logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None
+) -> list[float]:
+    """Temperature, then the `top_k` likeliest, then the fewest of them that reach `top_p`; renormalised."""
+    if temperature == 0:
+        best = argmax(logits)
+        return [float(token == best) for token in range(len(logits))]
+    law = softmax([value / temperature for value in logits])
+    order = sorted(range(len(law)), key=lambda token: -law[token])[: top_k or len(law)]
+    mass = sum(law[token] for token in order)
+    kept, reached = [], 0.0
+    for token in order:
+        kept.append(token)
+        reached += law[token] / mass
+        if top_p is not None and reached >= top_p:
+            break
+    mass = sum(law[token] for token in kept)
+    return [law[token] / mass if token in kept else 0.0 for token in range(len(law))]
+
+
+def decode(
+    model: torch.nn.Module,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    eos: Collection[int] = (),
+    choose: Callable[[list[float], int], int] = lambda logits, _: argmax(logits),
+) -> list[int]:
+    """New tokens, greedy by default; `choose(logits, position)` picks the token for a place in the text."""
+    ids = list(prompt)
+    for _ in range(max_new_tokens):
+        ids.append(choose(next_logits(model, ids), len(ids)))
+        if ids[-1] in eos:
+            break
+    return ids[len(prompt) :]

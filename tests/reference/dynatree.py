@@ -1,0 +1,211 @@
+"""DynaTree's Algorithm 1 and its neighbours in the plainest Python: slow, one function a piece of the paper.
+
+A *law* is a function from the tokens drafted so far (after the committed text) to the draft's distribution of
+the next token, a list of probabilities. Laws have no ties, so "the k likeliest" has one meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+Path = tuple[int, ...]
+Law = Callable[[Path], Sequence[float]]
+
+
+@dataclass
+class Node:
+    """u: token z_u, parent pi(u), depth d(u), log-probability l_u and its sum over the path (section 3.3)."""
+
+    token: int
+    parent: int
+    depth: int
+    log_prob: float
+    path_log_prob: float
+    path: Path
+    """The drafted tokens from the root to here; a verified root is committed text, so its path is empty."""
+
+
+@dataclass
+class Drafted:
+    """A tree, breadth-first, and every decision: (path of the node, gate that closed or "expand", B(u))."""
+
+    nodes: list[Node]
+    decisions: list[tuple[Path, str, int]] = field(default_factory=list)
+
+    @property
+    def token(self) -> list[int]:
+        return [node.token for node in self.nodes]
+
+    @property
+    def parent(self) -> list[int]:
+        return [node.parent for node in self.nodes]
+
+    @property
+    def log_prob(self) -> list[float]:
+        return [node.log_prob for node in self.nodes]
+
+    @property
+    def expanded(self) -> list[Path]:
+        return [path for path, gate, _ in self.decisions if gate == "expand"]
+
+
+def top(law: Sequence[float], count: int) -> list[int]:
+    """The `count` likeliest tokens, best first."""
+    return sorted(range(len(law)), key=lambda token: -law[token])[:count]
+
+
+def start(law: Law, root: int | None) -> Drafted:
+    """Line 10: the root is the draft's top-1 token; or (`root` given) the newest committed token."""
+    if root is not None:
+        return Drafted([Node(root, -1, 0, 0.0, 0.0, ())])
+    first = law(())
+    token = top(first, 1)[0]
+    log_prob = math.log(first[token])
+    return Drafted([Node(token, -1, 0, log_prob, log_prob, (token,))])
+
+
+def branches(confidence: float, s: dict) -> int:
+    """Line 27, B(u)."""
+    if confidence >= s["high_confidence"]:
+        return s["min_branches"]
+    if confidence < s["low_confidence"]:
+        return s["max_branches"]
+    return s["mid_branches"]
+
+
+def gate(node: Node, s: dict) -> str:
+    """Lines 14 to 25: the first gate that closes, or "expand"."""
+    probability = math.exp(node.path_log_prob)
+    if probability < s["prune_probability"]:
+        return "prune"
+    if node.depth >= s["max_depth"]:
+        return "max depth"
+    if probability < s["stop_probability"]:
+        return "stop"
+    if node.depth >= s["base_depth"] and probability < s["deep_probability"]:
+        return "deep"
+    return "expand"
+
+
+def add_children(tree: Drafted, at: int, law: Sequence[float], count: int, budget: int) -> list[int]:
+    """Line 28: the top candidates become children until the budget is reached; the new places."""
+    node = tree.nodes[at]
+    new = []
+    for token in top(law, count):
+        if len(tree.nodes) >= budget:
+            break
+        log_prob = math.log(law[token])
+        total = node.path_log_prob + log_prob
+        new.append(len(tree.nodes))
+        tree.nodes.append(Node(token, at, node.depth + 1, log_prob, total, (*node.path, token)))
+    return new
+
+
+def prune(tree: Drafted, threshold: float) -> Drafted:
+    """Section 3.3: leaves below tau go, never the root; until no leaf is below it."""
+    nodes = tree.nodes
+    while True:
+        inner = {node.parent for node in nodes}
+        doomed = {
+            place
+            for place, node in enumerate(nodes)
+            if place and place not in inner and math.exp(node.path_log_prob) < threshold
+        }
+        if not doomed:
+            return Drafted(nodes, tree.decisions)
+        kept = [place for place in range(len(nodes)) if place not in doomed]
+        new_place = {old: new for new, old in enumerate(kept)} | {-1: -1}
+        nodes = [
+            Node(n.token, new_place[n.parent], n.depth, n.log_prob, n.path_log_prob, n.path)
+            for n in (nodes[place] for place in kept)
+        ]
+
+
+def draft_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
+    """DRAFTTREE, lines 9 to 31, then the pruning of section 3.3. `s`: the settings by their public names.
+
+    `root`: the verified root's token, or None for the paper's drafted root.
+    """
+    tree = start(law, root)
+    active = deque([0])  # line 11
+    while active and len(tree.nodes) < s["node_budget"]:  # line 12
+        place = active.popleft()  # line 13, first in first out: breadth-first
+        node = tree.nodes[place]
+        closed = gate(node, s)
+        if closed != "expand":
+            tree.decisions.append((node.path, closed, 0))
+            continue
+        after = law(node.path)  # line 26
+        count = branches(max(after), s)
+        tree.decisions.append((node.path, "expand", count))
+        active.extend(add_children(tree, place, after, count, s["node_budget"]))
+    return prune(tree, s["prune_probability"])
+
+
+def fixed_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
+    """The fixed-tree baseline (section 4.3): every node above depth D gets B children, unless below tau."""
+    alike = dict.fromkeys(("min_branches", "mid_branches", "max_branches"), s["branching"])
+    depths = {"base_depth": s["depth"], "max_depth": s["depth"]}
+    never = {"high_confidence": 2.0, "low_confidence": 0.0, "stop_probability": 0.0, "deep_probability": 0.0}
+    return draft_tree(law, {**s, **alike, **depths, **never}, root)
+
+
+def chain(law: Law, draft_tokens: int, stop_below: float, root: int) -> Drafted:
+    """A linear chain of the draft's top-1 tokens; the first token less likely than `stop_below` is last."""
+    tree = start(law, root)
+    for place in range(draft_tokens):
+        after = law(tree.nodes[place].path)
+        add_children(tree, place, after, 1, place + 2)
+        if math.exp(tree.nodes[-1].log_prob) < stop_below:
+            break
+    return tree
+
+
+def select_commit(
+    tokens: Sequence[int], parents: Sequence[int], choices: Sequence[int], first: int
+) -> tuple[list[int], list[int]]:
+    """SELECTCOMMIT, lines 32 to 42: the nodes of the longest greedy-consistent path, and what it commits.
+
+    `first`: the target's own next token after the prefix; `choices[i]`: its next token after node `i`. With a
+    verified root `first` is the root's own token, which is committed already.
+    """
+    if tokens[0] != first:
+        return [], [first]
+    best = [0]
+    for place in range(len(tokens)):
+        path = [place]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        valid = all(tokens[child] == choices[parent] for parent, child in pairwise(path))
+        if valid and len(path) > len(best):
+            best = path
+    return best, [*(tokens[place] for place in best), choices[best[-1]]]
+
+
+def adjust(s: dict, accepted: Sequence[float]) -> dict:
+    """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration so far.
+
+    a_r = committed draft tokens / drafted nodes. Window 10, target 0.7, dead band 0.1; fewer than 5 entries change
+    nothing.
+    """
+    window = list(accepted)[-10:]
+    if len(window) < 5:
+        return dict(s)
+    mean = sum(window) / len(window)
+    if mean > 0.7 + 0.1:
+        return s | {
+            "base_depth": min(s["base_depth"] + 1, s["max_depth"] - 1),
+            "high_confidence": max(s["high_confidence"] - 0.05, 0.5),
+            "deep_probability": max(s["deep_probability"] - 0.05, 0.3),
+        }
+    if mean < 0.7 - 0.1:
+        return s | {
+            "base_depth": max(s["base_depth"] - 1, 2),
+            "high_confidence": min(s["high_confidence"] + 0.05, 0.95),
+            "deep_probability": min(s["deep_probability"] + 0.05, 0.8),
+        }
+    return dict(s)
