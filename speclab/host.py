@@ -39,17 +39,21 @@ def open_notebook(notebook: Path | None = None, options: list[str] | None = None
     """
     command = jupyter_command(notebook, options or [])
     print(jupyter_advice(), flush=True)  # noqa: T201  # a person at a terminal reads it
-    os.execv(command[0], command)  # noqa: S606  # our own interpreter, no shell
+    os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
 
 
 def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     """The command that opens ``notebook`` in JupyterLab; ``options`` go to JupyterLab as they are."""
     if find_spec("jupyterlab") is None:
         raise SpeclabError("JupyterLab is not installed: pip install 'speclab[lab]'.")
-    path = _find(notebook)
-    quiet = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     root = ["--allow-root"] if _is_root() else []  # as in most containers
-    return [sys.executable, "-m", "jupyterlab", str(path), *quiet, *root, *options]
+    return [sys.executable, "-m", "jupyterlab", str(_find(notebook)), *root, *options]
+
+
+def jupyter_environment() -> dict[str, str]:
+    """This process's environment with JupyterLab's announcements off: they ask a person, then the network."""
+    paths = [str(Path(__file__).parent / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
 
 
 def jupyter_advice() -> str:

@@ -108,7 +108,7 @@ def test_train_passes_its_words_on(cli):
 
 def test_the_lab_opens_the_notebook_that_is_named_and_passes_other_words_on(cli, monkeypatch, tmp_path):
     started = []
-    monkeypatch.setattr(host.os, "execv", lambda program, command: started.append(command))
+    monkeypatch.setattr(host.os, "execve", lambda program, command, env: started.append(command))
     notebook = tmp_path / "mine.ipynb"
     notebook.write_text("{}")
     done = cli("lab", "--no-browser", "--notebook", str(notebook), "--port", "9999")
@@ -118,12 +118,16 @@ def test_the_lab_opens_the_notebook_that_is_named_and_passes_other_words_on(cli,
     assert command[-3:] == ["--no-browser", "--port", "9999"]
 
 
-def test_the_lab_asks_nothing_of_the_network(tmp_path):
-    notebook = tmp_path / "mine.ipynb"
-    notebook.write_text("{}")
-    command = host.jupyter_command(notebook, [])
-    assert "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate" in command
-    assert "--LabApp.news_url=None" in command
+def test_jupyterlab_finds_its_announcements_switched_off(monkeypatch):
+    """Asked of JupyterLab itself, in the environment that the command gives it."""
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "elsewhere")
+    environment = host.jupyter_environment()
+    assert environment["JUPYTER_CONFIG_PATH"].endswith(f"{host.os.pathsep}elsewhere")
+    ask = "from jupyterlab_server.config import get_static_page_config as ask; print(ask(level='all'))"
+    done = subprocess.run(
+        [sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "'@jupyterlab/apputils-extension:announcements': True" in done.stdout
 
 
 def test_the_lab_notebook_is_found_from_anywhere(tmp_path, monkeypatch):
