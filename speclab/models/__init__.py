@@ -1,0 +1,1 @@
+"""Models: runners with their KV caches, pairs, presets. Import the modules themselves: this file is cheap."""

@@ -1,0 +1,160 @@
+"""The KV cache: per layer one buffer that grows by doubling, written and compacted in place.
+
+The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass copies
+its own rows, `keep` moves only the kept ones, and `crop` moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+FIRST_CAPACITY = 256
+
+
+class BufferLayer(DynamicLayer):
+    """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.length = 0
+        self.capacity = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Makes empty buffers of the right kind; the library calls it too."""
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
+        self.is_initialized = True
+        self._show(0)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Appends rows; returns views of everything up to them."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, rows = self.length, key_states.shape[2]
+        if start + rows > self.capacity:
+            self.reserve(start + rows)
+        self.key_buffer.narrow(2, start, rows).copy_(key_states)
+        self.value_buffer.narrow(2, start, rows).copy_(value_states)
+        return self._show(start + rows)
+
+    def reserve(self, slots: int) -> None:
+        """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""
+        capacity = max(slots, 2 * self.capacity, FIRST_CAPACITY)
+        # Both are made before either is kept: if memory runs out here, the layer is as it was.
+        keys, values = _wider(self.key_buffer, capacity), _wider(self.value_buffer, capacity)
+        keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
+        values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
+        self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
+        self._show(self.length)
+
+    def gather(self, start: int, slots: Tensor) -> None:
+        """Moves the entries of `slots` (`[k]` int64, increasing) to `start` and on; forgets the rest."""
+        for buffer in (self.key_buffer, self.value_buffer):
+            buffer.narrow(2, start, len(slots)).copy_(buffer.index_select(2, slots))
+        self._show(start + len(slots))
+
+    def shorten(self, length: int) -> None:
+        """Forgets the entries from `length` on."""
+        if self.is_initialized:
+            self._show(length)
+
+    def copy(self, length: int) -> BufferLayer:
+        """A layer with its own storage, holding the first `length` entries."""
+        twin = BufferLayer()
+        if self.is_initialized:
+            twin.lazy_initialization(self.key_buffer, self.value_buffer)
+            twin.reserve(length)
+            twin.key_buffer.narrow(2, 0, length).copy_(self.key_buffer.narrow(2, 0, length))
+            twin.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
+            twin._show(length)
+        return twin
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that one entry takes, keys and values together."""
+        if not self.is_initialized:
+            return 0
+        buffers = (self.key_buffer, self.value_buffer)
+        return sum(buffer.shape[1] * buffer.shape[3] * buffer.element_size() for buffer in buffers)
+
+    def get_seq_length(self) -> int:
+        """Number of entries."""
+        return self.length
+
+    def _show(self, length: int) -> tuple[Tensor, Tensor]:
+        self.length = length
+        keys, values = self.key_buffer.narrow(2, 0, length), self.value_buffer.narrow(2, 0, length)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+class KVCache(Cache):
+    """A `transformers` cache of full-attention buffer layers, whatever the config says of windows."""
+
+    layers: list[BufferLayer]  # type: ignore[assignment]  # nothing else is ever put in
+
+    def __init__(self) -> None:
+        super().__init__(layer_class_to_replicate=BufferLayer)
+
+    @property
+    def length(self) -> int:
+        """Entries in every layer that has any."""
+        return max((layer.length for layer in self.layers), default=0)
+
+    @property
+    def capacity(self) -> int:
+        """Slots allocated."""
+        return min((layer.capacity for layer in self.layers if layer.is_initialized), default=0)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes a slot takes over all layers; 0 before the first pass, when the shapes are unknown."""
+        return sum(layer.slot_bytes for layer in self.layers)
+
+    def keep(self, prefix: int, slots: Sequence[int]) -> None:
+        """Keeps the first `prefix` entries, then those of `slots`; only entries that change place are copied.
+
+        Args:
+            prefix: entries kept where they are.
+            slots: absolute, increasing, from `prefix` on.
+
+        Raises:
+            ValueError: `slots` are out of order, or not in the cache.
+        """
+        bounds = [prefix - 1, *slots, self.length]
+        if any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError(
+                f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}"
+            )
+        settled = 0
+        while settled < len(slots) and slots[settled] == prefix + settled:
+            settled += 1
+        if settled == len(slots):
+            self.shorten(prefix + settled)
+            return
+        moved = torch.tensor(slots[settled:], device=self.layers[0].device)
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.gather(prefix + settled, moved)
+
+    def shorten(self, length: int) -> None:
+        """Forgets the entries from `length` on; moves nothing."""
+        for layer in self.layers:
+            layer.shorten(length)
+
+    def copy(self, length: int) -> KVCache:
+        """A cache with its own storage, holding the first `length` entries."""
+        twin = KVCache()
+        twin.layers = [layer.copy(length) for layer in self.layers]
+        return twin
+
+
+def _wider(buffer: Tensor, capacity: int) -> Tensor:
+    batch, heads, _, dim = buffer.shape
+    return buffer.new_empty(batch, heads, capacity, dim)

@@ -1,0 +1,96 @@
+"""Attention masks for tree passes: additive, 4-D, cut by positions where a family has a sliding window.
+
+Additive (0 where visible, the dtype's lowest number where hidden), because eager attention adds a boolean
+mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible, rows of the tree
+see what they are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from speclab.tree import Bools
+
+Mask = Tensor | dict[str, Tensor] | dict[str, None] | None
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True)
+class MaskPlan:
+    """How a family takes its masks.
+
+    `window`: a row sees a column if its position is less than `window` above the column's; None sees
+    everything. `kinds`: names of the layer kinds where the module takes a dict, one mask a kind; empty where
+    it takes one tensor.
+    """
+
+    window: int | None = None
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig) -> MaskPlan:
+        """Reads the plan from a text config: `sliding_window`, and `layer_types` where layers differ."""
+        window = getattr(config, "sliding_window", None)
+        kinds = tuple(sorted(set(getattr(config, "layer_types", None) or ())))
+        if SLIDING in kinds:
+            return cls(window, kinds)
+        if kinds or getattr(config, "use_sliding_window", True) is False:
+            window = None  # every layer is a full one, whatever the config says of windows
+        return cls(window)
+
+    def build(self, hidden: Tensor, positions: Tensor, columns: Tensor, dtype: torch.dtype) -> Mask:
+        """The mask of one pass.
+
+        Args:
+            hidden: `[m, c]` bool, what each row must not see of the last `c` columns; it sees all earlier
+                ones.
+            positions: `[m]` int64, position of each row.
+            columns: `[n]` int64, position of every cache slot, the new rows' own included; read for windows
+                only.
+            dtype: of the model.
+
+        Returns:
+            `[1, 1, m, n]` of `dtype`, or one such mask for each kind of layer.
+        """
+        low = torch.finfo(dtype).min
+        full = torch.zeros((1, 1, len(positions), len(columns)), dtype=dtype, device=positions.device)
+        full[..., len(columns) - hidden.shape[1] :].masked_fill_(hidden, low)
+        if self.window is None:
+            return full
+        far = positions[:, None] - columns[None, :] >= self.window
+        banded = full.masked_fill(far, low)
+        return {kind: banded if kind == SLIDING else full for kind in self.kinds} if self.kinds else banded
+
+    def default(self, rows: int, length: int) -> Mask | Literal[False]:
+        """What lets the module mask by itself; False where it cannot, because a window hides some columns.
+
+        For one row that sees all `length` columns, or a causal pass over an empty cache (`rows` = `length`).
+        """
+        if self.window is not None and length > self.window:
+            return False
+        if self.kinds:
+            return dict.fromkeys(self.kinds) if rows == 1 else False
+        return None
+
+
+def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
+    """What a mask shows: its last `rows` columns as bool, and per row the number of visible columns before.
+
+    Args:
+        mask: as handed to the model; of a dict, the full-attention mask is read. None shows everything to
+            one row.
+        rows: rows of the pass.
+        length: columns of the pass.
+    """
+    if isinstance(mask, dict):
+        mask = mask.get(FULL, next(iter(mask.values())))
+    visible = torch.ones((rows, length), dtype=torch.bool) if mask is None else mask[0, 0] == 0
+    before = visible[:, : length - rows].sum(dim=1)
+    tree: Bools = visible[:, length - rows :].cpu().numpy()
+    return tree, before.tolist()

@@ -1,0 +1,203 @@
+"""One model and its KV cache, batch 1: causal passes, tree passes, in-place keep, crop, forks."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from speclab.errors import OutOfMemoryError
+from speclab.models.cache import FIRST_CAPACITY, KVCache
+from speclab.models.masks import Mask, MaskPlan, read_back
+from speclab.tree import Bools
+
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
+
+
+class Runner:
+    """One model and its KV cache, batch 1, on whatever device the module lies.
+
+    Every method runs in inference mode, on whichever thread it is called. A pass that fails (out of memory,
+    an interrupt) leaves the cache as it was.
+
+    Args:
+        model: a causal language model of `transformers`; set to eval mode. Attention other than sdpa and
+            eager takes no tree mask: it is switched to one of these, for good.
+        name: what errors and pictures call it; by default the family.
+        plan: how masks are made; by default as the config says.
+
+    Attributes:
+        length: entries in the cache.
+        calls: forward passes so far.
+        vocab_size: columns of the logits.
+        context: positions that the model was trained for, None if the config names no bound.
+    """
+
+    def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
+        config = model.config.get_text_config(decoder=True)
+        self.model = model.eval()
+        self.family: str = config.model_type
+        self.name = name or self.family
+        self.device, self.dtype = model.device, model.dtype
+        self.vocab_size: int = config.vocab_size
+        bounds = (getattr(config, field, None) for field in _CONTEXT_FIELDS)
+        self.context: int | None = next((bound for bound in bounds if isinstance(bound, int)), None)
+        self.plan = plan or MaskPlan.of(config)
+        self.calls = 0
+        self.length = 0
+        self.cache = KVCache()
+        self._last = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._given: tuple[Mask, int, int] = (None, 0, 0)
+        self._slots = self._columns = torch.arange(0, device=self.device)
+        _use_maskable_attention(model)
+
+    @property
+    def capacity(self) -> int:
+        """Slots allocated in the cache."""
+        return self.cache.capacity
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes a slot takes over all layers; 0 before the model's first pass."""
+        return self.cache.slot_bytes
+
+    @torch.inference_mode()
+    def extend(self, tokens: Sequence[int]) -> Tensor:
+        """A causal pass: appends `tokens` at positions `length` and on; logits after the last of them, `[V]`.
+
+        Raises:
+            OutOfMemoryError: the pass does not fit; the cache is as it was.
+        """
+        start, total = self.length, self.length + len(tokens)
+        self._reserve(total)
+        return self._pass(tokens, self._slots[start:total], None, 1)[-1]
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
+        """A pass over rows at any positions, such as a flattened tree; they are appended to the cache.
+
+        Args:
+            tokens: `m` ids.
+            positions: `m` positions; a tree node has prefix length + depth.
+            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row
+                sees; every earlier column is visible to all, so the host does no work in the length of the
+                prefix.
+
+        Returns:
+            Logits of every row, `[m, V]`, in the model's dtype.
+
+        Raises:
+            OutOfMemoryError: the pass does not fit; the cache is as it was.
+        """
+        self._reserve(self.length + len(tokens))
+        return self._pass(tokens, torch.tensor(positions, device=self.device), visible, 0)
+
+    @torch.inference_mode()
+    def keep(self, prefix: int, slots: Sequence[int]) -> None:
+        """Keeps the first `prefix` entries, then those of `slots` (absolute, increasing), gathered in place.
+
+        Entry `i` of the cache then has position `i`: the caller keeps a path, whose positions follow the
+        prefix's.
+        """
+        self.cache.keep(prefix, slots)
+        self.length = prefix + len(slots)
+        if self.plan.window is not None:
+            self._columns[prefix : self.length] = self._slots[prefix : self.length]
+
+    def crop(self, length: int) -> None:
+        """Forgets the entries from `length` on; moves nothing."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
+        self.cache.shorten(length)
+        self.length = length
+
+    @torch.inference_mode()
+    def fork(self, length: int = 0) -> Runner:
+        """A runner of the same module with its own copy of the first `length` entries; no model call."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
+        twin = copy.copy(self)
+        twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
+        twin._columns = self._columns.clone()
+        twin._given = (None, 0, 0)
+        return twin
+
+    @torch.inference_mode()
+    def mask_given(self) -> tuple[Bools, list[int]]:
+        """What the last `forward` let each row see, read back from the tensor that the model was handed.
+
+        Returns:
+            The tree part, `[m, m]` bool, and per row the number of visible entries before it. Where layers
+            differ, it is the full-attention layers' mask.
+        """
+        return read_back(*self._given)
+
+    def _pass(self, tokens: Sequence[int], positions: Tensor, visible: Bools | None, last: int) -> Tensor:
+        try:
+            output = self.model(
+                torch.tensor(tokens, device=self.device)[None],
+                attention_mask=self._mask(positions, visible),
+                position_ids=positions[None],
+                past_key_values=self.cache,
+                use_cache=True,
+                **({"logits_to_keep": last} if self._last else {}),
+            )
+            self.calls += 1
+            self.length += len(tokens)
+        except BaseException as error:
+            self.cache.shorten(self.length)
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(
+                    f"{self.name} ran out of memory on {self.device} at {self.length + len(tokens)} tokens: "
+                    "use a shorter prompt, a smaller tree, float16, or a smaller model."
+                ) from None
+            raise
+        logits: Tensor = output.logits[0]
+        return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
+
+    def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
+        """The mask of a pass, causal where `visible` is None; none is built where the module needs none."""
+        rows, total = len(positions), self.length + len(positions)
+        if self.plan.window is not None:
+            self._columns[self.length : total] = positions
+        plain = rows in {1, total} if visible is None else rows == 1 and bool(visible.all())
+        mask = self.plan.default(rows, total) if plain else False
+        if mask is False:
+            if visible is None:
+                hidden = torch.ones((rows, rows), dtype=torch.bool, device=self.device).triu_(1)
+            else:
+                hidden = torch.from_numpy(np.logical_not(visible)).to(self.device)
+            mask = self.plan.build(hidden, positions, self._columns[:total], self.dtype)
+        if visible is not None:
+            self._given = (mask, rows, total)
+        return mask
+
+    def _reserve(self, total: int) -> None:
+        """Prebuilt slot numbers: slicing them is cheaper than making and copying positions at every pass."""
+        if total > len(self._slots):
+            self._slots = torch.arange(max(FIRST_CAPACITY, 2 * total), device=self.device)
+            columns = self._slots.clone()
+            columns[: self.length] = self._columns[: self.length]
+            self._columns = columns
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; on CPU torch raises a plain RuntimeError."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def _use_maskable_attention(model: PreTrainedModel) -> None:
+    if model.config._attn_implementation in {"sdpa", "eager"}:
+        return
+    try:
+        model.set_attn_implementation("sdpa")
+    except ValueError:  # the family has none
+        model.set_attn_implementation("eager")
