@@ -60,7 +60,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def _rooms_and_packages(path: Path) -> tuple[set[str], set[str]]:
-    """The rooms of speclab that ``path`` imports, and the other packages; a public name counts as its room."""
+    """Rooms of speclab that ``path`` imports, and other packages; a public name counts as its room."""
     rooms, packages = set(), set()
     for name in _imports(path):
         package, _, rest = name.partition(".")
