@@ -128,7 +128,7 @@ def test_public_names_exist_and_type_checkers_see_the_same():
     """The lazy table, the block that editors read, and the modules agree."""
     tree = ast.parse((ROOT / "speclab/__init__.py").read_text())
     seen = {
-        alias.asname: node.module
+        alias.name: node.module
         for block in tree.body
         if isinstance(block, ast.If)
         for node in block.body
