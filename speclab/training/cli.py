@@ -12,7 +12,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make the min
 Corpus = Annotated[Path | None, typer.Option(help="Folder of the training text; default: SPECLAB_CORPUS.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write; default: under checkpoints/.")]
 TokenizerFolder = Annotated[Path | None, typer.Option(help="Folder of the tokenizer.")]
-Minutes = Annotated[float | None, typer.Option(help="Length in training time; default: the shipped recipe's.")]
+Minutes = Annotated[
+    float | None, typer.Option(help="Length in training time; default: the shipped recipe's.")
+]
 Steps = Annotated[int | None, typer.Option(help="Length in steps instead.")]
 Seed = Annotated[int | None, typer.Option(help="Seed; default: the shipped recipe's.")]
 
@@ -36,6 +38,7 @@ def tokenizer(corpus: Corpus = None, out: Out = None) -> None:
 
 @app.command()
 def pretrain(
+    *,
     corpus: Corpus = None,
     out: Out = None,
     tokenizer: TokenizerFolder = None,
@@ -53,6 +56,7 @@ def pretrain(
 
 @app.command()
 def unloop(
+    *,
     corpus: Corpus = None,
     out: Out = None,
     tokenizer: TokenizerFolder = None,
@@ -71,6 +75,7 @@ def unloop(
 
 @app.command()
 def distil(
+    *,
     corpus: Corpus = None,
     out: Out = None,
     tokenizer: TokenizerFolder = None,
@@ -90,6 +95,7 @@ def distil(
 
 @app.command()
 def evaluate(
+    *,
     corpus: Corpus = None,
     prompts: Annotated[Path | None, typer.Option(help="Folder of prompt files (*.jsonl).")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the figures (JSON).")] = None,

@@ -1,11 +1,13 @@
 """The training text: reading, tokenising, packing, and drawing batches from a mixture of sources.
 
-A corpus is a folder of `<source>.txt.xz` files in UTF-8, documents parted by a line `<|endoftext|>`. Each source becomes
-two flat `uint16` files of token ids, one for training and a small one held out, every document closed by the end-of-text id.
+A corpus is a folder of `<source>.txt.xz` files in UTF-8, documents parted by a line `<|endoftext|>`. Each
+source becomes two flat `uint16` files of token ids, one for training and a small one held out, every
+document closed by the end-of-text id.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
@@ -56,9 +58,11 @@ class Packed(BaseModel):
     held_out_bytes: int
 
     def train_tokens(self) -> Tokens:
+        """The training tokens, mapped from disk."""
         return np.memmap(self.train, dtype=TOKENS_DTYPE, mode="r")
 
     def held_out_tokens(self) -> Tokens:
+        """The held-out tokens, mapped from disk."""
         return np.memmap(self.held_out, dtype=TOKENS_DTYPE, mode="r")
 
 
@@ -66,9 +70,13 @@ def corpus_folder(given: Path | None) -> Path:
     """The folder given, else the one named by SPECLAB_CORPUS; raises `CorpusError` if there is none."""
     folder = given or (Path(os.environ["SPECLAB_CORPUS"]) if os.environ.get("SPECLAB_CORPUS") else None)
     if folder is None:
-        raise CorpusError("No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS.")
+        raise CorpusError(
+            "No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS."
+        )
     if not folder.is_dir():
-        raise CorpusError(f"The corpus folder {folder} does not exist: pass an existing folder with --corpus.")
+        raise CorpusError(
+            f"The corpus folder {folder} does not exist: pass an existing folder with --corpus."
+        )
     return folder
 
 
@@ -78,9 +86,11 @@ def read_documents(folder: Path, source: str) -> list[str]:
     if not path.is_file():
         raise CorpusError(f"{path} is missing: put it there, or leave {source!r} out of the mixture.")
     try:
-        text = lzma.open(path, "rt", encoding="utf-8", newline="").read()
-    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
-        raise CorpusError(f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again.") from error
+        text = lzma.decompress(path.read_bytes()).decode()
+    except (lzma.LZMAError, UnicodeDecodeError) as error:
+        raise CorpusError(
+            f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again."
+        ) from error
     return [document.strip("\n") for document in text.split(f"\n{EOT}\n") if document.strip()]
 
 
@@ -103,7 +113,7 @@ def training_documents(folder: Path, mixture: dict[str, float]) -> Iterator[str]
 def pack(folder: Path, mixture: dict[str, float], tokenizer: Tokenizer, out: Path) -> list[Packed]:
     """Tokenise every source into `out`; sources packed earlier with the same tokenizer are reused."""
     out.mkdir(parents=True, exist_ok=True)
-    stamp = f"{hash_of(tokenizer)}"
+    stamp = hash_of(tokenizer)
     packed = []
     for source in mixture:
         note = out / f"{source}.json"
@@ -124,8 +134,6 @@ def pack(folder: Path, mixture: dict[str, float], tokenizer: Tokenizer, out: Pat
 
 def hash_of(tokenizer: Tokenizer) -> str:
     """A short fingerprint of a tokenizer."""
-    import hashlib
-
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
@@ -140,8 +148,9 @@ def _write(path: Path, documents: list[str], tokenizer: Tokenizer) -> Path:
 class Batches:
     """Draws batches of token windows from the sources in exact proportion to their weights.
 
-    Each source is cut into windows of `length + 1` tokens, taken in an order shuffled by (seed, source, length, pass), each pass
-    with another offset. The state is one number of windows taken per source and length, so a run resumes where it stopped.
+    Each source is cut into windows of `length + 1` tokens, taken in an order shuffled by (seed, source,
+    length, pass), each pass with another offset. The state is the number of windows taken per source and
+    length, so a run resumes where it stopped.
     """
 
     def __init__(self, sources: list[Packed], mixture: dict[str, float], seed: int) -> None:
@@ -154,13 +163,15 @@ class Batches:
         self.tokens_of: dict[str, int] = dict.fromkeys(mixture, 0)
 
     def state(self) -> dict[str, dict[str, int]]:
+        """The data position, for a checkpoint."""
         return {"taken": dict(self.taken), "tokens_of": dict(self.tokens_of)}
 
     def restore(self, state: dict[str, dict[str, int]]) -> None:
+        """Go to a position that `state` gave."""
         self.taken, self.tokens_of = dict(state["taken"]), dict(state["tokens_of"])
 
     def next(self, sequences: int, length: int) -> NDArray[np.int64]:
-        """`[sequences, length + 1]` token ids: inputs are all but the last column, targets all but the first."""
+        """`[sequences, length + 1]` ids: inputs are all but the last column, targets all but the first."""
         return np.stack([self._window(self._due(length), length) for _ in range(sequences)]).astype(np.int64)
 
     def _due(self, length: int) -> str:
@@ -177,7 +188,9 @@ class Batches:
         self.tokens_of[source] += length
         window = tokens[start : start + length + 1]
         if len(window) < length + 1:
-            raise CorpusError(f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it out.")
+            raise CorpusError(
+                f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it out."
+            )
         return window
 
     def _order(self, source: str, length: int, epoch: int, windows: int) -> tuple[int, NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Distillation of the mini draft: KL divergence from the target's distribution, half on text, half on the target's own output."""
+"""Distillation of the mini draft: KL from the target, half on text, half on the target's own output."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
 from speclab.training.generation import continue_all
-from speclab.training.loop import Schedule, State, run
+from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.model import DRAFT, Shape, build, export, load, logits
 
 MADE = "made_by_target"
@@ -29,25 +28,35 @@ class DistilConfig(BaseModel):
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     target: Path = Field(Path("checkpoints/unloop/model"), description="Folder of the target.")
     start: Path | None = Field(None, description="Folder of a draft to go on from; default: fresh weights.")
-    out: Path = Field(Path("checkpoints/draft"), description="Folder for checkpoint, log and the finished model.")
+    out: Path = Field(
+        Path("checkpoints/draft"), description="Folder for checkpoint, log and the finished model."
+    )
     shape: Shape = Field(DRAFT, description="Sizes of the draft.")
-    schedule: Schedule = Field(Schedule(minutes=14, peak_lr=5e-3), description="Length and learning rates.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
+    schedule: Schedule = Field(
+        Schedule(minutes=14, peak_lr=5e-3, lengths=((0.0, 256), (0.75, 1024))),
+        description="Length, learning rates and sequence lengths.",
+    )
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
+    )
     seed: int = Field(2, description="Seed of weights, data order and sampling.")
     made_share: float = Field(0.5, ge=0, le=1, description="Share of text made by the target.")
-    made_tokens: int = Field(300_000, ge=0, description="Tokens of such text, made once and read several times.")
-    temperatures: list[float] = Field([0.0, 0.7, 1.0], description="Temperatures of that text, in equal parts.")
+    made_tokens: int = Field(
+        300_000, ge=0, description="Tokens of such text, made once and read several times."
+    )
+    made_prefix: int = Field(32, ge=1, description="Tokens of training text before each piece of such text.")
+    made_length: int = Field(224, ge=1, description="Tokens the target adds.")
+    temperatures: list[float] = Field(
+        [0.0, 0.7, 1.0], description="Temperatures of that text, in equal parts."
+    )
     batch_tokens: int = Field(4096, ge=16, description="Tokens a step.")
     micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass.")
-    lengths: list[tuple[float, int]] = Field(
-        [(0.0, 256), (0.75, 1024)], description="Sequence lengths, each from a share of the run on."
-    )
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the matrices.")
     compile: bool = Field(True, description="Compile the forward passes.")
 
 
 def distil(config: DistilConfig) -> Any:
-    """Distil, or go on from the checkpoint in `config.out`; returns the draft and writes it to `out/model`."""
+    """Distil, or go on from the checkpoint in `out`; returns the draft and writes it to `out/model`."""
     tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
     config.out.mkdir(parents=True, exist_ok=True)
     target = load(config.target).eval().requires_grad_(False)
@@ -65,19 +74,22 @@ def distil(config: DistilConfig) -> Any:
     loss_of = torch.compile(divergence, dynamic=False) if config.compile else divergence
 
     def step(progress: float) -> tuple[float, int]:
-        length = [length for start, length in config.lengths if start <= progress][-1]
-        rows = max(config.micro_tokens // length, 1)
-        rounds = max(config.batch_tokens // (rows * length), 1)
-        total = 0.0
-        for _ in range(rounds):
-            tokens = torch.from_numpy(batches.next(rows, length)[:, :-1])
-            with torch.autocast("cpu", torch.bfloat16):
-                loss: Tensor = loss_of(draft, target, tokens)
-            (loss / rounds).backward()
-            total += loss.item() / rounds
-        return total, rounds * rows * length
+        length = config.schedule.length(progress)
+        return accumulate(
+            lambda batch: loss_of(draft, target, batch[:, :-1]),
+            batches,
+            length,
+            config.batch_tokens,
+            config.micro_tokens,
+        )
 
-    run(state, config.schedule, step, lambda state: state.save(batches.state()), config.out / "log.jsonl")
+    run(
+        state,
+        config.schedule,
+        step=step,
+        every=lambda state: state.save(batches.state()),
+        log=config.out / "log.jsonl",
+    )
     export(draft, config.out / "model")
     return draft
 
@@ -91,16 +103,22 @@ def divergence(draft: Any, target: Any, tokens: Tensor) -> Tensor:
 
 
 def made_text(target: Any, sources: list[Packed], config: DistilConfig) -> Packed:
-    """Continuations of 32 tokens of training text by the target, packed as a source; made once and kept in `out`."""
+    """The target's continuations of training text, packed as a source; made once and kept in `out`."""
     path = config.out / f"{MADE}.bin"
     if not path.is_file():
         prefixes = Batches(sources, config.mixture, config.seed + 1)
         parts: list[list[int]] = []
-        new_tokens = config.shape.context // 4 - 32
         while sum(map(len, parts)) < config.made_tokens:
             temperature = config.temperatures[(len(parts) // 64) % len(config.temperatures)]
-            starts = [[int(t) for t in row] for row in prefixes.next(64, 32)[:, :32]]
-            made = continue_all(target, starts, new_tokens, temperature, seed=config.seed + len(parts), batch=64)
+            starts = [[int(t) for t in row] for row in prefixes.next(64, config.made_prefix)[:, :-1]]
+            made = continue_all(
+                target,
+                starts,
+                config.made_length,
+                temperature=temperature,
+                seed=config.seed + len(parts),
+                batch=64,
+            )
             parts += [[*row, *more] for row, more in zip(starts, made, strict=True)]
         temporary = path.with_suffix(".tmp")
         np.concatenate([np.array(part, dtype=np.uint16) for part in parts]).tofile(temporary)

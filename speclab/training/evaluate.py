@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn import functional
 
 from speclab.errors import SpeclabError
 from speclab.training.corpus import MIXTURE, Packed, Tokens, corpus_folder, pack
@@ -28,13 +28,17 @@ class EvaluateConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
-    prompts: Path | None = Field(None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone.")
+    prompts: Path | None = Field(
+        None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone."
+    )
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     target: Path = Field(Path("checkpoints/unloop/model"), description="Folder of the target.")
     draft: Path | None = Field(Path("checkpoints/draft/model"), description="Folder of the draft.")
     out: Path = Field(Path("checkpoints/figures.json"), description="File for the figures.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources with held-out text.")
-    new_tokens: int = Field(128, ge=64, description="Tokens of each greedy continuation.")
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Sources with held-out text."
+    )
+    new_tokens: int = Field(128, ge=1, description="Tokens of each greedy continuation.")
     per_file: int = Field(120, ge=1, description="Prompts taken of each file, evenly spread.")
 
 
@@ -44,7 +48,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     target = load(config.target).eval()
     draft = load(config.draft).eval() if config.draft else None
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out.parent / "packed")
-    figures: dict[str, Any] = {"held_out": {s.name: held_out(target, draft, s) for s in sources}, "prompts": {}}
+    figures: dict[str, Any] = {
+        "held_out": {s.name: held_out(target, draft, s) for s in sources},
+        "prompts": {},
+    }
     figures["copying"] = copying(target, sources)
     for name, entries in prompt_sets(config.prompts, config.per_file).items():
         texts = [tokenizer.encode(prompt).ids for prompt, _ in entries]
@@ -55,13 +62,15 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
-    """Losses (nats a token, nats and bits a byte) of the target, and of the draft if given, on held-out text."""
+    """Losses (nats a token, nats and bits a byte) of the target, and of any draft, on held-out text."""
     tokens = source.held_out_tokens()
-    nats, count, _ = _read(target, None, _windows(tokens, 1024))
+    nats, count, _ = _read(target, None, _windows(tokens, target.config.max_position_embeddings))
     figures = _losses("target", nats, count, source.held_out_bytes)
     if draft is not None:
-        nats, count, agreed = _read(draft, target, _windows(tokens, 1024))
-        figures |= _losses("draft", nats, count, source.held_out_bytes) | {"agreement": round(agreed / count, 4)}
+        nats, count, agreed = _read(draft, target, _windows(tokens, target.config.max_position_embeddings))
+        figures |= _losses("draft", nats, count, source.held_out_bytes) | {
+            "agreement": round(agreed / count, 4)
+        }
     return figures | {"tokens": count}
 
 
@@ -81,11 +90,11 @@ def _windows(tokens: Tokens, length: int) -> Iterable[Tensor]:
 
 @torch.no_grad()
 def _read(model: Any, other: Any | None, rows: Iterable[Tensor]) -> tuple[float, int, int]:
-    """Over rows of ids: the model's loss in nats, the positions, and at how many both models' argmax agree."""
+    """Over rows of ids: the model's loss in nats, the positions, and how many have equal argmax."""
     nats, count, agreed = 0.0, 0, 0
     for row in rows:
         scores = logits(model, row[None, :-1])[0]
-        nats += F.cross_entropy(scores, row[1:], reduction="sum").item()
+        nats += functional.cross_entropy(scores, row[1:], reduction="sum").item()
         count += len(row) - 1
         if other is not None:
             agreed += int((scores.argmax(-1) == logits(other, row[None, :-1])[0].argmax(-1)).sum())
@@ -95,7 +104,7 @@ def _read(model: Any, other: Any | None, rows: Iterable[Tensor]) -> tuple[float,
 def prompt_figures(
     target: Any, draft: Any | None, prompts: list[list[int]], full: list[list[int]], new_tokens: int
 ) -> dict[str, float]:
-    """Greedy continuations of `prompts`: shares that loop, are exactly periodic, or ended; agreement on text and on them."""
+    """Shares of greedy continuations that loop, are periodic, or ended; agreement on `full` and on them."""
     made = continue_all(target, prompts, new_tokens)
     number, eos = len(prompts), target.config.eos_token_id
     figures = {
@@ -128,11 +137,13 @@ def _agreement(target: Any, draft: Any, rows: list[list[int]], begins: list[int]
 @torch.no_grad()
 def copying(target: Any, sources: list[Packed], length: int = 128, rows: int = 64) -> dict[str, float]:
     """Loss (nats a token) on held-out text read once, and on the same text read a second time right after."""
-    tokens = np.concatenate([np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources])
+    tokens = np.concatenate(
+        [np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources]
+    )
     first = torch.from_numpy(tokens[: len(tokens) // length * length].astype("int64")).view(-1, length)
     twice = torch.cat((first, first), dim=1)
     scores = logits(target, twice[:, :-1])
-    losses = F.cross_entropy(scores.transpose(1, 2), twice[:, 1:], reduction="none")
+    losses = functional.cross_entropy(scores.transpose(1, 2), twice[:, 1:], reduction="none")
     return {
         "first": round(losses[:, : length - 1].mean().item(), 4),
         "second": round(losses[:, length:].mean().item(), 4),

@@ -13,14 +13,15 @@ def continue_all(
     model: Any,
     prompts: list[list[int]],
     new_tokens: int,
+    *,
     temperature: float = 0.0,
     seed: int = 0,
     batch: int = 32,
 ) -> list[list[int]]:
     """Continuations of token-id prompts, each `new_tokens` long or ending with the end-of-text id.
 
-    Temperature 0 is greedy. Prompts of like length share a batch, padded on the left; a prompt too long for the context loses
-    its beginning. The results come in the order of the prompts.
+    Temperature 0 is greedy. Prompts of like length share a batch, padded on the left; a prompt too long for
+    the context loses its beginning. The results come in the order of the prompts.
     """
     model.eval()
     room = model.config.max_position_embeddings - new_tokens
@@ -29,18 +30,22 @@ def continue_all(
     results: list[list[int]] = [[] for _ in prompts]
     for start in range(0, len(order), batch):
         chosen = order[start : start + batch]
-        rows = _continue([model], [prompts[i][-room:] for i in chosen], new_tokens, temperature, generator)
+        rows = _continue(model, [prompts[i][-room:] for i in chosen], new_tokens, temperature, generator)
         for i, row in zip(chosen, rows, strict=True):
             results[i] = row
     return results
 
 
 def _continue(
-    models: list[Any], prompts: list[list[int]], new_tokens: int, temperature: float, generator: torch.Generator
+    model: Any,
+    prompts: list[list[int]],
+    new_tokens: int,
+    temperature: float,
+    generator: torch.Generator,
 ) -> list[list[int]]:
     from transformers import DynamicCache
 
-    model, eos = models[0], models[0].config.eos_token_id
+    eos = model.config.eos_token_id
     tokens, mask = _padded(prompts)
     cache, made = DynamicCache(), []
     ended = torch.zeros(len(prompts), dtype=torch.bool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,9 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from speclab.training.corpus import Batches
 
 
 class Schedule(BaseModel):
@@ -19,12 +21,21 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    minutes: float | None = Field(None, gt=0, description="Length in training time; learning rates follow the clock.")
-    steps: int | None = Field(None, gt=0, description="Length in steps (exactly repeatable); goes before minutes.")
+    minutes: float | None = Field(None, gt=0, description="Training time; learning rates follow it.")
+    steps: int | None = Field(
+        None, gt=0, description="Length in steps (exactly repeatable); goes before minutes."
+    )
     peak_lr: float = Field(3e-3, gt=0, description="Highest learning rate, of Muon and AdamW alike.")
     warm_up: float = Field(0.04, ge=0, lt=1, description="Share of the run spent rising to the peak.")
     flat_until: float = Field(0.55, gt=0, le=1, description="Share of the run after which the rate falls.")
     final: float = Field(0.03, ge=0, le=1, description="Rate at the end, as a share of the peak.")
+    lengths: tuple[tuple[float, int], ...] = Field(
+        ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
+    )
+
+    def length(self, progress: float) -> int:
+        """Tokens of a row at a share `progress` of the run."""
+        return [length for start, length in self.lengths if start <= progress][-1]
 
     def progress(self, step: int, seconds: float) -> float:
         """Share of the run that is over, 0 to 1."""
@@ -51,7 +62,7 @@ def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
 
 
 class State:
-    """All that a run needs to go on: model, optimisers, step, training seconds, data position, random state."""
+    """All that a run needs to go on: model, optimisers, step, seconds, tokens, random state."""
 
     def __init__(self, model: Any, weight_decay: float, path: Path) -> None:
         self.model = model
@@ -77,7 +88,7 @@ class State:
             },
             temporary,
         )
-        os.replace(temporary, self.path)
+        temporary.replace(self.path)
 
     def restore(self) -> Any | None:
         """Load the checkpoint if there is one; returns its data position, else None."""
@@ -95,6 +106,7 @@ class State:
 def run(
     state: State,
     schedule: Schedule,
+    *,
     step: Callable[[float], tuple[float, int]],
     every: Callable[[State], None],
     log: Path,
@@ -102,8 +114,8 @@ def run(
 ) -> None:
     """Repeat `step` until the schedule is over.
 
-    `step(progress)` adds gradients and returns (loss in nats, tokens used); `every(state)` runs each `checkpoint_seconds` and at
-    the end (it saves). Each step appends a line to the JSONL file `log`.
+    `step(progress)` adds gradients and returns (loss in nats, tokens used); `every(state)` runs each
+    `checkpoint_seconds` and at the end (it saves). Each step appends a line to the JSONL file `log`.
     """
     last_saved = time.monotonic()
     with _bar() as bar, log.open("a") as lines:
@@ -115,7 +127,12 @@ def run(
             state.step, state.tokens = state.step + 1, state.tokens + tokens
             spent = time.monotonic() - begun
             state.seconds += spent
-            line = {"step": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 2), "loss": loss}
+            line = {
+                "step": state.step,
+                "tokens": state.tokens,
+                "seconds": round(state.seconds, 2),
+                "loss": loss,
+            }
             lines.write(json.dumps(line) + "\n")
             lines.flush()
             bar.update(task, completed=progress, loss=loss, rate=tokens / spent)
@@ -123,6 +140,21 @@ def run(
                 every(state)
                 last_saved = time.monotonic()
         every(state)
+
+
+def accumulate(
+    loss_of: Callable[[Tensor], Tensor], batches: Batches, length: int, batch_tokens: int, micro_tokens: int
+) -> tuple[float, int]:
+    """Add the gradients of one batch, in bfloat16, a few rows at a time; returns (loss in nats, tokens)."""
+    rows = max(micro_tokens // length, 1)
+    rounds = max(batch_tokens // (rows * length), 1)
+    total = 0.0
+    for _ in range(rounds):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(torch.from_numpy(batches.next(rows, length)))
+        (loss / rounds).backward()
+        total += loss.item() / rounds
+    return total, rounds * rows * length
 
 
 def _update(state: State, learning_rate: float) -> None:
@@ -138,6 +170,8 @@ def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TextColumn(
+            "{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"
+        ),
         TimeRemainingColumn(),
     )

@@ -24,14 +24,14 @@ def repeated(tokens: Sequence[int], n: int = NGRAM) -> list[bool]:
 def loops(tokens: Sequence[int]) -> bool:
     """Whether a continuation loops: more than half of its last 64 tokens end a 4-gram that it held before.
 
-    This counts exact loops of any period, loops that begin late, and near-loops that change a word each time. A continuation
-    shorter than 64 tokens, cut short by the end-of-text token, does not loop.
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word each
+    time. A continuation shorter than 64 tokens, cut short by the end-of-text token, does not loop.
     """
     return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
 
 
 def periodic(tokens: Sequence[int]) -> bool:
-    """A narrower count given beside `loops`: the last 48 tokens are exactly periodic, with a period of 24 or less."""
+    """A narrower count beside `loops`: the last 48 tokens repeat exactly, with a period of 24 or less."""
     tail = list(tokens[-PERIODIC_TAIL:])
     if len(tail) < PERIODIC_TAIL:
         return False

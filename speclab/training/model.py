@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+from torch.nn import functional
 
 
 class Shape(BaseModel):
@@ -44,7 +44,7 @@ def build(shape: Shape, seed: int) -> Any:
         tie_word_embeddings=True,
         bos_token_id=0,
         eos_token_id=0,
-        rotary_pct=0.25,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
     )
     return GPTNeoXForCausalLM(config)
 
@@ -55,13 +55,13 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
     Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own forward.
     """
     body, heads = model.gpt_neox, model.config.num_attention_heads
-    x = F.embedding(tokens, body.embed_in.weight)
+    x = functional.embedding(tokens, body.embed_in.weight)
     cos, sin = (t[:, None] for t in body.rotary_emb(x, torch.arange(tokens.shape[1])[None]))
     for block in body.layers:
         mixed = _attention(block.attention, block.input_layernorm(x), heads, cos, sin)
-        wide = F.gelu(block.mlp.dense_h_to_4h(block.post_attention_layernorm(x)))
+        wide = functional.gelu(block.mlp.dense_h_to_4h(block.post_attention_layernorm(x)))
         x = x + mixed + block.mlp.dense_4h_to_h(wide)
-    return F.linear(body.final_layer_norm(x), body.embed_in.weight)
+    return functional.linear(body.final_layer_norm(x), body.embed_in.weight)
 
 
 def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) 
     qkv = attention.query_key_value(x).view(batch, length, heads, 3 * width // heads)
     query, key, value = qkv.transpose(1, 2).chunk(3, dim=-1)
     query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
-    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     out: Tensor = attention.dense(mixed.transpose(1, 2).reshape(batch, length, width))
     return out
 
@@ -84,18 +84,18 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def next_token_loss(model: Any, batch: Tensor) -> Tensor:
     """Mean cross-entropy in nats of `[B, T + 1]` ids, each row predicting its own next token."""
     scores = logits(model, batch[:, :-1])
-    return F.cross_entropy(scores.flatten(0, 1).float(), batch[:, 1:].flatten())
+    return functional.cross_entropy(scores.flatten(0, 1).float(), batch[:, 1:].flatten())
 
 
 def export(model: Any, folder: Path) -> None:
-    """Write `config.json` and float16 `model.safetensors` into `folder`, replacing what is there at one stroke each."""
+    """Write `config.json` and float16 `model.safetensors` into `folder`, each at one stroke."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     half = type(model)(model.config)
     half.load_state_dict(model.state_dict())
     half.half().save_pretrained(temporary)
     folder.mkdir(parents=True, exist_ok=True)
     for file in temporary.iterdir():
-        os.replace(file, folder / file.name)
+        file.replace(folder / file.name)
     shutil.rmtree(temporary)
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
-from speclab.training.loop import Schedule, State, run
+from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.model import TARGET, Shape, build, export, next_token_loss
 
 
@@ -23,27 +22,29 @@ class PretrainConfig(BaseModel):
 
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
-    out: Path = Field(Path("checkpoints/target"), description="Folder for checkpoint, log and the finished model.")
+    out: Path = Field(
+        Path("checkpoints/target"), description="Folder for checkpoint, log and finished model."
+    )
     shape: Shape = Field(TARGET, description="Sizes of the model.")
-    schedule: Schedule = Field(Schedule(minutes=82), description="Length and learning rates.")
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
+    # Short sequences are cheaper; the long ones come last, so that every position is trained.
+    schedule: Schedule = Field(
+        Schedule(minutes=81, lengths=((0.0, 256), (0.6, 512), (0.88, 1024))),
+        description="Length, learning rates and sequence lengths.",
+    )
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
+    )
     seed: int = Field(0, description="Seed of weights and data order.")
     batch_tokens: int = Field(8192, ge=16, description="Tokens a step.")
-    micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass; 2,048 is fastest on two cores.")
-    lengths: list[tuple[float, int]] = Field(
-        [(0.0, 256), (0.6, 512), (0.88, 1024)],
-        description="Sequence lengths, each from a share of the run on: short ones are cheaper, long ones come last.",
+    micro_tokens: int = Field(
+        2048, ge=16, description="Tokens a forward pass; 2,048 is fastest on two cores."
     )
     weight_decay: float = Field(0.02, ge=0, description="Weight decay of the matrices.")
     compile: bool = Field(True, description="Compile the forward (1.2 times as fast on two cores).")
 
-    def length_at(self, progress: float) -> int:
-        """Sequence length at a share of the run."""
-        return [length for start, length in self.lengths if start <= progress][-1]
-
 
 def pretrain(config: PretrainConfig) -> Any:
-    """Train, or go on from the checkpoint in `config.out`; returns the model and writes it to `out/model`."""
+    """Train, or go on from the checkpoint in `out`; returns the model and writes it to `out/model`."""
     tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
     config.out.mkdir(parents=True, exist_ok=True)
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out / "packed")
@@ -55,7 +56,14 @@ def pretrain(config: PretrainConfig) -> Any:
     loss_of = torch.compile(next_token_loss, dynamic=False) if config.compile else next_token_loss
 
     def step(progress: float) -> tuple[float, int]:
-        return accumulate(state.model, loss_of, batches, config, config.length_at(progress))
+        length = config.schedule.length(progress)
+        return accumulate(
+            lambda batch: loss_of(state.model, batch),
+            batches,
+            length,
+            config.batch_tokens,
+            config.micro_tokens,
+        )
 
     def every(state: State) -> None:
         state.save(batches.state())
@@ -63,36 +71,22 @@ def pretrain(config: PretrainConfig) -> Any:
         with (config.out / "validation.jsonl").open("a") as lines:
             lines.write(json.dumps({"step": state.step, "tokens": state.tokens, **losses}) + "\n")
 
-    run(state, config.schedule, step, every, config.out / "log.jsonl")
+    run(state, config.schedule, step=step, every=every, log=config.out / "log.jsonl")
     export(state.model, config.out / "model")
     return state.model
 
 
-def accumulate(
-    model: Any, loss_of: Any, batches: Batches, config: PretrainConfig, length: int
-) -> tuple[float, int]:
-    """Add the gradients of one batch; returns its loss in nats and its tokens."""
-    model.train()
-    rows = max(config.micro_tokens // length, 1)
-    rounds = max(config.batch_tokens // (rows * length), 1)
-    total = 0.0
-    for _ in range(rounds):
-        batch = torch.from_numpy(batches.next(rows, length))
-        with torch.autocast("cpu", torch.bfloat16):
-            loss: Tensor = loss_of(model, batch)
-        (loss / rounds).backward()
-        total += loss.item() / rounds
-    return total, rounds * rows * length
-
-
 @torch.no_grad()
-def held_out_losses(model: Any, sources: list[Packed], tokens: int | None = None, length: int = 256) -> dict[str, float]:
+def held_out_losses(
+    model: Any, sources: list[Packed], tokens: int | None = None, length: int = 256
+) -> dict[str, float]:
     """Loss in nats a token on the head of each source's held-out text (all of it if `tokens` is None)."""
-    model.eval()
     losses = {}
     for source in sources:
         ids = torch.from_numpy(source.held_out_tokens()[: tokens + 1 if tokens else None].astype("int64"))
         rows = (len(ids) - 1) // length
+        if rows == 0:
+            continue
         windows = ids[: rows * length + 1].unfold(0, length + 1, length)
         with torch.autocast("cpu", torch.bfloat16):
             sums = [next_token_loss(model, part).item() * len(part) for part in windows.split(8)]

@@ -1,9 +1,10 @@
 """A short phase after pretraining that teaches the target not to fall into loops.
 
-Sequence-level unlikelihood training (Welleck et al. 2020, "Neural Text Generation with Unlikelihood Training", section 5.2): the
-model continues training text greedily, and tokens that end a 4-gram which the continuation held before are made less likely,
-beside ordinary next-token steps. Here only continuations that loop are touched, so that repetition in real text, and copying
-from the prompt, stay as they were learnt.
+Sequence-level unlikelihood training (Welleck et al. 2020, "Neural Text Generation with Unlikelihood
+Training", section 5.2): the model continues training text greedily, and tokens that end a 4-gram which the
+continuation held before are made less likely, beside ordinary next-token steps. Here only continuations
+that loop are touched, so that repetition in real text, and copying from the prompt, stay as they were
+learnt.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, corpus_folder, pack
 from speclab.training.generation import continue_all
-from speclab.training.loop import Schedule, State, run
+from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.looping import loops, repeated
 from speclab.training.model import export, load, logits, next_token_loss
 
@@ -34,19 +34,25 @@ class UnloopConfig(BaseModel):
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     model: Path = Field(Path("checkpoints/target/model"), description="Folder of the pretrained target.")
-    out: Path = Field(Path("checkpoints/unloop"), description="Folder for checkpoint, log and the finished model.")
+    out: Path = Field(
+        Path("checkpoints/unloop"), description="Folder for checkpoint, log and the finished model."
+    )
     schedule: Schedule = Field(
-        Schedule(minutes=9, peak_lr=5e-4, warm_up=0.05, flat_until=0.6, final=0.1),
+        Schedule(minutes=9, peak_lr=5e-4, warm_up=0.05, flat_until=0.6, final=0.1, lengths=((0.0, 512),)),
         description="Length and learning rates.",
     )
-    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
+    mixture: dict[str, float] = Field(
+        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
+    )
     seed: int = Field(1, description="Seed of the data order.")
     rows: int = Field(32, ge=1, description="Continuations made at a time.")
-    prefix_lengths: list[int] = Field([64, 128, 256], description="Tokens of training text before each continuation.")
+    prefix_lengths: list[int] = Field(
+        [64, 128, 256], description="Tokens of training text before each continuation."
+    )
     new_tokens: int = Field(128, ge=8, description="Tokens of each continuation.")
     weight: float = Field(1.0, ge=0, description="Weight of the unlikelihood beside the next-token loss.")
-    text_rows: int = Field(8, ge=1, description="Rows of training text a step.")
-    text_length: int = Field(512, ge=8, description="Tokens of each such row.")
+    text_tokens: int = Field(4096, ge=16, description="Tokens of training text a step.")
+    micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass.")
     weight_decay: float = Field(0.02, ge=0, description="Weight decay of the matrices.")
 
 
@@ -63,24 +69,32 @@ def unloop(config: UnloopConfig) -> Any:
         text.restore(position["text"])
         prefixes.restore(position["prefixes"])
 
-    def step(_: float) -> tuple[float, int]:
+    def step(progress: float) -> tuple[float, int]:
         length = config.prefix_lengths[state.step % len(config.prefix_lengths)]
         share, made = unlikely(state.model, prefixes.next(config.rows, length)[:, :length], config)
-        loss = _text_step(state.model, text, config)
+        loss, read = accumulate(
+            lambda batch: next_token_loss(state.model, batch),
+            text,
+            config.schedule.length(progress),
+            config.text_tokens,
+            config.micro_tokens,
+        )
         with (config.out / "loops.jsonl").open("a") as lines:
-            lines.write(json.dumps({"step": state.step, "looping": round(share, 3), "loss": round(loss, 4)}) + "\n")
-        return loss, made + config.text_rows * config.text_length
+            lines.write(
+                json.dumps({"step": state.step, "looping": round(share, 3), "loss": round(loss, 4)}) + "\n"
+            )
+        return loss, made + read
 
     def every(state: State) -> None:
         state.save({"text": text.state(), "prefixes": prefixes.state()})
 
-    run(state, config.schedule, step, every, config.out / "log.jsonl")
+    run(state, config.schedule, step=step, every=every, log=config.out / "log.jsonl")
     export(state.model, config.out / "model")
     return state.model
 
 
 def unlikely(model: Any, prefixes: np.ndarray, config: UnloopConfig) -> tuple[float, int]:
-    """Add the unlikelihood gradients of one set of greedy continuations; returns (share that loops, tokens)."""
+    """Add the gradients of one set of greedy continuations; returns (share that loops, tokens)."""
     rows = [[int(t) for t in row] for row in prefixes]
     made = continue_all(model, rows, config.new_tokens, batch=len(rows))
     looping = [(row, more) for row, more in zip(rows, made, strict=True) if loops(more)]
@@ -105,14 +119,3 @@ def unlikelihood(model: Any, continued: list[tuple[list[int], list[int]]]) -> Te
     chances = scores[marks[:, 1:]].float().softmax(-1)
     of_marked = chances.gather(1, tokens[:, 1:][marks[:, 1:]][:, None])
     return -torch.log((1 - of_marked).clamp(min=1e-4)).sum()
-
-
-def _text_step(model: Any, text: Batches, config: UnloopConfig) -> float:
-    total = 0.0
-    for _ in range(max(config.text_rows // 4, 1)):
-        batch = torch.from_numpy(text.next(min(config.text_rows, 4), config.text_length))
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = next_token_loss(model, batch)
-        (loss / max(config.text_rows // 4, 1)).backward()
-        total += loss.item() / max(config.text_rows // 4, 1)
-    return total

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from speclab.training.corpus import EOT
+from speclab.training.tokenizer import TokenizerConfig, train_tokenizer
+
+MIXTURE = {"tales": 0.75, "sums": 0.25}
+
+
+def write_source(folder: Path, name: str, documents: list[str]) -> None:
+    text = f"\n{EOT}\n".join(documents) + "\n"
+    (folder / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
+
+
+@pytest.fixture(scope="session")
+def mixture() -> dict[str, float]:
+    return dict(MIXTURE)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    animals = ["fox", "hen", "cat", "owl", "hare"]
+    tales = [
+        f"The {animals[i % 5]} met the {animals[i * 7 % 5]}, day {i}.\n\nSpoke “naïvely” of {i * i} tales."
+        for i in range(200)
+    ]
+    write_source(folder, "tales", tales)
+    write_source(folder, "sums", [f"{i} + {i + 3} = {2 * i + 3}\n#### {2 * i + 3}" for i in range(240)])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tokenizer")
+    train_tokenizer(TokenizerConfig(corpus=corpus, out=out, vocab_size=300, mixture=MIXTURE))
+    return out

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from speclab.training.distil import MADE, DistilConfig, distil
+from speclab.training.evaluate import EvaluateConfig, evaluate
+from speclab.training.generation import continue_all
+from speclab.training.loop import Schedule, State
+from speclab.training.model import Shape, build, logits
+from speclab.training.pretrain import PretrainConfig, pretrain
+from speclab.training.unloop import UnloopConfig, unlikelihood, unloop
+
+TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def loud(shape: Shape = TINY, seed: int = 0):
+    """Random weights large enough that a wrong forward shows."""
+    model = build(shape, seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+@pytest.fixture
+def recipe(corpus: Path, tokenizer_folder: Path, mixture: dict[str, float]):
+    def make(out: Path, steps: int) -> PretrainConfig:
+        return PretrainConfig(
+            corpus=corpus,
+            tokenizer=tokenizer_folder,
+            out=out,
+            shape=TINY,
+            schedule=Schedule(steps=steps, lengths=((0.0, 16), (0.5, 32))),
+            mixture=mixture,
+            batch_tokens=128,
+            micro_tokens=64,
+            compile=False,
+        )
+
+    return make
+
+
+def test_the_lean_forward_equals_the_module() -> None:
+    model = loud()
+    tokens = torch.randint(0, TINY.vocab_size, (3, TINY.context))
+    assert torch.allclose(logits(model, tokens), model(tokens).logits, atol=2e-5)
+
+
+def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(recipe, tmp_path: Path, monkeypatch) -> None:
+    whole = pretrain(recipe(tmp_path / "whole", 6))
+    progress = Schedule.progress
+
+    def stop_at_three(self: Schedule, step: int, seconds: float) -> float:
+        return 1.0 if step == 3 else progress(self, step, seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Schedule, "progress", stop_at_three)
+        pretrain(recipe(tmp_path / "broken", 6))
+    resumed = pretrain(recipe(tmp_path / "broken", 6))
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, resumed.state_dict()[name]), name
+
+
+def test_pretraining_learns_and_saves_what_transformers_loads(recipe, tmp_path: Path) -> None:
+    model = pretrain(recipe(tmp_path, 40))
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in log] == list(range(1, 41))
+    assert log[-1]["tokens"] == 40 * 128
+    assert log[-1]["loss"] < log[0]["loss"] - 1
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    tokens = torch.randint(0, TINY.vocab_size, (2, 20))
+    assert torch.allclose(loaded(tokens).logits, model(tokens).logits, atol=2e-2)  # saved as float16
+
+
+def test_a_checkpoint_is_never_half_written(tmp_path: Path, monkeypatch) -> None:
+    state = State(build(TINY, 0), 0.0, tmp_path / "checkpoint.pt")
+    state.save({"at": 1})
+
+    def broken(_: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError
+
+    monkeypatch.setattr(torch, "save", broken)
+    with pytest.raises(OSError):
+        state.save({"at": 2})
+    assert state.restore() == {"at": 1}
+
+
+def test_the_schedule_rises_stays_and_falls() -> None:
+    schedule = Schedule(steps=100, peak_lr=1.0, warm_up=0.1, flat_until=0.5, final=0.2)
+    rates = [schedule.learning_rate(schedule.progress(step, 0.0)) for step in (0, 5, 10, 50, 75, 100)]
+    assert rates == pytest.approx([0.02, 0.5, 1.0, 1.0, 0.6, 0.2])
+    assert Schedule(minutes=2).progress(7, 60.0) == 0.5
+
+
+def test_continuations_equal_one_by_one_decoding() -> None:
+    model = loud()
+    generator = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(1, 320, (n,), generator=generator).tolist() for n in (3, 11, 7)]
+    made = continue_all(model, prompts, 12)
+    for prompt, row in zip(prompts, made, strict=True):
+        tokens = list(prompt)
+        for token in row:
+            assert token == int(model(torch.tensor([tokens])).logits[0, -1].argmax())
+            tokens.append(token)
+
+
+def test_a_prompt_beyond_the_context_loses_its_beginning() -> None:
+    model = loud()
+    prompt = torch.randint(1, 320, (100,), generator=torch.Generator().manual_seed(2)).tolist()
+    assert continue_all(model, [prompt], 8) == continue_all(model, [prompt[-56:]], 8)
+
+
+def test_unlikelihood_is_about_repeated_tokens_alone() -> None:
+    model = loud()
+    prefix, fresh, loop = [5, 6], list(range(10, 26)), [1, 2, 3, 4] * 4
+    assert unlikelihood(model, [(prefix, fresh)]).item() == 0.0
+    tokens = torch.tensor([prefix + loop])
+    with torch.autocast("cpu", torch.bfloat16):
+        chances = logits(model, tokens[:, :-1]).float().softmax(-1)[0]
+    wanted = -sum(torch.log(1 - chances[i - 1, tokens[0, i]]) for i in range(2 + 7, 18))
+    assert unlikelihood(model, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
+
+
+def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
+    config = recipe(tmp_path / "target", 4)
+    pretrain(config)
+    shared = {"corpus": config.corpus, "tokenizer": config.tokenizer, "mixture": config.mixture}
+    steps = Schedule(steps=2, lengths=((0.0, 16),))
+    unloop(
+        UnloopConfig(
+            **shared, model=tmp_path / "target/model", out=tmp_path / "unloop", schedule=steps, rows=2,
+            prefix_lengths=[8], new_tokens=56, text_tokens=32, micro_tokens=32,
+        )
+    )  # fmt: skip
+    distil(
+        DistilConfig(
+            **shared, target=tmp_path / "unloop/model", out=tmp_path / "draft", shape=TINY, schedule=steps,
+            made_prefix=8, made_length=24, made_tokens=500, batch_tokens=64, micro_tokens=32, compile=False,
+        )
+    )  # fmt: skip
+    assert (tmp_path / "draft" / f"{MADE}.bin").stat().st_size >= 1000
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    (prompts / "made.jsonl").write_text(
+        json.dumps({"prompt": "The fox", "reference": " met the hen."}) + "\n"
+    )
+    figures = evaluate(
+        EvaluateConfig(
+            **shared, prompts=prompts, target=tmp_path / "unloop/model", draft=tmp_path / "unloop/model",
+            out=tmp_path / "figures.json", new_tokens=32,
+        )
+    )  # fmt: skip
+    assert json.loads((tmp_path / "figures.json").read_text()) == figures
+    assert set(figures["held_out"]) == set(config.mixture)
+    assert {"made", "shipped prose", "shipped unicode"} <= set(figures["prompts"])
+    for entry in figures["prompts"].values():
+        assert entry["agreement_text"] == entry["agreement_own"] == 1.0  # a model agrees with itself
