@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import (
+    CancelledError,
     ContextExceededError,
     ExactnessError,
     FinishedError,
@@ -26,8 +27,12 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
-    from speclab.decoder import GenerateResult, generate
-    from speclab.drafters import Autoregressive, DynaTree, FixedTree, LinearSpeculation, strategies
+    from speclab.drafters import Strategy, strategies
+    from speclab.drafters.autoregressive import Autoregressive
+    from speclab.drafters.chain import LinearSpeculation
+    from speclab.drafters.dynatree import DynaTree
+    from speclab.drafters.fixed_tree import FixedTree
+    from speclab.generation import Generation, generate
     from speclab.lab import Lab
     from speclab.models.pair import ModelPair, load_pair
     from speclab.session import Session
@@ -38,13 +43,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Autoregressive",
+    "CancelledError",
     "ContextExceededError",
     "DraftTree",
     "DynaTree",
     "ExactnessError",
     "FinishedError",
     "FixedTree",
-    "GenerateResult",
+    "Generation",
     "Lab",
     "LinearSpeculation",
     "ModelNotFoundError",
@@ -57,6 +63,7 @@ __all__ = [
     "SettingsError",
     "SpeclabError",
     "Step",
+    "Strategy",
     "TokenizerMismatchError",
     "Trace",
     "TraceError",
@@ -70,18 +77,19 @@ __all__ = [
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
-    "Autoregressive": "speclab.drafters",
+    "Autoregressive": "speclab.drafters.autoregressive",
     "DraftTree": "speclab.tree",
-    "DynaTree": "speclab.drafters",
-    "FixedTree": "speclab.drafters",
-    "GenerateResult": "speclab.decoder",
+    "DynaTree": "speclab.drafters.dynatree",
+    "FixedTree": "speclab.drafters.fixed_tree",
+    "Generation": "speclab.generation",
     "Lab": "speclab.lab",
-    "LinearSpeculation": "speclab.drafters",
+    "LinearSpeculation": "speclab.drafters.chain",
     "ModelPair": "speclab.models.pair",
     "Session": "speclab.session",
     "Step": "speclab.trace",
+    "Strategy": "speclab.drafters",
     "Trace": "speclab.trace",
-    "generate": "speclab.decoder",
+    "generate": "speclab.generation",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace",
     "strategies": "speclab.drafters",

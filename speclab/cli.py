@@ -139,9 +139,7 @@ _METRICS = (
 
 def _print_metrics(metrics: Any) -> None:
     values = {name: getattr(metrics, name) for name in _METRICS}
-    _print_pairs(
-        {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()}
-    )
+    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:

@@ -53,3 +53,7 @@ class ExactnessError(SpeclabError, AssertionError):
 
 class FinishedError(SpeclabError, RuntimeError):
     """The session has decoded all it was asked for."""
+
+
+class CancelledError(SpeclabError):
+    """An iteration was stopped before its commit; everything committed before it stands."""

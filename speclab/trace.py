@@ -214,7 +214,9 @@ def parse_trace(data: bytes, name: str) -> Trace:
     try:
         version = TypeAdapter(dict[str, Any]).validate_json(data).get("version")
         if isinstance(version, int) and version > VERSION:
-            raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
+            raise TraceError(
+                f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade"
+            )
         return _adapter().validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]

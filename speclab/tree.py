@@ -66,7 +66,11 @@ class DraftTree:
 
     @classmethod
     def of(
-        cls, token: Sequence[int], parent: Sequence[int], log_prob: Sequence[float], source: str | Sequence[str]
+        cls,
+        token: Sequence[int],
+        parent: Sequence[int],
+        log_prob: Sequence[float],
+        source: str | Sequence[str],
     ) -> DraftTree:
         """Builds a tree from sequences; one `source` string stands for every node."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)

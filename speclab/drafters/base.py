@@ -1,0 +1,110 @@
+"""The contract between the decoding loop and what proposes candidates.
+
+A `Strategy` is frozen settings; `strategy.drafter(pair)` builds the `Drafter` that proposes a tree each iteration and
+learns from the outcome. A new strategy is one new file beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from speclab.settings import Settings
+from speclab.trace import Adaptation, Event
+from speclab.tree import DraftTree
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclab.models.pair import ModelPair
+
+Root = Literal["verified", "drafted"]
+Commit = Literal["gather", "rebuild"]
+Top = tuple[tuple[int, float], ...]
+
+
+class Strategy(Settings):
+    """Settings of a way to draft; the base of every strategy."""
+
+    needs_draft: ClassVar[bool] = False
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        """Named settings, the paper's among them."""
+        return {}
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        """Builds the drafter on this pair's runners."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, float | int | str | bool | None]:
+        """Name and values, for records."""
+        return {"strategy": type(self).__name__, **self.model_dump()}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a drafter may look at.
+
+    `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
+    the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
+    """
+
+    tokens: Sequence[int]
+    max_depth: int
+    check: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first."""
+
+    tree: DraftTree
+    events: tuple[Event, ...] = ()
+    tops: Mapping[int, Top] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` `[n, V]`."""
+
+    tree: DraftTree
+    accepted: tuple[int, ...]
+    committed: tuple[int, ...]
+    logits: Tensor
+
+
+class Drafter:
+    """Proposes a tree each iteration. Subclasses implement `draft`, and what else they need.
+
+    `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section
+    2), "drafted" in a token of the drafter's own. `commit`: "gather" keeps the accepted rows of the caches, "rebuild"
+    rolls back and runs the committed tokens again.
+    """
+
+    root: Root = "verified"
+    commit: Commit = "gather"
+
+    def __init__(self, settings: Strategy) -> None:
+        self.settings = settings
+
+    def draft(self, context: Context) -> Draft:
+        """The candidates of this iteration."""
+        raise NotImplementedError
+
+    def settle(self, outcome: Outcome) -> None:
+        """Brings the drafter's own cache to the committed text."""
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Adapts to the outcome; says what changed and why."""
+        return Adaptation("nothing to adapt")
+
+    def snapshot(self) -> object:
+        """What the drafter has learned, as an immutable value; cheap."""
+        return self.settings
+
+    def restore(self, state: object) -> None:
+        """Takes back a `snapshot`, from this drafter or from one of another session with the same strategy."""
+        assert isinstance(state, Strategy)
+        self.settings = state

@@ -1,0 +1,41 @@
+"""Linear speculative decoding: one chain of drafted tokens (Leviathan et al. 2023; DynaTree, section 4.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.growth import Shape
+from speclab.drafters.model_drafter import ModelDrafter
+from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+
+class LinearSpeculation(Strategy):
+    """One chain of the draft model's likeliest tokens."""
+
+    needs_draft: ClassVar[bool] = True
+
+    draft_tokens: int = Field(5, ge=1, le=64, title="K", description="tokens drafted an iteration")
+    confidence_stop: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="stop after a token that the draft gave less than this; 0 never stops (ours)",
+    )
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {
+            "paper, WikiText-2 (K = 8)": cls(draft_tokens=8),
+            "paper, PG-19 (K = 5)": cls(draft_tokens=5),
+            "long while sure (ours)": cls(draft_tokens=20, confidence_stop=0.4),
+        }
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        gates = (depth_gate("draft_tokens", self.draft_tokens), confidence_gate(self.confidence_stop))
+        return ModelDrafter(self, pair, Shape(Breadth.fixed(1), gates, node_budget=self.draft_tokens + 1))

@@ -1,0 +1,145 @@
+"""DynaTree: a draft tree that widens where the draft is unsure and deepens where it is sure.
+
+Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". Breadth, depth and pruning are
+policies of `Shape` (section 3.3, Algorithm 1); the history of acceptance moves their thresholds (`History`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from speclab.drafters.base import Commit, Drafter, Outcome, Root, Strategy
+from speclab.drafters.growth import Drafting, Shape
+from speclab.drafters.history import Window, adjustment, remember
+from speclab.drafters.model_drafter import ModelDrafter
+from speclab.drafters.policies import Breadth, deep_gate, depth_gate, probability_gate
+from speclab.trace import Adaptation
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+
+class DynaTree(Strategy):
+    """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history."""
+
+    needs_draft: ClassVar[bool] = True
+
+    high_confidence: float = Field(0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches")
+    low_confidence: float = Field(0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches")
+    min_branches: int = Field(1, ge=1, le=16, title="B_min", description="children where the draft is sure")
+    mid_branches: int = Field(2, ge=1, le=16, title="B_mid", description="children in between")
+    max_branches: int = Field(3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
+    base_depth: int = Field(
+        5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
+    )
+    max_depth: int = Field(8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
+    stop_probability: float = Field(
+        0.1, ge=0, lt=1, title="ρ_stop", description="paths less likely than this are not expanded"
+    )
+    deep_probability: float = Field(
+        0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
+    )
+    prune_probability: float = Field(
+        0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified"
+    )
+    node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
+    history: Literal["iteration", "prompt", "off"] = Field(
+        "iteration",
+        description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
+    )
+    root: Root = Field("verified", description="node 0: the target's newest token (ours), or drafted as in the paper")
+    commit: Commit = Field("gather", description="keep accepted cache rows (ours), or roll back and run again (paper)")
+    drafting: Drafting = Field("level", description="one draft pass a level (ours), or one a node as in the paper")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        ordered = (
+            ("low_confidence", "high_confidence"),
+            ("min_branches", "mid_branches"),
+            ("mid_branches", "max_branches"),
+            ("base_depth", "max_depth"),
+            ("stop_probability", "deep_probability"),
+        )
+        for small, large in ordered:
+            if getattr(self, small) > getattr(self, large):
+                raise ValueError(
+                    f"DynaTree: {small} ({getattr(self, small):g}) is above {large} ({getattr(self, large):g}); "
+                    "lower the first or raise the second"
+                )
+        return self
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        fixed = {"min_branches": 2, "mid_branches": 2, "max_branches": 2}
+        return {
+            "ours": cls(),
+            "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node"),
+            "paper, PG-19 (D_max = 9)": cls(max_depth=9),
+            "ablation: fixed tree (D = 5, B = 2)": cls(
+                **fixed, base_depth=5, max_depth=5, stop_probability=0, prune_probability=0, history="off"
+            ),
+            "ablation: + breadth and depth": cls(history="off"),
+            "deep where sure (ours)": cls(max_depth=24, node_budget=48),
+        }
+
+    def shape(self) -> Shape:
+        """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
+        breadth = Breadth(
+            self.min_branches, self.mid_branches, self.max_branches, self.low_confidence, self.high_confidence
+        )
+        gates = (
+            probability_gate("prune_probability", self.prune_probability),
+            depth_gate("max_depth", self.max_depth),
+            probability_gate("stop_probability", self.stop_probability),
+            deep_gate(self.base_depth, self.deep_probability),
+        )
+        return Shape(breadth, gates, self.node_budget, self.prune_probability)
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return _DynaTreeDrafter(self, pair)
+
+
+class _DynaTreeDrafter(ModelDrafter):
+    settings: DynaTree
+
+    def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
+        super().__init__(
+            settings,
+            pair,
+            settings.shape(),
+            root=settings.root,
+            commit=settings.commit,
+            drafting=settings.drafting,
+        )
+        self._window: Window = ()
+        self._carried = pair.carried
+        if settings.history == "prompt":
+            self._window = self._carried.get("DynaTree", ())
+            self._adjust()
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Historical adjustment (section 3.3): after every iteration, or from one prompt to the next."""
+        drafted = len(outcome.tree) - (self.root == "verified")
+        if self.settings.history == "off" or drafted == 0:
+            return Adaptation("history is off" if drafted else "nothing was drafted")
+        self._window = remember(self._window, len(outcome.accepted) / drafted)
+        if self.settings.history == "prompt":
+            self._carried["DynaTree"] = self._window
+            return Adaptation("history moves the thresholds at the next prompt")
+        return self._adjust()
+
+    def _adjust(self) -> Adaptation:
+        changes, reason = adjustment(self.settings, self._window)
+        before = {name: getattr(self.settings, name) for name in changes}
+        self.settings = self.settings.model_copy(update=changes)
+        self.shape = self.settings.shape()
+        return Adaptation(reason, before, changes)
+
+    def snapshot(self) -> object:
+        return self.settings, self._window
+
+    def restore(self, state: object) -> None:
+        self.settings, self._window = state  # type: ignore[misc]
+        self.shape = self.settings.shape()

@@ -1,0 +1,47 @@
+"""The fixed tree: the same depth and branching everywhere (DynaTree, section 4.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.growth import Shape
+from speclab.drafters.model_drafter import ModelDrafter
+from speclab.drafters.policies import Breadth, depth_gate, probability_gate
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+
+class FixedTree(Strategy):
+    """A tree of fixed depth and branching from the draft model; the paper's static baseline."""
+
+    needs_draft: ClassVar[bool] = True
+
+    depth: int = Field(5, ge=1, le=32, title="D", description="levels below the root")
+    branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
+    prune_probability: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        title="τ",
+        description="paths less likely than this are neither expanded nor verified",
+    )
+    node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {
+            "paper, first edition (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
+            "paper, second edition (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
+        }
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        gates = (
+            probability_gate("prune_probability", self.prune_probability),
+            depth_gate("depth", self.depth),
+        )
+        shape = Shape(Breadth.fixed(self.branching), gates, self.node_budget, self.prune_probability)
+        return ModelDrafter(self, pair, shape)

@@ -1,0 +1,156 @@
+"""Growing a draft tree breadth-first from a draft model (DynaTree, Algorithm 1), under small policies of shape.
+
+The chain, the fixed tree and DynaTree differ in their `Shape` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Literal
+
+from speclab.drafters.base import Context, Draft, Root, Top
+from speclab.drafters.passes import DraftPasses, Row
+from speclab.drafters.policies import Breadth, Candidate, Gate, budget_gate, depth_gate
+from speclab.trace import Event
+from speclab.tree import DraftTree
+
+Drafting = Literal["level", "node"]
+Ask = Callable[[Sequence[int]], list[Top]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a tree may become. `gates` are tried in order; the first that is closed makes the node a leaf.
+
+    `node_budget` (N_max) counts every node, the root too. Leaves with a path probability below `prune_probability`
+    (tau) are taken out at the end, the root never.
+    """
+
+    breadth: Breadth
+    gates: tuple[Gate, ...]
+    node_budget: int
+    prune_probability: float = 0.0
+
+
+def grow(shape: Shape, passes: DraftPasses, context: Context, root: Root, drafting: Drafting) -> Draft:
+    """One draft tree.
+
+    `drafting`: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line 26);
+    the trees are the same.
+    """
+    growth = _Growth(shape, (depth_gate("the context", context.max_depth), *shape.gates))
+    if root == "verified":
+        growth.add(context.tokens[-1], -1, 0.0)
+    else:
+        token, log_prob = passes.after_text(context.tokens)[0]
+        growth.add(token, -1, log_prob)
+
+    def ask(nodes: Sequence[int]) -> list[Top]:
+        if root == "verified" and nodes[0] == 0:
+            return [passes.after_root(context.tokens)]
+        return passes.after([Row(node, growth.parent[node], growth.token[node]) for node in nodes])
+
+    frontier = [0]
+    while frontier and growth.room:
+        context.check()
+        batch = frontier if drafting == "level" else frontier[:1]
+        frontier = frontier[len(batch) :] + growth.expand(batch, ask)
+    for node in frontier:
+        growth.stop(node, budget_gate(shape.node_budget))
+    return growth.finish("draft")
+
+
+@dataclass
+class _Growth:
+    """The columns of a tree under construction, and the record of every decision."""
+
+    shape: Shape
+    gates: tuple[Gate, ...]
+    token: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    log_prob: list[float] = field(default_factory=list)
+    path_log_prob: list[float] = field(default_factory=list)
+    tops: dict[int, Top] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        return self.shape.node_budget - len(self.token)
+
+    def add(self, token: int, parent: int, log_prob: float) -> int:
+        self.token.append(token)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1 if parent >= 0 else 0)
+        self.log_prob.append(log_prob)
+        self.path_log_prob.append(log_prob + (self.path_log_prob[parent] if parent >= 0 else 0.0))
+        return len(self.token) - 1
+
+    def candidate(self, node: int) -> Candidate:
+        return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
+
+    def expand(self, batch: Sequence[int], ask: Ask) -> list[int]:
+        """Gives children to the nodes of `batch` that no gate stops; returns the children."""
+        closed = {
+            node: next((gate for gate in self.gates if gate.closed(self.candidate(node))), None) for node in batch
+        }
+        # Every expanded node adds a child, so no more than `room` of them can be expanded.
+        open_nodes = [node for node in batch if closed[node] is None][: self.room]
+        if open_nodes:
+            self.tops.update(zip(open_nodes, ask(open_nodes), strict=True))
+        children: list[int] = []
+        for node in batch:
+            gate = closed[node] if self.room else budget_gate(self.shape.node_budget)
+            if gate is None:
+                children += self._branch(node)
+            else:
+                self.stop(node, gate)
+        return children
+
+    def _branch(self, node: int) -> list[int]:
+        top, breadth = self.tops[node], self.shape.breadth
+        confidence = exp(top[0][1])
+        wanted = breadth.branches(confidence)
+        children = [self.add(token, node, log_prob) for token, log_prob in top[: min(wanted, self.room)]]
+        values = {
+            "confidence": confidence,
+            "branches": wanted,
+            "added": len(children),
+            "path_prob": exp(self.path_log_prob[node]),
+            "level": self.depth[node] + 1,
+        }
+        self.events.append(Event("expand", node, breadth.reason(confidence), values))
+        return children
+
+    def stop(self, node: int, gate: Gate) -> None:
+        candidate = self.candidate(node)
+        values = {
+            "gate": gate.name,
+            "path_prob": candidate.path_prob,
+            "level": candidate.depth,
+            **gate.values,
+        }
+        self.events.append(Event("stop", node, gate.reason(candidate), values))
+
+    def finish(self, source: str) -> Draft:
+        """Prunes, and renumbers every record to the tree that is left."""
+        tau = self.shape.prune_probability
+        keep = [node == 0 or exp(path) >= tau for node, path in enumerate(self.path_log_prob)]
+        tree = DraftTree.of(self.token, self.parent, self.log_prob, source)
+        if all(keep):
+            return Draft(tree, tuple(self.events), self.tops)
+        place = {node: index for index, node in enumerate(n for n, kept in enumerate(keep) if kept)}
+        events = [
+            Event(event.kind, place[event.node], event.reason, event.values)
+            for event in self.events
+            if event.node in place
+        ]
+        events += [self._pruned(node, place[self.parent[node]]) for node, kept in enumerate(keep) if not kept]
+        return Draft(tree.select(keep), tuple(events), {place[node]: top for node, top in self.tops.items()})
+
+    def _pruned(self, node: int, parent: int) -> Event:
+        path_prob, tau = exp(self.path_log_prob[node]), self.shape.prune_probability
+        values = {"token": self.token[node], "path_prob": path_prob, "prune_probability": tau}
+        return Event("prune", parent, f"path probability {path_prob:.3f} < prune_probability {tau:g}", values)

@@ -1,0 +1,76 @@
+"""The draft model's passes over one growing tree, on a draft cache that lives on from one iteration to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from speclab.drafters.base import Top
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclab.models.runner import Runner
+
+TOP = 8
+"""Likeliest next tokens kept of every expanded node, at least."""
+
+
+class Row(NamedTuple):
+    """A node the draft model is to look behind."""
+
+    node: int
+    parent: int
+    token: int
+
+
+class DraftPasses:
+    """Runs the draft model over the nodes of one tree; a row sees the committed text and its own ancestors.
+
+    The cache holds committed tokens first, then one row for every expanded node. Committed tokens that it lacks go in
+    with the first pass, so catching up with the target costs no pass of its own.
+    """
+
+    def __init__(self, runner: Runner, width: int) -> None:
+        self._runner = runner
+        self._width = max(width, TOP)
+        self._prefix = runner.length
+        self._path: dict[int, tuple[int, ...]] = {}
+
+    def after_root(self, tokens: Sequence[int]) -> Top:
+        """Next tokens after a verified root, which is the last of `tokens` and becomes node 0."""
+        self._prefix = len(tokens) - 1
+        self._path = {0: (0,)}
+        return self._catch_up(tokens)
+
+    def after_text(self, tokens: Sequence[int]) -> Top:
+        """Next tokens after all of `tokens`: the candidates for a drafted root."""
+        self._prefix = len(tokens)
+        return self._catch_up(tokens)
+
+    def after(self, rows: Sequence[Row]) -> list[Top]:
+        """Next tokens after each row, all rows in one pass; their parents have been passed before."""
+        start = self._runner.length - self._prefix
+        visible = np.zeros((len(rows), start + len(rows)), dtype=np.bool_)
+        for place, row in enumerate(rows):
+            path = (*self._path.get(row.parent, ()), start + place)
+            self._path[row.node] = path
+            visible[place, path] = True
+        positions = [self._prefix + len(self._path[row.node]) - 1 for row in rows]
+        return self._tops(self._runner.forward([row.token for row in rows], positions, visible))
+
+    def settle(self, path: Iterable[int]) -> None:
+        """Keeps the rows of the committed `path` (nodes from the root down) and drops the rest of the tree."""
+        slots = [self._prefix + self._path[node][-1] for node in path if node in self._path]
+        self._runner.keep(min(self._prefix, self._runner.length), slots)
+
+    def _catch_up(self, tokens: Sequence[int]) -> Top:
+        return self._tops(self._runner.extend(tokens[self._runner.length :])[None])[0]
+
+    def _tops(self, logits: Tensor) -> list[Top]:
+        law = logits.float().log_softmax(-1)
+        best = law.topk(min(self._width, law.shape[-1]), dim=-1)
+        columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [tuple(zip(tokens, log_probs, strict=True)) for tokens, log_probs in columns]

@@ -1,0 +1,62 @@
+"""`generate`: the decoding loop at full speed, without records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from speclab.decoder import Decoding, iterate, start
+from speclab.drafters.base import Strategy
+from speclab.exactness import Checker
+from speclab.metrics import Counts, Metrics
+from speclab.models.pair import ModelPair
+from speclab.settings import SessionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What was generated: ids without the prompt, their text, the figures, and why it ended."""
+
+    token_ids: list[int]
+    text: str
+    metrics: Metrics
+    finished: str
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during `generate`; `result` holds what was decoded until then."""
+
+    def __init__(self, result: Generation) -> None:
+        super().__init__(f"interrupted after {len(result.token_ids)} tokens; they are in .result")
+        self.result = result
+
+
+def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], **settings: Any) -> Generation:
+    """Decodes `prompt` with `strategy`; settings are those of a `Session`.
+
+    Raises:
+        SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.
+        Interrupted: Ctrl-C; what was decoded is in its `result`.
+    """
+    chosen = SessionSettings(**settings)
+    began = perf_counter()
+    own = pair.fresh()
+    decoding = start(own, strategy, pair.encode(prompt), chosen)
+    ttft = perf_counter() - began
+    checker = Checker(decoding) if chosen.check else None
+    counts = Counts()
+    try:
+        while not decoding.finished:
+            counts += iterate(decoding).counts
+            if checker is not None:
+                checker.compare()
+    except KeyboardInterrupt:
+        raise Interrupted(_result(decoding, counts, ttft, "interrupted")) from None
+    return _result(decoding, counts, ttft, decoding.finished)
+
+
+def _result(decoding: Decoding, counts: Counts, ttft: float, finished: str) -> Generation:
+    ids = decoding.tokens[decoding.prompt_length :]
+    return Generation(ids, decoding.pair.decode(ids), Metrics(counts, ttft), finished)

@@ -1,0 +1,49 @@
+"""Settings as data: frozen pydantic models whose errors are one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from speclab.errors import SettingsError
+
+
+class Settings(BaseModel):
+    """A frozen settings model; bounds, defaults and one-line help live in its fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError(_sentence(type(self), error)) from None
+
+    def changed(self, **values: Any) -> Self:
+        """A validated copy with some values changed."""
+        return type(self)(**{**self.model_dump(), **values})
+
+
+class SessionSettings(Settings):
+    """How a text is decoded, whatever the strategy."""
+
+    max_new_tokens: int = Field(256, ge=1, description="most tokens to generate")
+    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
+    top_k: int | None = Field(None, ge=1, description="sample among the k likeliest tokens only")
+    top_p: float | None = Field(None, gt=0, le=1, description="sample among the likeliest tokens of this total mass")
+    seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
+    stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
+    check: bool = Field(False, description="compare every commit with the target decoding alone")
+
+
+def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(kind.model_fields) or "none"
+        return f"{kind.__name__} has no setting {name!r}; its settings are: {known}"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    message = first["msg"].replace("Input should be", "must be")
+    return f"{kind.__name__}: {name} {message} (got {first['input']!r})"

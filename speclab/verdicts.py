@@ -1,0 +1,60 @@
+"""The verdict on every node of a verified tree, with its reason in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from speclab.trace import Verdict
+from speclab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the target saw at each of `n` nodes.
+
+    `choice`: its next token, `choice_prob` that token's probability, `token_prob` the probability of the node's own
+    token at its parent (None for a verified root); `root_choice`: its choice for a drafted root's place, or None.
+    """
+
+    choice: Sequence[int]
+    choice_prob: Sequence[float]
+    token_prob: Sequence[float | None]
+    root_choice: int | None
+
+
+def judge(tree: DraftTree, seen: Seen, accepted: Sequence[int], texts: Mapping[int, str]) -> list[tuple[Verdict, str]]:
+    """One (verdict, reason) for each node.
+
+    A node was reached when its parent is on the accepted path; a reached node is accepted or rejected.
+    """
+    on_path = set(accepted) | ({0} if seen.root_choice is None else set())
+    verdicts: list[tuple[Verdict, str]] = []
+    for node, parent in enumerate(tree.parent.tolist()):
+        text, prob = repr(texts[int(tree.token[node])]), seen.token_prob[node]
+        if parent < 0:
+            verdicts.append(_root(node in accepted, text, seen, texts))
+        elif node in on_path:
+            verdicts.append(("accepted", f"the target chose {text} here, with probability {prob:.3f}"))
+        elif parent not in on_path:
+            above = repr(texts[int(tree.token[parent])])
+            verdicts.append(("not reached", f"its parent {above} is not on the accepted path"))
+        elif seen.choice[parent] == tree.token[node]:
+            verdicts.append(("not reached", "the text ended before it"))
+        else:
+            chosen = repr(texts[seen.choice[parent]])
+            verdicts.append(
+                (
+                    "rejected",
+                    f"the target chose {chosen} ({seen.choice_prob[parent]:.3f}), not {text} ({prob:.3f})",
+                )
+            )
+    return verdicts
+
+
+def _root(accepted: bool, text: str, seen: Seen, texts: Mapping[int, str]) -> tuple[Verdict, str]:
+    if seen.root_choice is None:
+        return "root", f"{text} is the target's own token from the pass before"
+    if accepted:
+        return "accepted", f"the target chose {text} for the root's place"
+    return "rejected", f"the target chose {texts[seen.root_choice]!r} for the root's place, not {text}"
