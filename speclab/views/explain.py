@@ -1,0 +1,129 @@
+"""Why a node stands where it stands, in one sentence, from its record and the drafting events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speclab.trace import Event, NodeRecord, Step, Value
+from speclab.views import markup
+from speclab.views.tokens import quoted
+from speclab.views.walk import verified_root
+
+
+def percent(probability: float) -> str:
+    """0.934 → `93%`; small ones keep a digit: `0.4%`, `<0.1%`."""
+    share = 100 * probability
+    return f"{share:.0f}%" if share >= 10 or share == 0 else f"{share:.1f}%" if share >= 0.1 else "<0.1%"
+
+
+def numbers(values: Mapping[str, Value]) -> str:
+    """The figures of an event: `confidence 0.41, branches 3`."""
+    shown = (f"{name.replace('_', ' ')} {_value(value)}" for name, value in values.items())
+    return ", ".join(shown)
+
+
+def _value(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def why(step: Step, node: int) -> str:
+    """One sentence: who proposed the node, what the target thought of it, and what came of it."""
+    record = step.nodes[node]
+    name = quoted(record.token, step.texts)
+    if record.verdict == "root":
+        return (
+            f"Node {node} {name} is the root: {record.reason or 'the newest committed token'}; {_next(step, record)}."
+        )
+    return f"Node {node} {name} {_proposed(step, record)}; {_judged(step, record)}{_growth(step, node)}."
+
+
+def _proposed(step: Step, record: NodeRecord) -> str:
+    tree, node = step.tree, record.index
+    parent = int(tree.parent[node])
+    after = f" after {quoted(int(tree.token[parent]), step.texts)}" if parent >= 0 else " as the root"
+    path = f" (path {percent(record.path_prob)})" if tree.depth[node] > 1 else ""
+    return f"was proposed by {tree.source[node]} at depth {tree.depth[node]}{after} with {percent(record.draft_prob)}{path}"
+
+
+def _judged(step: Step, record: NodeRecord) -> str:
+    outcome = f"{record.verdict}: {record.reason}" if record.reason else record.verdict
+    if record.target_prob is None:
+        return outcome
+    parent = int(step.tree.parent[record.index])
+    choice = step.nodes[parent].target_choice if parent >= 0 else step.root_choice
+    given = f"the target gave it {percent(record.target_prob)}"
+    if choice is None or choice == record.token:
+        return f"{given}{'' if choice is None else ' and chose it'}; {outcome}"
+    return f"{given} and chose {quoted(choice, step.texts)}; {outcome}"
+
+
+def _next(step: Step, record: NodeRecord) -> str:
+    return f"after it the target chose {quoted(record.target_choice, step.texts)}"
+
+
+def _growth(step: Step, node: int) -> str:
+    told = [event for event in step.events if event.node == node and event.kind in {"expand", "stop"}]
+    return "".join(f"; {sentence(event)}" for event in told)
+
+
+def sentence(event: Event) -> str:
+    """An event in words: `expanded: mid confidence (confidence 0.62, branches 2)`."""
+    verb = {"expand": "expanded", "stop": "not expanded", "prune": "a candidate pruned", "route": "route"}
+    figures = f" ({numbers(event.values)})" if event.values else ""
+    return f"{verb.get(event.kind, event.kind)}: {event.reason}{figures}"
+
+
+def node_table(step: Step, node: int) -> str:
+    """Everything recorded about a node, as an HTML table."""
+    record, tree = step.nodes[node], step.tree
+    parent = int(tree.parent[node])
+    rows: list[tuple[str, object]] = [
+        ("token", f"{quoted(record.token, step.texts)} (id {record.token})"),
+        ("depth, position", f"{tree.depth[node]}, {step.prefix_length + int(tree.depth[node])}"),
+        ("parent", "none" if parent < 0 else f"node {parent} {quoted(int(tree.token[parent]), step.texts)}"),
+        ("source", tree.source[node]),
+        ("draft probability", f"{record.draft_prob:.4f}"),
+        ("path probability", f"{record.path_prob:.4f}"),
+        ("target probability", "not in this pass" if record.target_prob is None else f"{record.target_prob:.4f}"),
+        ("verdict", f"{record.verdict}: {record.reason}" if record.reason else record.verdict),
+        ("target's choice after it", quoted(record.target_choice, step.texts)),
+        ("target's likeliest after it", _top(step, record.target_top)),
+        ("draft's likeliest after it", _top(step, record.draft_top) or "not expanded"),
+        ("entropy after it", f"{record.entropy:.3f} nats"),
+        ("KV slot, mask row", f"{record.kv_slot}, {record.index}"),
+    ]  # fmt: skip
+    return markup.table(f"Node {node} of iteration {step.index + 1}", ("what", "value"), rows)
+
+
+def _top(step: Step, top: tuple[tuple[int, float], ...]) -> str:
+    return "  ".join(f"{quoted(token, step.texts)} {percent(probability)}" for token, probability in top)
+
+
+def events_table(step: Step, upto: int | None = None) -> str:
+    """The drafting decisions in the order they were taken, as an HTML table."""
+    rows = (
+        (i + 1, event.kind, "" if event.node is None else event.node, event.reason, numbers(event.values))
+        for i, event in enumerate(step.events[:upto])
+    )
+    return markup.table("Drafting decisions", ("#", "kind", "node", "reason", "figures"), rows)
+
+
+def hover(step: Step, node: int, known: bool = True) -> list[str]:
+    """The lines of a node's tooltip; before verification the target's lines are left out."""
+    record, tree = step.nodes[node], step.tree
+    lines = [
+        f"{quoted(record.token, step.texts)} · id {record.token} · node {node} · depth {tree.depth[node]}",
+        f"draft {record.draft_prob:.3f} · path {record.path_prob:.3f} · from {tree.source[node]}",
+        f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + int(tree.depth[node])}",
+    ]
+    if not known:
+        return lines
+    if record.target_prob is not None:
+        lines.append(f"target {record.target_prob:.3f}")
+    lines.append(f"target's choice after it: {quoted(record.target_choice, step.texts)}")
+    return [*lines, f"{record.verdict}: {record.reason}" if record.reason else record.verdict]
+
+
+def roots_origin(step: Step) -> str:
+    """Where node 0 comes from, in words."""
+    return "verified root" if verified_root(step) else "drafted root"

@@ -1,0 +1,84 @@
+"""Colours, symbols and names, as data. A colour never speaks alone: each look has a symbol, a letter and a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ThemeName = Literal["light", "dark"]
+
+MONO = "var(--jp-code-font-family,ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace)"
+SANS = "var(--jp-ui-font-family,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif)"
+PLOT_MONO = "Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+PLOT_SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one verdict looks. `symbol` is plotly's name of the shape; `letter` stands for it in plain text."""
+
+    label: str
+    color: str
+    symbol: str
+    letter: str
+    meaning: str
+    filled: bool = True
+
+
+LOOKS: dict[str, Look] = {
+    "root": Look("root", "#4D4D4D", "square", "▪", "the newest committed token, already the target's own"),
+    "accepted": Look("accepted", "#0072B2", "circle", "A", "drafted, and what the target chose"),
+    "rejected": Look("rejected", "#D55E00", "x", "R", "drafted where the target chose another token"),
+    "not reached": Look("not reached", "#999999", "circle-open", "–", "the walk never came here", filled=False),
+    "bonus": Look("bonus", "#56B4E9", "star", "B", "the target's own token after a path accepted to its end"),
+    "corrected": Look("corrected", "#F0E442", "diamond", "C", "the target's own token where every child was rejected"),
+    "drafted": Look("drafted", "#8C6BB1", "circle-open", "D", "drafted, not verified yet", filled=False),
+}  # fmt: skip
+"""Verdicts (Wong's colour-blind safe palette; smallest difference 24.8 ΔE over normal and colour-blind vision)."""
+
+PHASE_COLORS: dict[str, str] = {
+    "draft": "#E69F00",
+    "verify": "#009E73",
+    "accept": "#CC79A7",
+    "commit": "#7A7A7A",
+    "adapt": "#B8B8B8",
+}
+
+SOURCE_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of everything that is not data. `ink`: text; `muted`: secondary text; `line`: rules; `paper`: ground."""
+
+    ink: str
+    muted: str
+    line: str
+    faint: str
+    paper: str
+    root: str
+
+
+THEMES: dict[ThemeName, Theme] = {
+    "light": Theme("#1F2328", "#5B646E", "#C3C9D0", "#E4E7EB", "#FFFFFF", "#4D4D4D"),
+    "dark": Theme("#E8EAED", "#A4ACB5", "#5A626B", "#3A4048", "#111111", "#BDBDBD"),
+}
+"""For plotly, which reads no CSS variable, and as the fallback of `css`."""
+
+
+def css(theme: ThemeName = "light") -> Theme:
+    """The same roles as CSS: JupyterLab's variables first, then the fallback of `theme`."""
+    plain = THEMES[theme]
+    return Theme(
+        ink=f"var(--jp-ui-font-color1,{plain.ink})",
+        muted=f"var(--jp-ui-font-color2,{plain.muted})",
+        line=f"var(--jp-border-color1,{plain.line})",
+        faint=f"var(--jp-border-color2,{plain.faint})",
+        paper=f"var(--jp-layout-color1,{plain.paper})",
+        root=f"var(--jp-ui-font-color2,{plain.root})",
+    )
+
+
+def look_color(kind: str, theme: Theme) -> str:
+    """The colour of a look; the root takes the theme's, so that it shows on both grounds."""
+    return theme.root if kind == "root" else LOOKS[kind].color

@@ -1,0 +1,159 @@
+"""The draft tree, left to right: x is depth, so that tree, mask columns and text align.
+
+Size is path probability, colour and symbol the verdict, text the token, border the target's probability, a dark line
+the child that the target chose, a thick blue one the committed path. `tree_figure` is made once; `update_tree` then
+touches only arrays.
+"""
+
+from __future__ import annotations
+
+from speclab.trace import Step
+from speclab.views import explain, glyphs, markup, tokens
+from speclab.views.figure import tree_figure, update_tree
+from speclab.views.layout import FOLD_ABOVE
+from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
+from speclab.views.scene import FONT, LABEL_X, Link, Mark, Scene, scene
+from speclab.views.summary import moment_summary, summary
+from speclab.views.walk import WHOLE, Moment
+
+__all__ = ["summary", "table", "tree_figure", "tree_svg", "update_tree"]
+
+LEAST_WIDTH = 640.0
+_LINKS = {
+    "plain": ("line", 1.2, "none"),
+    "choice": ("ink", 1.4, "none"),
+    "path": ("path", 3.2, "none"),
+}
+
+
+def tree_svg(
+    step: Step,
+    selected: int | None = None,
+    theme: ThemeName = "light",
+    *,
+    moment: Moment = WHOLE,
+    limit: int = FOLD_ABOVE,
+) -> str:
+    """The tree as one SVG string; at most about `limit` nodes are drawn, the rest is folded into `+37` stubs."""
+    colors = css(theme)
+    drawn = scene(step, moment, selected, limit)
+    width = max(drawn.width, LEAST_WIDTH)
+    legend, legend_height = _legend(moment, colors, drawn, width)
+    label = summary(step) if moment == WHOLE else moment_summary(step, moment)
+    parts = [_header(step, drawn, colors), _links(drawn, colors)]
+    parts += [_mark(mark, colors, selected) for mark in drawn.marks]
+    return markup.svg(width, drawn.height + 28 + legend_height, f"Draft tree. {label}", colors, [*parts, legend])
+
+
+def _header(step: Step, drawn: Scene, colors: Theme) -> str:
+    names = ["depth 0" if i == 0 else str(i) for i in range(len(drawn.columns))]
+    ticks = [
+        markup.tag(
+            "text", markup.title(f"position {step.prefix_length + depth}"), tokens.escape(name),
+            x=x - 6 if depth == 0 else x, y=20.0, text_anchor="start" if depth == 0 else "middle",
+        )
+        for depth, (x, name) in enumerate(zip(drawn.columns, names, strict=True))
+    ]  # fmt: skip
+    rule = markup.tag("path", d=f"M0 30.5H{markup.number(drawn.width)}", style=f"stroke:{colors.faint}")
+    return markup.tag("g", *ticks, rule, style=f"fill:{colors.muted}")
+
+
+def _links(drawn: Scene, colors: Theme) -> str:
+    groups = []
+    for kind, (role, wide, dash) in _LINKS.items():
+        color = LOOKS["accepted"].color if role == "path" else getattr(colors, role)
+        path = "".join(_curve(link) for link in drawn.links if link.kind == kind)
+        style = f"fill:none;stroke:{color};stroke-width:{wide};stroke-dasharray:{dash}"
+        groups.append(markup.tag("path", d=path, style=style) if path else "")
+    return "".join(groups)
+
+
+def _curve(link: Link) -> str:
+    n = markup.number
+    (x0, y0), (x1, y1) = link.start, link.end
+    middle = (link.bend + x1) / 2
+    bend = max(link.bend, x0)
+    return f"M{n(x0)} {n(y0)}H{n(bend)}C{n(middle)} {n(y0)} {n(middle)} {n(y1)} {n(x1)} {n(y1)}"
+
+
+def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
+    if mark.kind == "stub":
+        return _stub(mark, colors)
+    rings = ""
+    if mark.node == selected and selected is not None:
+        rings += _ring(mark, mark.border + 3.5, f"stroke:{colors.ink};stroke-width:1.5")
+    if mark.fresh:
+        rings += _ring(mark, mark.border + 2.5, f"stroke:{colors.muted};stroke-width:1.2;stroke-dasharray:2 2")
+    strong = ";font-weight:600" if mark.kind in {"accepted", "bonus", "corrected", "root"} else ""
+    faded = f";fill:{colors.muted}" if mark.kind in {"not reached", "rejected"} else ""
+    style = f"font:{FONT}px {MONO}{strong}{faded}"
+    label = markup.text(mark.label, mark.x + LABEL_X, mark.y + 4, style=style)
+    style = f"font:10px {MONO};fill:{colors.muted}"
+    note = markup.text(mark.note, mark.x + LABEL_X, mark.y + 15, style=style) if mark.note else ""
+    symbol = glyphs.shape(mark.kind, mark.x, mark.y, mark.radius, mark.border, colors)
+    return markup.tag("g", markup.title("\n".join(mark.hover)), rings, symbol, label, note, data_node=mark.node)
+
+
+def _ring(mark: Mark, gap: float, style: str) -> str:
+    return markup.tag("circle", cx=mark.x, cy=mark.y, r=mark.radius + gap, style=f"fill:none;{style}")
+
+
+def _stub(mark: Mark, colors: Theme) -> str:
+    wide = 12.0 + 6.7 * len(mark.label)
+    box = markup.tag(
+        "rect", x=mark.x - 5, y=mark.y - 8, width=wide, height=16.0, rx=8.0,
+        style=f"fill:{colors.paper};stroke:{colors.line};stroke-dasharray:3 2",
+    )  # fmt: skip
+    label = markup.text(mark.label, mark.x + 1, mark.y + 4, style=f"font:{FONT}px {MONO};fill:{colors.muted}")
+    return markup.tag("g", markup.title(mark.hover[0]), box, label)
+
+
+def _legend(moment: Moment, colors: Theme, drawn: Scene, width: float) -> tuple[str, float]:
+    kinds, links = {mark.kind for mark in drawn.marks}, {link.kind for link in drawn.links}
+    entries = [
+        (glyphs.shape(kind, 0, 0, 5.5, 1.0, colors), look.label, 14.0) for kind, look in LOOKS.items() if kind in kinds
+    ]
+    lines = (("choice", "ink", 1.4, "the target's choice"), ("path", "path", 3.2, "committed"))
+    entries += [(_line(role, wide, colors), name, 16.0) for kind, role, wide, name in lines if kind in links]
+    entries.append((_circles((3.0, 1.0), (7.0, 1.0), colors), "size: path probability", 28.0))
+    if moment.reached("verify"):
+        entries.append((_circles((5.0, 0.8), (5.0, 3.2), colors), "border: target's probability", 28.0))
+    content, height = glyphs.legend(entries, 12.0, drawn.height + 26, width - 24)
+    return markup.tag("g", content, style=f"fill:{colors.muted}"), height
+
+
+def _line(role: str, wide: float, colors: Theme) -> str:
+    color = LOOKS["accepted"].color if role == "path" else colors.ink
+    return markup.tag("path", d="M-7 0H7", style=f"stroke:{color};stroke-width:{wide}")
+
+
+def _circles(left: tuple[float, float], right: tuple[float, float], colors: Theme) -> str:
+    return "".join(
+        markup.tag("circle", cx=x, cy=0.0, r=r, style=f"fill:none;stroke:{colors.muted};stroke-width:{wide}")
+        for x, (r, wide) in ((-8.0, left), (6.0, right))
+    )
+
+
+def table(step: Step) -> str:
+    """Every node, as an HTML table."""
+    head = (
+        "node",
+        "token",
+        "depth",
+        "parent",
+        "source",
+        "draft p",
+        "path p",
+        "target p",
+        "target's choice",
+        "verdict",
+        "reason",
+    )
+    rows = (
+        (r.index, tokens.label(r.token, step.texts), int(step.tree.depth[r.index]), int(step.tree.parent[r.index]),
+         step.tree.source[r.index], f"{r.draft_prob:.3f}", f"{r.path_prob:.3f}",
+         "" if r.target_prob is None else f"{r.target_prob:.3f}", tokens.label(r.target_choice, step.texts),
+         r.verdict, r.reason)
+        for r in step.nodes
+    )  # fmt: skip
+    return markup.table(f"Draft tree of iteration {step.index + 1} ({explain.roots_origin(step)})", head, rows)
