@@ -1,4 +1,4 @@
-"""From an iteration's tensors to its Step: probabilities, verdicts and reasons, caches. The loop knows nothing of it."""
+"""From an iteration's tensors to its Step: probabilities, verdicts and reasons, caches. The loop knows none of it."""
 
 from __future__ import annotations
 

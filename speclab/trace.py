@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import gzip
 import os
-import tempfile
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationErr
 
 from speclab.errors import TraceError
 from speclab.metrics import Counts, Metrics
-from speclab.tree import Bools, DraftTree
+from speclab.tree import Bools, DraftTree, Law
 
 VERSION = 1
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
@@ -32,6 +32,15 @@ def _tree_columns(tree: DraftTree) -> dict[str, Any]:
     return columns | {"source": list(tree.source), "law": str(tree.law)}
 
 
+def _tree(columns: Any) -> DraftTree:
+    if isinstance(columns, DraftTree):
+        return columns
+    try:
+        return DraftTree(**{**columns, "law": Law(columns["law"])})
+    except (TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"no draft tree ({error})") from None
+
+
 def _bits(mask: Bools) -> list[str]:
     return [np.packbits(row).tobytes().hex() for row in mask]
 
@@ -39,12 +48,11 @@ def _bits(mask: Bools) -> list[str]:
 def _mask(rows: Any) -> Bools:
     if isinstance(rows, np.ndarray):
         return rows
-    bits = [np.unpackbits(np.frombuffer(bytes.fromhex(row), np.uint8))[: len(rows)] for row in rows]
-    return np.array(bits, dtype=np.bool_).reshape(len(rows), len(rows))
-
-
-def _tree(columns: Any) -> DraftTree:
-    return columns if isinstance(columns, DraftTree) else DraftTree(**columns)
+    try:
+        bits = [np.unpackbits(np.frombuffer(bytes.fromhex(row), np.uint8))[: len(rows)] for row in rows]
+        return np.array(bits, dtype=np.bool_).reshape(len(rows), len(rows))
+    except TypeError as error:
+        raise ValueError(f"no mask ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +186,22 @@ class Trace:
         return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the trace as gzipped JSON, whole or not at all; returns the path."""
-        target = Path(path)
-        data = gzip.compress(_adapter().dump_json(self), mtime=0)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(target)
-        return target
+        """Writes the trace as gzipped JSON, whole or not at all; returns the path.
+
+        Raises:
+            TraceError: the folder is missing, read-only or full.
+        """
+        place = Path(path)
+        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(gzip.compress(_adapter().dump_json(self), mtime=0))
+            partial.replace(place)
+        except OSError as error:
+            raise TraceError(f"{path} cannot be written ({error.strerror or error}): choose another folder") from None
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+        return place
 
 
 @lru_cache(maxsize=1)
