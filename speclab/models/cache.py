@@ -129,9 +129,7 @@ class KVCache(Cache):
         """
         bounds = [prefix - 1, *slots, self.length]
         if any(low >= high for low, high in pairwise(bounds)):
-            raise ValueError(
-                f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}"
-            )
+            raise ValueError(f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}")
         settled = 0
         while settled < len(slots) and slots[settled] == prefix + settled:
             settled += 1

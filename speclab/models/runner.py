@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,14 @@ from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
+
+
+class Kept(NamedTuple):
+    """What the last keep or crop left of `before` entries: the first `prefix`, then those of `slots`."""
+
+    before: int
+    prefix: int
+    slots: tuple[int, ...]
 
 
 class Runner:
@@ -34,6 +43,7 @@ class Runner:
     Attributes:
         length: entries in the cache.
         calls: forward passes so far.
+        kept: what the last `keep` or `crop` left, for records.
         vocab_size: columns of the logits.
         context: positions that the model was trained for, None if the config names no bound.
     """
@@ -50,6 +60,7 @@ class Runner:
         self.plan = plan or MaskPlan.of(config)
         self.calls = 0
         self.length = 0
+        self.kept = Kept(0, 0, ())
         self.cache = KVCache()
         self._last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._given: tuple[Mask, int, int] = (None, 0, 0)
@@ -104,6 +115,7 @@ class Runner:
         Entry `i` of the cache then has position `i`: the caller keeps a path, whose positions follow the
         prefix's.
         """
+        self.kept = Kept(self.length, prefix, tuple(slots))
         self.cache.keep(prefix, slots)
         self.length = prefix + len(slots)
         if self.plan.window is not None:
@@ -113,6 +125,7 @@ class Runner:
         """Forgets the entries from `length` on; moves nothing."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
+        self.kept = Kept(self.length, length, ())
         self.cache.shorten(length)
         self.length = length
 

@@ -1,0 +1,161 @@
+"""Models and tokenizers from hub ids, folders or memory, safely: safetensors only, no remote code, memory first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path as Folder
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
+from speclab.models import memory
+from speclab.models.checkpoint import Checkpoint, locate, offline
+from speclab.models.probe import unfit
+from speclab.models.runner import is_out_of_memory
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+Path = str | PathLike[str]
+Source = Path | PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads models to one device, in one dtype.
+
+    Args:
+        device: None for CUDA if there is one, else CPU; a module in memory stays where it is.
+        dtype: None for float32 on CPU and the checkpoint's own on CUDA; a module in memory keeps its own.
+        trust_remote_code: let a checkpoint bring its own Python code.
+        allow_pickle: let weights come from pickles, which can run code.
+    """
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    def models(self, sources: Iterable[Source]) -> list[PreTrainedModel]:
+        """Loads several models, having checked first that all can be found, are fit, and fit in memory.
+
+        Raises:
+            ModelNotFoundError, OfflineError, UnsupportedModelError, OutOfMemoryError: in this order.
+        """
+        found = [source if isinstance(source, PreTrainedModel) else self._check(source) for source in sources]
+        sizes = {found_.name: self._bytes(found_) for found_ in found if isinstance(found_, Checkpoint)}
+        memory.require({name: size for name, size in sizes.items() if size}, self._place)
+        return [self._load(item) if isinstance(item, Checkpoint) else self._move(item) for item in found]
+
+    def tokenizer(self, source: Path) -> PreTrainedTokenizerBase | None:
+        """Loads a tokenizer from a hub id or folder; None if the folder holds none."""
+        folder = Folder(source).expanduser()
+        if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+            return None
+        where = str(folder) if folder.is_dir() else locate(source).where
+        try:
+            loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                where, trust_remote_code=self.trust_remote_code
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise _explain(error, str(source), "tokenizer") from error
+        return loaded
+
+    @property
+    def _place(self) -> torch.device:
+        return self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _check(self, source: Path) -> Checkpoint:
+        place = locate(source)
+        if not place.safetensors and not (place.pickled and self.allow_pickle):
+            has = "only pickled weights, which can run code" if place.pickled else "no weights"
+            way = "pass allow_pickle=True if you trust it, or " if place.pickled else ""
+            raise ModelNotFoundError(f"{place.name} has {has}: {way}choose a checkpoint with safetensors.")
+        config = self._config(place)
+        reason = unfit(config)
+        if reason:
+            raise UnsupportedModelError(
+                f"{place.name} (family {config.model_type}) cannot verify a draft tree: {reason}; choose another model."
+            )
+        return place
+
+    def _config(self, place: Checkpoint) -> PreTrainedConfig:
+        try:
+            config: PreTrainedConfig = AutoConfig.from_pretrained(place.where, trust_remote_code=self.trust_remote_code)
+        except (OSError, ValueError, KeyError) as error:
+            raise _explain(error, place.name, "model") from error
+        return config
+
+    def _bytes(self, place: Checkpoint) -> int:
+        dtype = self._dtype_for_load()
+        item_bytes = dtype.itemsize if isinstance(dtype, torch.dtype) else place.item_bytes
+        return memory.needed(place.parameters, item_bytes) if place.parameters else 0
+
+    def _dtype_for_load(self) -> torch.dtype | str:
+        return self.dtype or (torch.float32 if self._place.type == "cpu" else "auto")
+
+    def _load(self, place: Checkpoint) -> PreTrainedModel:
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                place.where,
+                dtype=self._dtype_for_load(),
+                trust_remote_code=self.trust_remote_code,
+                use_safetensors=None if self.allow_pickle else True,
+            )
+            loaded: PreTrainedModel = nn.Module.to(model, self._place)
+        except Exception as error:
+            raise _explain(error, place.name, "model") from error
+        loaded.config.name_or_path = place.name
+        return loaded
+
+    def _move(self, model: PreTrainedModel) -> PreTrainedModel:
+        if self.device is not None or self.dtype is not None:
+            nn.Module.to(model, device=self.device, dtype=self.dtype)
+        return model
+
+
+def parse_device(device: str | torch.device | None) -> torch.device | None:
+    """A device by name; refuses CUDA where there is none."""
+    if device is None:
+        return None
+    try:
+        parsed = torch.device(device)
+    except RuntimeError:
+        raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".') from None
+    if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
+        raise SettingsError(f'This machine has {torch.cuda.device_count()} GPUs, and no {device}: use device="cpu".')
+    return parsed
+
+
+def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    """A floating dtype by name."""
+    parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if parsed not in {None, torch.float32, torch.float16, torch.bfloat16, torch.float64} or (dtype and not parsed):
+        raise SettingsError(f'There is no dtype {dtype!r} for models: use "float32", "float16" or "bfloat16".')
+    return parsed
+
+
+def _explain(error: Exception, name: str, what: str) -> SpeclabError:
+    """One sentence for what the library raised while loading."""
+    text = str(error)
+    if is_out_of_memory(error):
+        return OutOfMemoryError(f"{name} does not fit in memory: choose a smaller model or half precision.")
+    if "trust_remote_code" in text:
+        return UnsupportedModelError(f"{name} brings its own code: pass trust_remote_code=True if you trust it.")
+    if "gated" in text.lower():
+        return ModelNotFoundError(f"{name} is gated: accept its licence on the hub and log in with `hf auth login`.")
+    if isinstance(error, ConnectionError) or "offline" in text or "connect" in text:
+        return offline(name)
+    first = text.splitlines()[0][:160] if text else type(error).__name__
+    if isinstance(error, OSError):
+        return ModelNotFoundError(f"{name} has no readable {what} ({first}): check its files.")
+    return UnsupportedModelError(f"{name} does not load as a causal language model ({first}): choose another model.")

@@ -1,0 +1,219 @@
+"""A target and what drafts for it: runners, tokenizer, prompts, the texts of tokens."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
+from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype
+from speclab.models.presets import find
+from speclab.models.probe import check_trees
+from speclab.models.runner import Runner
+from speclab.models.vocabulary import TokenTexts, compare
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """Models that decode together; `draft`, `heads` and `tokenizer` may be absent."""
+
+    target: Runner
+    draft: Runner | None = None
+    heads: object | None = None
+    tokenizer: PreTrainedTokenizerBase | None = None
+    name: str = ""
+    carried: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What strategies carry from one prompt to the next, by strategy; shared by all copies of the pair."""
+    texts: TokenTexts | None = field(default=None, repr=False)  # shared by all that are made fresh from this one
+
+    def __post_init__(self) -> None:
+        if self.texts is None:
+            object.__setattr__(self, "texts", TokenTexts(self.tokenizer))
+
+    @property
+    def runners(self) -> dict[str, Runner]:
+        """Role to runner, of those that are there."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+
+    @property
+    def context(self) -> int | None:
+        """Positions that every model was trained for; None if no config names a bound."""
+        bounds = [runner.context for runner in self.runners.values() if runner.context is not None]
+        return min(bounds, default=None)
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that every model knows."""
+        return min(runner.vocab_size for runner in self.runners.values())
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """Ids that end a text: the target's generation config, its config, and the tokenizer say which."""
+        model = self.target.model
+        sources = (model.generation_config, model.config.get_text_config(decoder=True), self.tokenizer)
+        found = [getattr(source, "eos_token_id", None) for source in sources]
+        return frozenset(id_ for ids in found if ids is not None for id_ in (ids if isinstance(ids, list) else [ids]))
+
+    def fresh(self) -> ModelPair:
+        """The same modules with empty caches of their own: every session takes one."""
+        return replace(self, target=self.target.fork(), draft=self.draft.fork() if self.draft else None)
+
+    def fork(self, length: int) -> ModelPair:
+        """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds."""
+        draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
+        return replace(self, target=self.target.fork(min(length, self.target.length)), draft=draft)
+
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """Token ids of a prompt, special tokens added as the tokenizer does by default.
+
+        Raises:
+            PromptError: it is empty, an id is no token of the models, or it is text and there is no
+                tokenizer.
+        """
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
+            ids = list(self.tokenizer(prompt, verbose=False)["input_ids"]) if prompt else []
+        else:
+            ids = _whole_numbers(prompt)
+        if not ids:
+            raise PromptError("The prompt is empty: write at least one token for the models to continue.")
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise PromptError(f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}.")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a whole sequence, special tokens shown; ids with a # where there is no tokenizer."""
+        if self.tokenizer is None:
+            return " ".join(self.token_text(token) for token in ids)
+        return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+
+    def token_text(self, token: int) -> str:
+        """Text of one token for display: " the"; "<0xE2>" for bytes that are no text alone; "#123" for no text."""
+        assert self.texts is not None
+        return self.texts(token)
+
+    def describe(self) -> dict[str, str | int | float | bool | None]:
+        """What runs where, for records."""
+        facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
+        for role, runner in self.runners.items():
+            facts[role] = runner.name
+            facts[f"{role}_family"] = runner.family
+            facts[f"{role}_parameters"] = runner.model.num_parameters()
+            facts[f"{role}_attention"] = runner.model.config._attn_implementation
+            facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
+        device = self.target.device
+        facts["device"] = str(device)
+        if device.type == "cuda":
+            facts["gpu"] = torch.cuda.get_device_name(device)
+        facts["threads"] = torch.get_num_threads()
+        return facts | {"torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def _whole_numbers(prompt: object) -> list[int]:
+    tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
+    if not isinstance(tokens, Sequence):
+        raise PromptError(f"A prompt is text or a list of token ids, and {prompt!r} is neither.")
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
+            raise PromptError(f"A prompt is text or a list of token ids, and {token!r} is no token id.")
+    return [int(token) for token in tokens]
+
+
+def load_pair(
+    name: str = "mini",
+    *,
+    target: Source | None = None,
+    draft: Source | None = None,
+    heads: object | None = None,
+    tokenizer: PreTrainedTokenizerBase | Path | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> ModelPair:
+    """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
+
+    Modules given in memory are set to eval mode, and to sdpa or eager attention if they use another; with
+    `device` or `dtype` given they are moved. Nothing of this is undone. Torch's thread count is left alone:
+    set it with `torch.set_num_threads` before loading; one thread is steadier than several on a busy machine.
+
+    Args:
+        name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with
+            speclab.
+        target: hub id, local folder, or a `transformers` module.
+        draft: the same; None for strategies that need no draft.
+        heads: draft heads trained for the target.
+        tokenizer: a tokenizer, or where to find one; then it is taken for both models unchecked. By default
+            those of target and draft are loaded and compared. Modules in memory work without one, on token
+            ids.
+        device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
+        dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
+        trust_remote_code: let a checkpoint run its own Python code.
+        allow_pickle: load pickled weights, which can run code; by default only safetensors.
+
+    Raises:
+        ModelNotFoundError, OfflineError, OutOfMemoryError, TokenizerMismatchError, UnsupportedModelError,
+        SettingsError: one sentence each, with the way out.
+    """
+    if target is None:
+        if draft is not None:
+            raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
+        preset = find(name)
+        target, draft, tokenizer = preset.target, preset.draft, tokenizer or preset.tokenizer
+        dtype = dtype or ("float32" if name == "mini" else None)
+    elif name == "mini":
+        name = ""
+    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
+    sources = [source for source in (target, draft) if source is not None]
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer = _tokenizer(loader, sources, tokenizer)
+    runners = [Runner(model, _name(model)) for model in loader.models(sources)]
+    _share_vocabulary(runners, tokenizer)
+    for runner in runners:
+        check_trees(runner)
+    pair = ModelPair(runners[0], runners[1] if len(runners) > 1 else None, heads, tokenizer, name)
+    return pair.fresh()
+
+
+def _tokenizer(loader: Loader, sources: Sequence[Source], given: Path | None) -> PreTrainedTokenizerBase | None:
+    if given is not None:
+        tokenizer = loader.tokenizer(given)
+        if tokenizer is None:
+            raise ModelNotFoundError(f"The folder {given} holds no tokenizer (no tokenizer.json): check the path.")
+        return tokenizer
+    found = [loader.tokenizer(source) for source in sources if not isinstance(source, PreTrainedModel)]
+    tokenizers = [tokenizer for tokenizer in found if tokenizer is not None]
+    if len(tokenizers) > 1:
+        compare(tokenizers[0], tokenizers[1])
+    return tokenizers[0] if tokenizers else None
+
+
+def _share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Cuts logits to the ids that all models have; what is cut off is padding that no text produces."""
+    smallest = min(runners, key=lambda runner: runner.vocab_size)
+    largest = max(runners, key=lambda runner: runner.vocab_size)
+    if tokenizer is None and smallest.vocab_size != largest.vocab_size:
+        raise TokenizerMismatchError(
+            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
+            "models of one vocabulary, or pass tokenizer= if they differ in padding alone."
+        )
+    if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
+        raise TokenizerMismatchError(
+            f"The tokenizer has {len(tokenizer)} ids and {smallest.name} knows {smallest.vocab_size}: pass the "
+            "tokenizer that belongs to the model."
+        )
+    for runner in runners:
+        runner.vocab_size = smallest.vocab_size
+
+
+def _name(model: PreTrainedModel) -> str:
+    return str(model.config.name_or_path or model.config.get_text_config(decoder=True).model_type)

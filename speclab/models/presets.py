@@ -1,0 +1,77 @@
+"""Pairs by name: the shipped mini family, and well-known pairs on the hub, with what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclab.errors import ModelNotFoundError
+
+MINI = Path(__file__).with_name("mini")
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Two checkpoints that share a tokenizer.
+
+    `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones
+    once. `tokenizer`: where it is, if not beside the target. `note`: what a reader should know before
+    choosing it.
+    """
+
+    target: str
+    draft: str
+    target_parameters: int
+    draft_parameters: int
+    note: str = ""
+    tokenizer: str | None = None
+
+    def weight_bytes(self, dtype: str = "float32") -> int:
+        """Bytes of both models' weights; decoding takes about a fifth more (`speclab.models.memory`)."""
+        return (self.target_parameters + self.draft_parameters) * _ITEM_BYTES[dtype]
+
+
+# Parameter counts follow from the published configs.
+PRESETS = {
+    "mini": Preset(
+        str(MINI / "target"),
+        str(MINI / "draft"),
+        11_176_320,
+        919_296,
+        "shipped with speclab: runs anywhere, reads like simple prose",
+        tokenizer=str(MINI / "tokenizer"),
+    ),
+    "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),
+    "pythia-2.8b": Preset(
+        "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", 2_775_208_960, 70_426_624, "the pair of the DynaTree paper"
+    ),
+    "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_022_468_096, 596_049_920),
+    "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_190_735_360, 596_049_920),
+    "llama3-8b": Preset(
+        "meta-llama/Llama-3.1-8B",
+        "meta-llama/Llama-3.2-1B",
+        8_030_261_248,
+        1_235_814_400,
+        "gated: accept the licence on the hub first",
+    ),
+    "smollm2-1.7b": Preset("HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_711_376_384, 134_515_008),
+    "gpt2-large": Preset("openai-community/gpt2-large", "openai-community/gpt2", 774_030_080, 124_439_808),
+    "gpt2-xl": Preset("openai-community/gpt2-xl", "openai-community/gpt2", 1_557_611_200, 124_439_808),
+}
+
+
+def find(name: str) -> Preset:
+    """A preset by name.
+
+    Raises:
+        ModelNotFoundError: there is none of this name, or the shipped models are missing.
+    """
+    if name not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise ModelNotFoundError(f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=.")
+    if name == "mini" and not (MINI / "target" / "config.json").is_file():
+        raise ModelNotFoundError(
+            "The mini models are missing from this installation: install speclab again, or run `speclab train`."
+        )
+    return PRESETS[name]
