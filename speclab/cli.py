@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | run | train | doctor``.
+"""The command line: ``speclab lab | run | bench | train | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -90,6 +90,14 @@ def train(ctx: typer.Context) -> None:
     from speclab.training.cli import app as training
 
     training(ctx.args, prog_name="speclab train")
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def bench(ctx: typer.Context) -> None:
+    """Measure strategies side by side on this machine."""
+    from speclab.bench.cli import app as benching
+
+    benching(ctx.args, prog_name="speclab bench")
 
 
 @app.command()
