@@ -1,0 +1,216 @@
+"""The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
+
+Generated tokens come in chunks of 64; one more step rewrites the last chunk only, so that a long run stays cheap to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from speclab.trace import Step, Trace
+from speclab.views import markup, tokens, walk
+from speclab.views.explain import percent
+from speclab.views.palette import LOOKS, MONO, SANS, SOURCE_COLORS
+from speclab.views.summary import plural
+
+By = Literal["verdict", "source", "iteration", "probability"]
+CHUNK = 64
+HEAD = TAIL = 48
+"""Prompt tokens shown before and after the fold."""
+SHADES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One generated token. `kind`: "first" (of the prefill), "accepted", "bonus" or "corrected"; `prob`: the target's."""
+
+    token: int
+    kind: str
+    source: str
+    iteration: int
+    prob: float | None
+    starts: Step | None
+    rejected: tuple[int, ...]
+
+
+def shown_tokens(trace: Trace, cursor: int | None = None) -> tuple[Shown, ...]:
+    """The generated tokens in order, up to `cursor` iterations."""
+    out = [Shown(trace.first_token, "first", "target", 0, None, None, ())]
+    for step in trace.steps[:cursor]:
+        judged = {decision.winner: decision for decision in walk.walk(step)}
+        for place, (token, node, kind) in enumerate(walk.token_kinds(step)):
+            decision = judged.get(node)
+            losers = tuple(n for n in decision.candidates if n != node) if decision else ()
+            source = "target" if node is None else step.tree.source[node]
+            prob = _own_prob(step) if node is None else step.nodes[node].target_prob
+            start = None if place else step
+            out.append(Shown(token, kind, source, step.index + 1, prob, start, _ids(step, losers)))
+    return tuple(out)
+
+
+def _ids(step: Step, nodes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(step.tree.token[node]) for node in nodes)
+
+
+def _own_prob(step: Step) -> float | None:
+    at = walk.last_on_path(step)
+    return None if at < 0 else dict(step.nodes[at].target_top).get(step.bonus if step.bonus is not None else -1)
+
+
+def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict") -> str:
+    """The prompt and `cursor` iterations of text as HTML, with its legend and style."""
+    body = "".join(text_chunks(trace, cursor, by))
+    label = markup.tag("div", body, class_="speclab-text-body", dir="auto", role="document", aria_label=summary(trace, cursor))
+    return f"<style>{STYLE}</style>" + markup.tag("div", legend(trace, by), label, class_="speclab-text")
+
+
+def text_chunks(trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
+    """The prompt, then 64 generated tokens a chunk; each chunk is HTML of its own, to be set under `STYLE`."""
+    shown = shown_tokens(trace, cursor)
+    sources = {name: i for i, name in enumerate(sources_of(trace))}
+    pieces = [_token(item, trace.texts, by, sources) for item in shown]
+    chunks = ["".join(pieces[i : i + CHUNK]) for i in range(0, len(pieces), CHUNK)]
+    return [markup.tag("span", part, class_="speclab-chunk") for part in (_prompt(trace), *chunks)]
+
+
+def sources_of(trace: Trace) -> tuple[str, ...]:
+    """Every source in the trace, the target first, in order of appearance."""
+    names = [name for step in trace.steps for name in step.tree.source]
+    return tuple(dict.fromkeys(["target", *names]))
+
+
+def _prompt(trace: Trace) -> str:
+    ids, texts = trace.prompt_ids, trace.texts
+    if len(ids) <= HEAD + TAIL + 16:
+        return markup.tag("span", _plain(ids, texts), class_="sl-p")
+    gap = f" … {len(ids) - HEAD - TAIL} tokens … "
+    fold = markup.tag("span", tokens.escape(gap), class_="sl-gap")
+    return markup.tag("span", _plain(ids[:HEAD], texts), fold, _plain(ids[-TAIL:], texts), class_="sl-p")
+
+
+def _plain(ids: Sequence[int], texts: Mapping[int, str]) -> str:
+    return "".join(_readable(token, texts) for token in ids)
+
+
+def _readable(token: int, texts: Mapping[int, str]) -> str:
+    """Text as one reads it: spaces stay spaces, a line break is shown and made, what is hidden gets its code point."""
+    raw = texts.get(token, "")
+    if not raw.strip(" ") or token not in texts:
+        return tokens.escape(tokens.label(token, texts))
+    words = raw.split(" ")
+    visible = " ".join(tokens.display(word) if word else "" for word in words)
+    return tokens.escape(visible).replace("⏎", "⏎\n")
+
+
+def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, int]) -> str:
+    mark = _mark(item)
+    rejected = _rejected(item, texts) if by == "verdict" else ""
+    body = _readable(item.token, texts)
+    tip = f"{tokens.quoted(item.token, texts)} · id {item.token} · {item.kind} · from {item.source}"
+    tip += f" · iteration {item.iteration}" if item.iteration else " · from the prefill"
+    tip += f" · target {percent(item.prob)}" if item.prob is not None else ""
+    return mark + rejected + markup.tag("span", body, class_=f"sl-t {_class(item, by, sources)}", title=tip)
+
+
+def _class(item: Shown, by: By, sources: Mapping[str, int]) -> str:
+    if by == "source":
+        return f"sl-s{sources[item.source] % len(SOURCE_COLORS)}"
+    if by == "iteration":
+        return f"sl-i{item.iteration % 2}" if item.iteration else "sl-first"
+    if by == "probability":
+        return "sl-q" if item.prob is None else f"sl-q{min(int(item.prob * SHADES), SHADES - 1)}"
+    return f"sl-{item.kind}"
+
+
+def _mark(item: Shown) -> str:
+    if item.starts is None:
+        return ""
+    gained = len(item.starts.committed)
+    tip = f"iteration {item.iteration}: {plural(gained, 'token')} gained"
+    return markup.tag("span", str(item.iteration), markup.tag("b", f"+{gained}"), class_="sl-mark", title=tip)
+
+
+def _rejected(item: Shown, texts: Mapping[int, str]) -> str:
+    """What stood in the token's place and was rejected: struck, the rest folded."""
+    if not item.rejected:
+        return ""
+    struck = [markup.tag("s", tokens.escape(tokens.label(token, texts, 16))) for token in item.rejected]
+    tip = f"{plural(len(struck), 'candidate')} rejected here"
+    return markup.tag("details", markup.tag("summary", f"×{len(struck)}"), *struck, class_="sl-x", title=tip)
+
+
+def legend(trace: Trace, by: By = "verdict") -> str:
+    """What the colours mean, as HTML."""
+    if by == "source":
+        entries = [(f"sl-s{i % len(SOURCE_COLORS)}", name) for i, name in enumerate(sources_of(trace))]
+    elif by == "iteration":
+        entries = [("sl-first", "first token"), ("sl-i1", "odd iterations"), ("sl-i0", "even iterations")]
+    elif by == "probability":
+        entries = [(f"sl-q{i}", f"target ≥ {100 * i // SHADES}%") for i in range(SHADES)] + [("sl-q", "not recorded")]
+    else:
+        entries = [(f"sl-{kind}", LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected")]
+        entries = [("sl-first", "first token (prefill)"), *entries]
+    keys = [markup.tag("span", markup.tag("span", tokens.escape(name), class_=f"sl-t {kind}")) for kind, name in entries]
+    if by == "verdict":
+        keys.append(markup.tag("span", markup.tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
+    keys.append(markup.tag("span", markup.tag("span", "3", markup.tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained"))
+    return markup.tag("div", *keys, class_="sl-legend")
+
+
+def summary(trace: Trace, cursor: int | None = None) -> str:
+    """`Text: 30 prompt tokens, then 41 generated in 12 iterations: 1 first, 28 accepted, 7 bonus, 5 corrected.`"""
+    shown = shown_tokens(trace, cursor)
+    kinds = [item.kind for item in shown]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("first", "accepted", "bonus", "corrected"))
+    iterations = plural(len(trace.steps[:cursor]), "iteration")
+    return f"Text: {plural(len(trace.prompt_ids), 'prompt token')}, then {len(shown)} generated in {iterations}: {counts}."
+
+
+def table(trace: Trace, cursor: int | None = None) -> str:
+    """Every generated token, as an HTML table."""
+    rows = (
+        (place, tokens.label(item.token, trace.texts), item.token, item.kind, item.source, item.iteration,
+         "" if item.prob is None else f"{item.prob:.3f}", " ".join(tokens.label(t, trace.texts) for t in item.rejected))
+        for place, item in enumerate(shown_tokens(trace, cursor))
+    )  # fmt: skip
+    head = ("place", "token", "id", "kind", "source", "iteration", "target p", "rejected here")
+    return markup.table("Generated tokens", head, rows)
+
+
+def _rgba(color: str, opacity: float) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def _style() -> str:
+    """Each kind has a tint and a line of its own, so that colour is not alone."""
+    lines = {"accepted": "solid", "bonus": "double", "corrected": "dashed"}
+    rules = [
+        f".speclab-text{{font:13px/1.9 {MONO};color:var(--jp-ui-font-color1,inherit);max-width:100ch}}",
+        ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
+        f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:11px/1.9 {SANS};margin-bottom:8px;color:var(--jp-ui-font-color2,inherit)}}",
+        ".sl-p{color:var(--jp-ui-font-color2,inherit)}",
+        ".sl-gap{font-style:italic;border:1px dashed var(--jp-border-color1,#999);border-radius:8px;padding:0 4px;margin:0 4px}",
+        ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",
+        ".sl-first{border-bottom:2px dotted var(--jp-ui-font-color2,#777)}",
+        f".sl-mark{{font:10px/1 {SANS};color:var(--jp-ui-font-color2,#666);border-left:1px solid var(--jp-border-color1,#999);margin:0 3px 0 5px;padding-left:3px;vertical-align:2px;user-select:none}}",
+        ".sl-mark b{font-weight:600;margin-left:2px}",
+        f".sl-x{{display:inline;font-size:11px;color:var(--jp-ui-font-color2,#666)}}.sl-x summary{{display:inline;list-style:none;cursor:pointer;border-bottom:2px dotted {LOOKS['rejected'].color}}}",
+        f".sl-x s{{text-decoration-color:{LOOKS['rejected'].color};text-decoration-thickness:2px;margin:0 3px}}",
+    ]
+    for kind, line in lines.items():
+        color = LOOKS[kind].color
+        wide = 4 if line == "double" else 2
+        rules.append(f".sl-{kind}{{background:{_rgba(color, 0.2)};border-bottom:{wide}px {line} {color}}}")
+    for i, color in enumerate(SOURCE_COLORS):
+        rules.append(f".sl-s{i}{{background:{_rgba(color, 0.22)};border-bottom:2px {('solid', 'dashed', 'dotted')[i % 3]} {color}}}")
+    rules += [".sl-i0{background:rgba(128,128,128,.12)}", ".sl-i1{background:rgba(0,114,178,.2);border-bottom-color:#0072B2}"]
+    for i in range(SHADES):
+        rules.append(f".sl-q{i}{{background:rgba(0,114,178,{0.06 + 0.12 * i:.2f});border-bottom:2px solid rgba(0,114,178,{0.15 + 0.2 * i:.2f})}}")
+    return "".join([*rules, ".sl-q{border-bottom:2px dotted #999}"])
+
+
+STYLE = _style()
+"""The style sheet of `text_chunks`, to be set once on the page."""
