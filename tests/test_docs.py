@@ -1,0 +1,175 @@
+"""The docs name what exists, their code runs, and the table of strategies is the registry's.
+
+`python tests/test_docs.py` writes the table anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic.fields import FieldInfo
+from table_runner import mixed_law, random_law, table_pair
+from typer.testing import CliRunner
+
+import speclab
+from speclab.cli import app
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "strategies.md"
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+HEAD = """# Strategies
+
+Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's; "ours" marks what no paper has.
+[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page anew.
+"""
+
+
+def _range(field: FieldInfo) -> str:
+    """`1 to 16`, `0 to under 1`, or the choices."""
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(map(str, get_args(field.annotation)))
+    names = ("ge", "gt", "le", "lt")
+    bounds = {name: getattr(mark, name) for mark in field.metadata for name in names if hasattr(mark, name)}
+    low = f"above {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
+    high = f"under {bounds['lt']:g}" if "lt" in bounds else f"{bounds['le']:g}"
+    return f"{low} to {high}"
+
+
+def _rows(kind: type[speclab.Strategy]) -> list[str]:
+    head = ["| setting | symbol | default | range | what |", "|---|---|---|---|---|"]
+    cells = [
+        (f"`{name}`", field.title or "", str(field.default), _range(field), field.description or "")
+        for name, field in kind.model_fields.items()
+    ]
+    return [*head, *("| " + " | ".join(row) + " |" for row in cells)] if cells else ["No settings."]
+
+
+def _presets(kind: type[speclab.Strategy]) -> list[str]:
+    def changed(strategy: speclab.Strategy) -> str:
+        values = strategy.model_dump()
+        own = {name: value for name, value in values.items() if value != kind.model_fields[name].default}
+        return ", ".join(f"`{name}={value!r}`" for name, value in own.items()) or "the defaults"
+
+    presets = [f"- {name}: {changed(preset)}" for name, preset in kind.presets().items()]
+    return ["", "Presets:", "", *presets] if presets else []
+
+
+def _section(kind: type[speclab.Strategy]) -> str:
+    source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
+    file = Path(inspect.getfile(kind)).relative_to(ROOT)
+    needs = "It needs a draft model." if kind.needs_draft else "It needs no draft model."
+    lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
+    return "\n".join([*lines, *_rows(kind), *_presets(kind), ""])
+
+
+def page() -> str:
+    """The text of docs/strategies.md."""
+    return HEAD + "".join(_section(kind) for kind in speclab.strategies().values())
+
+
+def test_the_table_of_strategies_is_the_registry():
+    assert TABLE.read_text(encoding="utf-8") == page(), "write it anew: python tests/test_docs.py"
+
+
+def _resolve(name: str) -> Any:
+    """`drafters.growth.grow` → the function; raises where it does not exist."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(["speclab", *parts[:count]]))
+        except ModuleNotFoundError:
+            continue
+        return attrgetter(".".join(parts[count:]))(module) if parts[count:] else module
+    raise AttributeError(name)
+
+
+def _names(text: str) -> list[str]:
+    """Dotted names in backticks whose first part is a room of speclab."""
+    rooms = {path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or path.is_dir()}
+    dotted = re.findall(r"`((?:\w+\.)+\w+)`", text)
+    return [name for name in dotted if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))]
+
+
+def test_every_name_in_the_architecture_page_exists():
+    names = _names((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    assert len(names) > 40, "else the pattern has gone blind"
+    for name in names:
+        _resolve(name)
+
+
+def test_a_name_that_is_gone_is_found():
+    assert _names("`decoder.gone` and `notes.txt`") == ["decoder.gone"]
+    with pytest.raises(AttributeError):
+        _resolve("decoder.gone")
+
+
+def test_every_setting_in_the_table_of_symbols_exists():
+    """A row's names are found in the places that the row gives."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in text.partition("## Symbols")[2].partition("\n## ")[0].splitlines()[4:] if row]
+    assert len(rows) > 20
+    for symbol, what, where in rows:
+        places = [_resolve(name) for name in _names(where)]
+        known = {name for place in places for name in (*dir(place), *getattr(place, "__dataclass_fields__", ()))}
+        known |= {name for place in places for name in getattr(place, "model_fields", ())} | {"confidence"}
+        assert set(re.findall(r"`(\w+)`", what)) <= known, symbol
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    assert [target for target in targets if "://" not in target and not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_files_named_in_the_docs_exist(path):
+    named = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", path.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_example_strategy_decodes_the_targets_own_text():
+    """The code under "A new strategy", as it stands there."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = text.partition("## A new strategy")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {"__name__": "example"}
+    preamble = (
+        "from pydantic import Field\n"
+        "from speclab.drafters.base import Context, Draft, Drafter, Strategy\n"
+        "from speclab.models.pair import ModelPair\n"
+        "from speclab.tree import DraftTree\n"
+    )
+    exec(preamble + code, names)
+    often = mixed_law(random_law(5, seed=1), lambda path: [float(token == path[-1]) for token in range(5)], 0.5)
+    pair = table_pair(often, None, 5, context=60)
+    plain = speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=57)
+    echo = speclab.generate(pair, names["Echo"](), [1, 2, 3], max_new_tokens=57)
+    assert echo.token_ids == plain.token_ids
+    assert echo.metrics.counts.accepted > 0
+
+
+@pytest.mark.model
+def test_the_readmes_python_runs(capsys):
+    code = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    exec(code, {})
+    assert "DraftTree" in capsys.readouterr().out
+
+
+@pytest.mark.model
+def test_the_readmes_commands_run():
+    lines = re.findall(r"^speclab (run|doctor)(.*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {command for command, _ in lines} == {"run", "doctor"}
+    for command, rest in lines:
+        words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])]
+        done = CliRunner().invoke(app, [command, *words])
+        assert done.exit_code == 0, done.output
+
+
+if __name__ == "__main__":
+    TABLE.write_text(page(), encoding="utf-8")
