@@ -62,13 +62,13 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
 
 def _target_view(decoding: Decoding, iteration: Iteration) -> _TargetView:
     tree, verification = iteration.outcome.tree, iteration.verification
-    law = transform(verification.logits.float(), decoding.settings)
+    law = transform(verification.logits, decoding.settings).float()
     best = law.topk(min(TOP, law.shape[-1]), dim=-1)
     choice = _choices(decoding, iteration, law)
     places = torch.tensor(choice, device=law.device)[:, None]
     token_prob: list[float | None] = [None]
     if verification.root_logits is not None:
-        root_law = transform(verification.root_logits.float(), decoding.settings)
+        root_law = transform(verification.root_logits, decoding.settings)
         token_prob = [float(root_law[int(tree.token[0])])]
     parents = torch.from_numpy(tree.parent[1:].copy()).to(law.device)
     tokens = torch.from_numpy(tree.token[1:].copy()).to(law.device)
@@ -87,7 +87,7 @@ def _choices(decoding: Decoding, iteration: Iteration, law: Tensor) -> list[int]
     noise = [uniform(decoding.settings.seed, first + depth) for depth in iteration.outcome.tree.depth.tolist()]
     reached = {*iteration.outcome.accepted, *([0] if iteration.verification.root_choice is None else [])}
     return [
-        iteration.verification.choose(node) if node in reached else draw(law[node], noise[node])
+        iteration.verification.choose(node) if node in reached else draw(law[node].double(), noise[node])
         for node in range(len(law))
     ]
 

@@ -91,11 +91,13 @@ class _Growth:
     def candidate(self, node: int) -> Candidate:
         return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
 
+    def gate(self, node: int) -> Gate | None:
+        candidate = self.candidate(node)
+        return next((gate for gate in self.gates if gate.closed(candidate)), None)
+
     def expand(self, batch: Sequence[int], ask: Ask) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
-        closed = {
-            node: next((gate for gate in self.gates if gate.closed(self.candidate(node))), None) for node in batch
-        }
+        closed = {node: self.gate(node) for node in batch}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][: self.room]
         if open_nodes:

@@ -1,12 +1,12 @@
 """The arithmetic of a comparison on made-up timings, and every way on a tiny pair."""
 
 import pytest
+from tiny import tiny
 
 from speclab.bench.compare import measure, rows
 from speclab.bench.ways import Run, Way, ways
 from speclab.metrics import Counts, Metrics
 from speclab.models.pair import load_pair
-from tests.tiny import tiny
 
 
 def made_up(name, seconds, metrics=None, tokens=(1, 2, 3, 4)):
