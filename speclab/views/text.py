@@ -5,6 +5,7 @@ Generated tokens come in chunks of 64; one more step rewrites the last chunk onl
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -59,18 +60,23 @@ def _own_prob(step: Step) -> float | None:
     return None if at < 0 else dict(step.nodes[at].target_top).get(step.bonus if step.bonus is not None else -1)
 
 
-def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict") -> str:
-    """The prompt and `cursor` iterations of text as HTML, with its legend and style."""
-    body = "".join(text_chunks(trace, cursor, by))
-    label = markup.tag("div", body, class_="speclab-text-body", dir="auto", role="document", aria_label=summary(trace, cursor))
-    return f"<style>{STYLE}</style>" + markup.tag("div", legend(trace, by), label, class_="speclab-text")
+def text_html(
+    trace: Trace, cursor: int | None = None, by: By = "verdict", *, unfolded: bool = False
+) -> str:
+    """The prompt and `cursor` iterations of text as HTML, with its legend and style; `unfolded` shows what was rejected."""
+    chunks = text_chunks(trace, cursor, by)
+    told = summary(trace, cursor)
+    body = markup.tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=told)
+    name = "speclab-text sl-open" if unfolded else "speclab-text"
+    return f"<style>{STYLE}</style>" + markup.tag("div", legend(trace, by), body, class_=name)
 
 
 def text_chunks(trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
     """The prompt, then 64 generated tokens a chunk; each chunk is HTML of its own, to be set under `STYLE`."""
     shown = shown_tokens(trace, cursor)
     sources = {name: i for i, name in enumerate(sources_of(trace))}
-    pieces = [_token(item, trace.texts, by, sources) for item in shown]
+    texts = ChainMap(*(dict(texts) for texts in (trace.texts, *(step.texts for step in trace.steps[:cursor]))))
+    pieces = [_token(item, texts, by, sources) for item in shown]
     chunks = ["".join(pieces[i : i + CHUNK]) for i in range(0, len(pieces), CHUNK)]
     return [markup.tag("span", part, class_="speclab-chunk") for part in (_prompt(trace), *chunks)]
 
@@ -108,10 +114,11 @@ def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, 
     mark = _mark(item)
     rejected = _rejected(item, texts) if by == "verdict" else ""
     body = _readable(item.token, texts)
+    gap = " " if body.startswith(" ") else ""  # outside the tint, so that a line breaks cleanly
     tip = f"{tokens.quoted(item.token, texts)} · id {item.token} · {item.kind} · from {item.source}"
     tip += f" · iteration {item.iteration}" if item.iteration else " · from the prefill"
     tip += f" · target {percent(item.prob)}" if item.prob is not None else ""
-    return mark + rejected + markup.tag("span", body, class_=f"sl-t {_class(item, by, sources)}", title=tip)
+    return mark + rejected + gap + markup.tag("span", body.removeprefix(" "), class_=f"sl-t {_class(item, by, sources)}", title=tip)
 
 
 def _class(item: Shown, by: By, sources: Mapping[str, int]) -> str:
@@ -137,8 +144,10 @@ def _rejected(item: Shown, texts: Mapping[int, str]) -> str:
     if not item.rejected:
         return ""
     struck = [markup.tag("s", tokens.escape(tokens.label(token, texts, 16))) for token in item.rejected]
-    tip = f"{plural(len(struck), 'candidate')} rejected here"
-    return markup.tag("details", markup.tag("summary", f"×{len(struck)}"), *struck, class_="sl-x", title=tip)
+    names = ", ".join(tokens.quoted(token, texts) for token in item.rejected)
+    tip = f"{plural(len(struck), 'candidate')} rejected here: {names}"
+    fold = markup.tag("span", *struck, class_="sl-fold")
+    return markup.tag("span", f"×{len(struck)}", fold, class_="sl-x", tabindex=0, title=tip)
 
 
 def legend(trace: Trace, by: By = "verdict") -> str:
@@ -197,7 +206,8 @@ def _style() -> str:
         ".sl-first{border-bottom:2px dotted var(--jp-ui-font-color2,#777)}",
         f".sl-mark{{font:10px/1 {SANS};color:var(--jp-ui-font-color2,#666);border-left:1px solid var(--jp-border-color1,#999);margin:0 3px 0 5px;padding-left:3px;vertical-align:2px;user-select:none}}",
         ".sl-mark b{font-weight:600;margin-left:2px}",
-        f".sl-x{{display:inline;font-size:11px;color:var(--jp-ui-font-color2,#666)}}.sl-x summary{{display:inline;list-style:none;cursor:pointer;border-bottom:2px dotted {LOOKS['rejected'].color}}}",
+        f".sl-x{{font-size:11px;margin-left:4px;cursor:pointer;color:var(--jp-ui-font-color2,#666);border-bottom:2px dotted {LOOKS['rejected'].color}}}",
+        ".sl-fold{display:none}.sl-x:focus .sl-fold,.sl-open .sl-fold{display:inline}",
         f".sl-x s{{text-decoration-color:{LOOKS['rejected'].color};text-decoration-thickness:2px;margin:0 3px}}",
     ]
     for kind, line in lines.items():
