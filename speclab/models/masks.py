@@ -8,7 +8,6 @@ see what they are told.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from transformers import PreTrainedConfig
 
 from speclab.tree import Bools
 
-Mask = Tensor | dict[str, Tensor] | dict[str, None] | None
+Mask = Tensor | dict[str, Tensor] | None
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -65,18 +64,15 @@ class MaskPlan:
             return full
         far = positions[:, None] - columns[None, :] >= self.window
         banded = full.masked_fill(far, low)
+        return self.spread(full, banded)
+
+    def hides_none(self, length: int) -> bool:
+        """Whether the newest of `length` positions sees all of them, in every layer."""
+        return self.window is None or length <= self.window
+
+    def spread(self, full: Tensor, banded: Tensor) -> Mask:
+        """The two masks as the module takes them: the banded one alone, or each to its kind of layer."""
         return {kind: banded if kind == SLIDING else full for kind in self.kinds} if self.kinds else banded
-
-    def default(self, rows: int, length: int) -> Mask | Literal[False]:
-        """What lets the module mask by itself; False where it cannot, because a window hides some columns.
-
-        For one row that sees all `length` columns, or a causal pass over an empty cache (`rows` = `length`).
-        """
-        if self.window is not None and length > self.window:
-            return False
-        if self.kinds:
-            return dict.fromkeys(self.kinds) if rows == 1 else False
-        return None
 
 
 def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:

@@ -64,7 +64,8 @@ class Runner:
         self.cache = KVCache()
         self._last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._slots = self._columns = torch.arange(0, device=self.device)
+        self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
+        self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         _use_maskable_attention(model)
 
     @property
@@ -174,13 +175,17 @@ class Runner:
         return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
-        """The mask of a pass, causal where `visible` is None; none is built where the module needs none."""
+        """The mask of a pass, causal where `visible` is None."""
         rows, total = len(positions), self.length + len(positions)
-        if self.plan.window is not None:
+        if self.plan.window is None:
+            if visible is None and rows == total:
+                return None  # a prompt into an empty cache: the module's own causal path is its fastest
+        else:
             self._columns[self.length : total] = positions
-        plain = rows in {1, total} if visible is None else rows == 1 and bool(visible.all())
-        mask = self.plan.default(rows, total) if plain else False
-        if mask is False:
+        if rows == 1 and (visible is None or visible.all()) and self.plan.hides_none(total):
+            zeros = self._zeros[..., :total]
+            mask = self.plan.spread(zeros, zeros)
+        else:
             if visible is None:
                 hidden = torch.ones((rows, rows), dtype=torch.bool, device=self.device).triu_(1)
             else:
@@ -191,9 +196,11 @@ class Runner:
         return mask
 
     def _reserve(self, total: int) -> None:
-        """Prebuilt slot numbers: slicing them is cheaper than making and copying positions at every pass."""
+        """Prebuilt slot numbers and an empty mask: one token then needs a slice of each, and no new tensor."""
         if total > len(self._slots):
-            self._slots = torch.arange(max(FIRST_CAPACITY, 2 * total), device=self.device)
+            size = max(FIRST_CAPACITY, 2 * total)
+            self._slots = torch.arange(size, device=self.device)
+            self._zeros = torch.zeros((1, 1, 1, size), dtype=self.dtype, device=self.device)
             columns = self._slots.clone()
             columns[: self.length] = self._columns[: self.length]
             self._columns = columns
