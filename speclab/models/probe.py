@@ -7,6 +7,7 @@ on every argmax.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,8 +38,8 @@ _UNFIT = {
 }
 
 # Largest difference allowed between the tree's logits and the paths', in units of the logits' own deviation where that
-# exceeds 1. Fixed, and between what was measured on random models of nine families: right masks differ by up to 2e-5,
-# .03 and .19 (float32, float16, bfloat16), a causal mask in place of the tree's by .24 and more, an ignored window by 2.4.
+# exceeds 1. Fixed, between what was measured on random models of nine families: right masks differ by at most 2e-5, .03
+# and .19 (float32, float16, bfloat16), a causal mask in place of the tree's by .24 and more, an ignored window by 2.4.
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
 
 # 0 has children 1 and 2, 1 has 3 and 4, 2 has 5, and 4 has 6: three leaves, depth 3.
