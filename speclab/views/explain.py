@@ -18,59 +18,53 @@ def percent(probability: float) -> str:
 
 def numbers(values: Mapping[str, Value]) -> str:
     """The figures of an event: `confidence 0.41, branches 3`."""
-    shown = (f"{name.replace('_', ' ')} {_value(value)}" for name, value in values.items())
-    return ", ".join(shown)
+    return ", ".join(f"{name.replace('_', ' ')} {_written(value)}" for name, value in values.items())
 
 
-def _value(value: Value) -> str:
+def _written(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def why(step: Step, node: int) -> str:
-    """One sentence: who proposed the node, what the target thought of it, and what came of it."""
+    """One sentence: who proposed the node, what the target thought of it, what came of it, and what grew from it."""
     record = step.nodes[node]
-    name = quoted(record.token, step.texts)
+    name = f"Node {node} {quoted(record.token, step.texts)}"
     if record.verdict == "root":
-        return (
-            f"Node {node} {name} is the root: {record.reason or 'the newest committed token'}; {_next(step, record)}."
-        )
-    return f"Node {node} {name} {_proposed(step, record)}; {_judged(step, record)}{_growth(step, node)}."
+        origin = "is the root, the newest committed token"
+    else:
+        origin = f"{_proposed(step, record)}; {_judged(step, record)}"
+    after = f"after it the target chose {quoted(record.target_choice, step.texts)}"
+    return f"{name} {origin}; {'; '.join([*_growth(step, node), after])}."
 
 
 def _proposed(step: Step, record: NodeRecord) -> str:
-    tree, node = step.tree, record.index
-    parent = int(tree.parent[node])
-    after = f" after {quoted(int(tree.token[parent]), step.texts)}" if parent >= 0 else " as the root"
-    path = f" (path {percent(record.path_prob)})" if tree.depth[node] > 1 else ""
-    return f"was proposed by {tree.source[node]} at depth {tree.depth[node]}{after} with {percent(record.draft_prob)}{path}"
+    tree, parent = step.tree, int(step.tree.parent[record.index])
+    depth = int(tree.depth[record.index])
+    after = f"after {quoted(int(tree.token[parent]), step.texts)}" if parent >= 0 else "as the root"
+    path = f" (its path {percent(record.path_prob)})" if depth > 1 else ""
+    return (
+        f"was proposed by {tree.source[record.index]} at depth {depth} {after} with {percent(record.draft_prob)}{path}"
+    )
 
 
 def _judged(step: Step, record: NodeRecord) -> str:
-    outcome = f"{record.verdict}: {record.reason}" if record.reason else record.verdict
-    if record.target_prob is None:
+    outcome = f"{record.verdict}, {record.reason}" if record.reason else record.verdict
+    if record.verdict != "not reached" or record.target_prob is None:
         return outcome
-    parent = int(step.tree.parent[record.index])
-    choice = step.nodes[parent].target_choice if parent >= 0 else step.root_choice
-    given = f"the target gave it {percent(record.target_prob)}"
-    if choice is None or choice == record.token:
-        return f"{given}{'' if choice is None else ' and chose it'}; {outcome}"
-    return f"{given} and chose {quoted(choice, step.texts)}; {outcome}"
+    return f"{outcome} (the target would have given it {percent(record.target_prob)})"
 
 
-def _next(step: Step, record: NodeRecord) -> str:
-    return f"after it the target chose {quoted(record.target_choice, step.texts)}"
-
-
-def _growth(step: Step, node: int) -> str:
-    told = [event for event in step.events if event.node == node and event.kind in {"expand", "stop"}]
-    return "".join(f"; {sentence(event)}" for event in told)
+def _growth(step: Step, node: int) -> list[str]:
+    return [sentence(event) for event in step.events if event.node == node]
 
 
 def sentence(event: Event) -> str:
-    """An event in words: `expanded: mid confidence (confidence 0.62, branches 2)`."""
-    verb = {"expand": "expanded", "stop": "not expanded", "prune": "a candidate pruned", "route": "route"}
-    figures = f" ({numbers(event.values)})" if event.values else ""
-    return f"{verb.get(event.kind, event.kind)}: {event.reason}{figures}"
+    """A drafting decision in words: `expanded into 2, confidence 0.62 between 0.40 and 0.90`."""
+    if event.kind == "expand":
+        children = event.values.get("added", event.values.get("branches"))
+        return f"expanded{'' if children is None else f' into {children}'}, {event.reason}"
+    verb = {"stop": "not expanded", "prune": "a child was pruned"}.get(event.kind, event.kind)
+    return f"{verb}, {event.reason}" if event.reason else verb
 
 
 def node_table(step: Step, node: int) -> str:

@@ -27,6 +27,11 @@ def _cross(r: float) -> str:
     )
 
 
+def _diamond(r: float) -> str:
+    wide, tall = markup.number(r), markup.number(1.2 * r)
+    return f"M0 -{tall}L{wide} 0L0 {tall}L-{wide} 0Z"
+
+
 def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) -> str:
     """One symbol, its border outside it. Open ones are filled with the page's colour: lines do not shine through."""
     look, color = LOOKS[kind], look_color(kind, theme)
@@ -39,9 +44,9 @@ def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) 
         return markup.tag("circle", cx=x, cy=y, r=r, style=style)
     if look.symbol == "square":
         return markup.tag("rect", x=x - 0.85 * r, y=y - 0.85 * r, width=1.7 * r, height=1.7 * r, style=style)
-    n = markup.number
-    path = {"star": _star, "x": _cross, "diamond": lambda s: f"M0 -{n(1.2 * s)}L{n(s)} 0L0 {n(1.2 * s)}L-{n(s)} 0Z"}
-    return markup.tag("path", d=path[look.symbol](r), transform=f"translate({n(x)} {n(y)})", style=style)
+    d = {"star": _star, "x": _cross, "diamond": _diamond}[look.symbol](r)
+    place = f"translate({markup.number(x)} {markup.number(y)})"
+    return markup.tag("path", d=d, transform=place, style=style)
 
 
 def legend(entries: Iterable[tuple[str, str, float]], x: float, y: float, room: float) -> tuple[str, float]:

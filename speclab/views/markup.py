@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from speclab.views.palette import SANS, Theme
 from speclab.views.tokens import escape
 
-
-_NEVER_EMPTY = {"div", "span", "td", "th", "p", "b"}  # HTML reads `<div/>` as an opening tag
+_NEVER_EMPTY = {"div", "span", "td", "th", "p", "b", "s"}  # HTML reads `<div/>` as an opening tag
 _PAD = "padding:2px 14px 2px 0;font-variant-numeric:tabular-nums"
 
 

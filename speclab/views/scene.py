@@ -101,7 +101,7 @@ def _label(step: Step, place: Place) -> str:
 
 
 def _columns(places: Sequence[Place], labels: Sequence[str]) -> tuple[list[float], list[float]]:
-    """x of each depth, and where its longest label ends."""
+    """Columns: x of each depth, and where its longest label ends."""
     widest = [LEAST] * (max(place.depth for place in places) + 1)
     for place, label in zip(places, labels, strict=True):
         widest[place.depth] = max(widest[place.depth], tokens.width(label))
@@ -145,16 +145,20 @@ def _notes(step: Step, moment: walk.Moment) -> dict[int, str]:
         return {node.index: f"→{tokens.label(node.target_choice, step.texts)}" for node in step.nodes}
     if moment.phase != "draft":
         return {}
-    return {event.node: _decided(event) for event in walk.told(step, moment) if event.node is not None}
+    notes: dict[int, str] = {}
+    for event in walk.told(step, moment):
+        if event.node is not None:
+            notes[event.node] = notes.get(event.node, "") + _decided(event)
+    return notes
 
 
 def _decided(event: Event) -> str:
-    confidence, branches = event.values.get("confidence"), event.values.get("branches")
-    if event.kind == "stop":
-        return "■ stop"
-    if event.kind != "expand" or not isinstance(confidence, float):
-        return ""
-    return f"{confidence:.2f}" + (f" ×{branches}" if branches is not None else "")
+    """`.62 ×2` for an expansion (confidence, children), `−1` for each child pruned, `■ stop` at a gate."""
+    confidence, children = event.values.get("confidence"), event.values.get("branches")
+    if event.kind == "expand":
+        sure = f"{confidence:.2f} ".removeprefix("0") if isinstance(confidence, float) else ""
+        return sure + ("" if children is None else f"×{children}")
+    return {"stop": "■ stop", "prune": "−1"}.get(event.kind, "")
 
 
 def _stub_mark(moment: walk.Moment, place: Place, label: str, at: tuple[float, float]) -> Mark | None:

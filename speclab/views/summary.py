@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from speclab.trace import Step, Trace
 from speclab.views import markup
 from speclab.views.explain import sentence
 from speclab.views.tokens import quoted
-from speclab.views.walk import WHOLE, Moment, own_kind, verified_root, walk
+from speclab.views.walk import WHOLE, Moment, Phase, own_kind, verified_root, walk
 
 
 def plural(count: int, noun: str) -> str:
@@ -15,7 +17,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def summary(step: Step) -> str:
-    """`Iteration 3: 12 drafted in 4 levels, 5 accepted, bonus '␣the'.`"""
+    """One sentence, such as: Iteration 3: 12 drafted in 4 levels, 5 accepted, bonus '␣the'."""
     counts, depth = step.counts, int(step.tree.depth.max())
     levels = depth if verified_root(step) else depth + 1
     drafted = f"{counts.drafted} drafted in {plural(levels, 'level')}" if counts.drafted else "nothing drafted"
@@ -32,21 +34,28 @@ def _own(step: Step) -> str:
 
 def moment_summary(step: Step, moment: Moment = WHOLE) -> str:
     """One sentence on what the moment shows."""
-    return {
-        "draft": _draft,
-        "flatten": lambda step, _: (
-            f"Flatten: {plural(len(step.tree), 'node')} in breadth-first order, each sees the prefix "
-            f"of {step.prefix_length} and its own ancestors."
-        ),
-        "verify": lambda step, _: (
-            f"Verify: one target pass over {plural(len(step.tree), 'row')} gives the target's choice after every node."
-        ),
-        "accept": _accept,
-        "commit": lambda step, _: (
-            f"Commit: {plural(len(step.committed), 'token')} added; the caches keep the path and drop the rest."
-        ),
-        "adapt": lambda step, _: f"Adapt: {step.adaptation.reason or 'nothing changed'}.",
-    }[moment.phase](step, moment)
+    return _TOLD[moment.phase](step, moment)
+
+
+def _flatten(step: Step, _: Moment) -> str:
+    nodes = plural(len(step.tree), "node")
+    return f"Flatten: {nodes} in breadth-first order, each sees the prefix of {step.prefix_length} and its ancestors."
+
+
+def _verify(step: Step, _: Moment) -> str:
+    return f"Verify: one target pass over {plural(len(step.tree), 'row')} gives the target's choice after every node."
+
+
+def _commit(step: Step, _: Moment) -> str:
+    return f"Commit: {plural(len(step.committed), 'token')} added; the caches keep the path and drop the rest."
+
+
+def _adapt(step: Step, _: Moment) -> str:
+    change = step.adaptation
+    moved = [f"{name} {change.before.get(name)} → {value}" for name, value in change.after.items()
+             if change.before.get(name) != value]  # fmt: skip
+    told = change.reason or "nothing to change"
+    return f"Adapt: {told}{': ' if moved else ''}{', '.join(moved)}."
 
 
 def _draft(step: Step, moment: Moment) -> str:
@@ -79,6 +88,16 @@ def _accept(step: Step, moment: Moment) -> str:
     else:
         outcome = "there is no child, so it is the bonus token"
     return f"Accept, decision {taken} of {len(decisions)}: {where} the target chose {choice}; {outcome}."
+
+
+_TOLD: dict[Phase, Callable[[Step, Moment], str]] = {
+    "draft": _draft,
+    "flatten": _flatten,
+    "verify": _verify,
+    "accept": _accept,
+    "commit": _commit,
+    "adapt": _adapt,
+}
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:

@@ -1,6 +1,6 @@
 """The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
 
-Generated tokens come in chunks of 64; one more step rewrites the last chunk only, so that a long run stays cheap to show.
+Generated tokens come in chunks of 64; one more step rewrites the last chunk only, so a long run stays cheap to show.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Literal
 from speclab.trace import Step, Trace
 from speclab.views import markup, tokens, walk
 from speclab.views.explain import percent
-from speclab.views.palette import LOOKS, MONO, SANS, SOURCE_COLORS
+from speclab.views.palette import LOOKS, SOURCE_COLORS
 from speclab.views.summary import plural
+from speclab.views.text_style import SHADES, STYLE
 
 By = Literal["verdict", "source", "iteration", "probability"]
 CHUNK = 64
 HEAD = TAIL = 48
 """Prompt tokens shown before and after the fold."""
-SHADES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One generated token. `kind`: "first" (of the prefill), "accepted", "bonus" or "corrected"; `prob`: the target's."""
+    """One generated token.
+
+    `kind`: "first" (of the prefill), "accepted", "bonus" or "corrected"; `prob`: the target's, where it was recorded;
+    `starts`: the step whose first token this is; `rejected`: tokens of the candidates it was chosen over.
+    """
 
     token: int
     kind: str
@@ -60,10 +64,8 @@ def _own_prob(step: Step) -> float | None:
     return None if at < 0 else dict(step.nodes[at].target_top).get(step.bonus if step.bonus is not None else -1)
 
 
-def text_html(
-    trace: Trace, cursor: int | None = None, by: By = "verdict", *, unfolded: bool = False
-) -> str:
-    """The prompt and `cursor` iterations of text as HTML, with its legend and style; `unfolded` shows what was rejected."""
+def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict", *, unfolded: bool = False) -> str:
+    """The prompt and `cursor` iterations of text as HTML, with legend and style; `unfolded` shows what was rejected."""
     chunks = text_chunks(trace, cursor, by)
     told = summary(trace, cursor)
     body = markup.tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=told)
@@ -118,7 +120,12 @@ def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, 
     tip = f"{tokens.quoted(item.token, texts)} · id {item.token} · {item.kind} · from {item.source}"
     tip += f" · iteration {item.iteration}" if item.iteration else " · from the prefill"
     tip += f" · target {percent(item.prob)}" if item.prob is not None else ""
-    return mark + rejected + gap + markup.tag("span", body.removeprefix(" "), class_=f"sl-t {_class(item, by, sources)}", title=tip)
+    return (
+        mark
+        + rejected
+        + gap
+        + markup.tag("span", body.removeprefix(" "), class_=f"sl-t {_class(item, by, sources)}", title=tip)
+    )
 
 
 def _class(item: Shown, by: By, sources: Mapping[str, int]) -> str:
@@ -161,20 +168,26 @@ def legend(trace: Trace, by: By = "verdict") -> str:
     else:
         entries = [(f"sl-{kind}", LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected")]
         entries = [("sl-first", "first token (prefill)"), *entries]
-    keys = [markup.tag("span", markup.tag("span", tokens.escape(name), class_=f"sl-t {kind}")) for kind, name in entries]
+    keys = [
+        markup.tag("span", markup.tag("span", tokens.escape(name), class_=f"sl-t {kind}")) for kind, name in entries
+    ]
     if by == "verdict":
         keys.append(markup.tag("span", markup.tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
-    keys.append(markup.tag("span", markup.tag("span", "3", markup.tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained"))
+    keys.append(
+        markup.tag("span", markup.tag("span", "3", markup.tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained")
+    )
     return markup.tag("div", *keys, class_="sl-legend")
 
 
 def summary(trace: Trace, cursor: int | None = None) -> str:
-    """`Text: 30 prompt tokens, then 41 generated in 12 iterations: 1 first, 28 accepted, 7 bonus, 5 corrected.`"""
+    """One sentence, such as: Text: 30 prompt tokens, then 41 generated in 12 iterations: 1 first, 28 accepted, …."""
     shown = shown_tokens(trace, cursor)
     kinds = [item.kind for item in shown]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("first", "accepted", "bonus", "corrected"))
     iterations = plural(len(trace.steps[:cursor]), "iteration")
-    return f"Text: {plural(len(trace.prompt_ids), 'prompt token')}, then {len(shown)} generated in {iterations}: {counts}."
+    return (
+        f"Text: {plural(len(trace.prompt_ids), 'prompt token')}, then {len(shown)} generated in {iterations}: {counts}."
+    )
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:
@@ -186,41 +199,3 @@ def table(trace: Trace, cursor: int | None = None) -> str:
     )  # fmt: skip
     head = ("place", "token", "id", "kind", "source", "iteration", "target p", "rejected here")
     return markup.table("Generated tokens", head, rows)
-
-
-def _rgba(color: str, opacity: float) -> str:
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity:g})"
-
-
-def _style() -> str:
-    """Each kind has a tint and a line of its own, so that colour is not alone."""
-    lines = {"accepted": "solid", "bonus": "double", "corrected": "dashed"}
-    rules = [
-        f".speclab-text{{font:13px/1.9 {MONO};color:var(--jp-ui-font-color1,inherit);max-width:100ch}}",
-        ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
-        f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:11px/1.9 {SANS};margin-bottom:8px;color:var(--jp-ui-font-color2,inherit)}}",
-        ".sl-p{color:var(--jp-ui-font-color2,inherit)}",
-        ".sl-gap{font-style:italic;border:1px dashed var(--jp-border-color1,#999);border-radius:8px;padding:0 4px;margin:0 4px}",
-        ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",
-        ".sl-first{border-bottom:2px dotted var(--jp-ui-font-color2,#777)}",
-        f".sl-mark{{font:10px/1 {SANS};color:var(--jp-ui-font-color2,#666);border-left:1px solid var(--jp-border-color1,#999);margin:0 3px 0 5px;padding-left:3px;vertical-align:2px;user-select:none}}",
-        ".sl-mark b{font-weight:600;margin-left:2px}",
-        f".sl-x{{font-size:11px;margin-left:4px;cursor:pointer;color:var(--jp-ui-font-color2,#666);border-bottom:2px dotted {LOOKS['rejected'].color}}}",
-        ".sl-fold{display:none}.sl-x:focus .sl-fold,.sl-open .sl-fold{display:inline}",
-        f".sl-x s{{text-decoration-color:{LOOKS['rejected'].color};text-decoration-thickness:2px;margin:0 3px}}",
-    ]
-    for kind, line in lines.items():
-        color = LOOKS[kind].color
-        wide = 4 if line == "double" else 2
-        rules.append(f".sl-{kind}{{background:{_rgba(color, 0.2)};border-bottom:{wide}px {line} {color}}}")
-    for i, color in enumerate(SOURCE_COLORS):
-        rules.append(f".sl-s{i}{{background:{_rgba(color, 0.22)};border-bottom:2px {('solid', 'dashed', 'dotted')[i % 3]} {color}}}")
-    rules += [".sl-i0{background:rgba(128,128,128,.12)}", ".sl-i1{background:rgba(0,114,178,.2);border-bottom-color:#0072B2}"]
-    for i in range(SHADES):
-        rules.append(f".sl-q{i}{{background:rgba(0,114,178,{0.06 + 0.12 * i:.2f});border-bottom:2px solid rgba(0,114,178,{0.15 + 0.2 * i:.2f})}}")
-    return "".join([*rules, ".sl-q{border-bottom:2px dotted #999}"])
-
-
-STYLE = _style()
-"""The style sheet of `text_chunks`, to be set once on the page."""

@@ -15,9 +15,9 @@ _MARKS = {"Mn", "Mc", "Me"}
 
 
 def display(text: str) -> str:
-    """`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
+    r"""`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
 
-    >>> display(" the"), display("\\n\\n"), display("        "), display("\\u200b"), display("")
+    >>> display(" the"), display("\n\n"), display("        "), display("\u200b"), display("")
     ('␣the', '⏎⏎', '␣×8', '<U+200B>', '∅')
     """
     if not text:

@@ -51,7 +51,7 @@ def verified_root(step: Step) -> bool:
 
 def walk(step: Step) -> tuple[Decision, ...]:
     """The decisions in order; the last has no winner, unless the text ended inside the path."""
-    decisions = []
+    decisions: list[Decision] = []
     todo = list(step.accepted)
     at = 0 if verified_root(step) else -1
     while True:
@@ -112,13 +112,15 @@ def present(step: Step, moment: Moment = WHOLE) -> Bools:
 
 
 def told(step: Step, moment: Moment = WHOLE) -> tuple[Event, ...]:
-    """The drafting events up to then, in order; a level's decisions come before the next level."""
+    """The drafting events up to then, in order; a level's decisions come before the next level, pruning comes last."""
     if moment.event is not None:
         return step.events[: moment.event]
     if moment.phase != "draft" or moment.level is None or moment.level >= step.tree.depth.max():
         return step.events
-    depth = step.tree.depth
-    return tuple(event for event in step.events if event.node is None or depth[event.node] < moment.level)
+    depth, level = step.tree.depth, moment.level
+    return tuple(
+        event for event in step.events if event.kind != "prune" and (event.node is None or depth[event.node] < level)
+    )
 
 
 def verdicts(step: Step, moment: Moment = WHOLE) -> tuple[str, ...]:
