@@ -1,0 +1,37 @@
+"""What a person has chosen: plain data between the pickers and the player."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from speclab.drafters.base import Strategy
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Which models, and where they run. `name`: of a preset, empty if `target` names the models; None: as loaded."""
+
+    name: str = "mini"
+    target: str = ""
+    draft: str = ""
+    device: str | None = None
+    dtype: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """For `load_pair`."""
+        own = {"target": self.target, "draft": self.draft or None} if self.target else {"name": self.name}
+        return {**own, "device": self.device, "dtype": self.dtype}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Everything a session is made of. `models` None: the pair that was given to the lab."""
+
+    models: Models | None
+    strategy: Strategy
+    prompt: Prompt
+    settings: Mapping[str, Any] = field(default_factory=dict)

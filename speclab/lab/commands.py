@@ -1,0 +1,161 @@
+"""What a person can ask of the lab. Buttons ask and return at once; the lab's methods ask and wait."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from speclab.breakpoints import Until
+from speclab.errors import CancelledError, SettingsError, SpeclabError
+from speclab.lab.choices import Choices
+from speclab.lab.player import Player
+from speclab.lab.state import LabState
+from speclab.lab.worker import Worker
+from speclab.trace import Step
+from speclab.views.summary import moment_summary, summary
+from speclab.views.walk import PHASES, WHOLE, Moment, moments
+
+_log = logging.getLogger(__name__)
+
+
+class Commands:
+    """Every action of the lab, queued for its worker; a failure ends in the error panel and in the log.
+
+    Args:
+        state: what is shown.
+        player: what talks to the session.
+        worker: where it runs.
+        choices: reads the pickers.
+    """
+
+    def __init__(self, state: LabState, player: Player, worker: Worker, choices: Callable[[], Choices]) -> None:
+        self._state, self._player, self._worker, self._choices = state, player, worker, choices
+
+    def ask(self, work: Callable[[], Any], name: str = "", key: str = "", *, yields: bool = False) -> Future[Any]:
+        """Queues any work; its result is None where it failed."""
+        return self._worker.submit(lambda: self._guarded(work, name), key, yields=yields)
+
+    def stop(self) -> None:
+        """Ends what runs and forgets what waits; what was decoded stays."""
+        self._worker.cancel()
+
+    def step(self) -> Future[Any]:
+        """One iteration on."""
+        return self.ask(lambda: self._player.step(self._choices()), "decoding")
+
+    def run(self, until: Until | None = None) -> Future[Any]:
+        """Iterations until the condition holds or the text ends."""
+        return self.ask(lambda: self._player.run(self._choices(), until), "decoding", yields=True)
+
+    def back(self, until: Until | None = None) -> Future[Any]:
+        """One iteration back, or back to the last one before it for which the condition holds."""
+        return self.ask(lambda: self._back(until))
+
+    def goto(self, index: int) -> Future[Any]:
+        """The text after `index` iterations."""
+        return self.ask(lambda: self._player.goto(index), key="goto")
+
+    def last(self) -> Future[Any]:
+        """The newest iteration decoded."""
+        return self.ask(lambda: self._player.goto(len(self._state.trace.steps)), key="goto")
+
+    def phase(self, name: str, level: int | None = None) -> Future[Any]:
+        """The iteration as it stands when this phase is over, or after a level of drafting or a decision of it."""
+        return self.ask(lambda: self._phase(name, level), key="phase")
+
+    def phase_by(self, count: int) -> Future[Any]:
+        """The next (1) or the previous (-1) moment; past the ends, of the neighbouring iteration."""
+        return self.ask(lambda: self._phase_by(count))
+
+    def select(self, node: int | None) -> Future[Any]:
+        """Selects a node in every view; None selects none."""
+        return self.ask(lambda: self._select(node), key="select")
+
+    def pin(self) -> Future[Any]:
+        """Keeps the iteration shown beside those to come; once more lets it go."""
+        return self.ask(self._pin)
+
+    def restart(self) -> Future[Any]:
+        """A new session of what the pickers say."""
+        return self.ask(lambda: self._player.start(self._choices()), "loading", key="apply")
+
+    def fork(self, **changes: Any) -> Future[Any]:
+        """Goes on from the cursor with other settings."""
+        return self.ask(lambda: self._player.fork(**changes), "forking", key="apply")
+
+    def _guarded(self, work: Callable[[], Any], name: str) -> Any:
+        state = self._state
+        state.busy = name
+        try:
+            return work()
+        except CancelledError as error:
+            state.status = str(error)
+        except SpeclabError as error:
+            _log.info("%s", error)
+            state.fail(str(error), "".join(traceback.format_exception_only(error)))
+        except Exception as error:
+            _log.exception("the lab failed")
+            details = "".join(traceback.format_exception(error))
+            state.fail(
+                f"Something went wrong inside speclab ({type(error).__name__}): nothing decoded is lost.", details
+            )
+        finally:
+            state.busy = ""
+
+    def _back(self, until: Until | None) -> Step | None:
+        before = max(self._state.cursor - 1, 0)
+        if until is None:
+            return self._player.goto(before)
+        found = [i + 1 for i, step in enumerate(self._state.trace.steps[:before]) if until(step)]
+        if not found:
+            self._state.status = "No earlier iteration meets the condition."
+            return None
+        return self._player.goto(found[-1])
+
+    def _phase(self, name: str, level: int | None) -> None:
+        if name not in PHASES:
+            raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
+        self._show(Moment(name, level))  # type: ignore[arg-type]
+
+    def _show(self, moment: Moment) -> None:
+        step = self._state.step
+        if step is None:
+            raise SettingsError("No iteration is shown: Step first, then look at its phases.")
+        self._state.show(moment=moment)
+        self._state.status = summary(step) if moment == WHOLE else moment_summary(step, moment)
+
+    def _phase_by(self, count: int) -> None:
+        state = self._state
+        places = moments(state.step) if state.step else ()
+        at = _place(places, state.moment) + count
+        if 0 <= at < len(places):
+            self._show(places[at])
+        elif not 0 <= state.cursor + count <= len(state.trace.steps):
+            state.status = (
+                "This is the end of what is decoded: Step goes on." if count > 0 else "This is the beginning."
+            )
+        else:
+            self._player.goto(state.cursor + count)
+            if count > 0 and state.step:
+                self._show(moments(state.step)[0])
+
+    def _select(self, node: int | None) -> None:
+        step = self._state.step
+        if node is not None and (step is None or not 0 <= node < len(step.tree)):
+            count = len(step.tree) if step else 0
+            raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
+        self._state.show(selected=node)
+
+    def _pin(self) -> None:
+        state = self._state
+        state.show(pinned=None if state.pinned is state.step else state.step)
+
+
+def _place(places: tuple[Moment, ...], moment: Moment) -> int:
+    """Where a moment stands among all; one whose phase is over stands at the phase's last."""
+    same = [i for i, place in enumerate(places) if place.phase == moment.phase]
+    exact = [i for i in same if places[i] == moment]
+    return (exact or same or [-1])[-1]

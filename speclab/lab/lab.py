@@ -1,0 +1,146 @@
+"""The lab as one widget: the last value of a cell shows it, and each of its controls has a method that does the same."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipywidgets import HTML, VBox
+
+from speclab.breakpoints import Until
+from speclab.lab import static
+from speclab.lab.bundle import bundled
+from speclab.lab.choices import Choices, Models, Prompt
+from speclab.lab.commands import Commands
+from speclab.lab.export import write
+from speclab.lab.panels import Panels
+from speclab.lab.player import Player
+from speclab.lab.state import Frame, LabState
+from speclab.lab.status import Status
+from speclab.lab.style import STYLE
+from speclab.lab.transport import Transport
+from speclab.lab.worker import Worker
+from speclab.trace import Step
+
+if TYPE_CHECKING:
+    from speclab.drafters.base import Strategy
+    from speclab.models.pair import ModelPair
+    from speclab.session import Session
+
+
+class Lab(VBox):
+    """A microscope over a Session.
+
+    Methods do what the buttons do, but return only when it is done and drawn. What a person can get wrong (a prompt, a
+    setting, a model that is not there) is said in the error panel, and in `state.error`, and nothing is raised.
+
+    Args:
+        pair: the models; by default the shipped family, loaded when the lab is first shown or stepped.
+        strategy: by default DynaTree.
+        prompt: text or token ids; by default the first shipped example.
+        settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
+    """
+
+    def __init__(
+        self,
+        pair: ModelPair | None = None,
+        strategy: Strategy | None = None,
+        *,
+        prompt: Prompt | None = None,
+        **settings: Any,
+    ) -> None:
+        from speclab.drafters.dynatree import DynaTree
+        from speclab.prompts import examples
+
+        recorded = bundled()
+        self.state = LabState(frame=Frame(recorded, min(1, len(recorded.steps))))
+        self._worker = Worker(self._interrupt)
+        self._player = Player(self.state, self._worker.cancelled, pair)
+        self._chosen = Choices(
+            None if pair else Models(),
+            strategy or DynaTree(),
+            examples()[0].text if prompt is None else prompt,
+            settings,
+        )
+        self._commands = Commands(self.state, self._player, self._worker, lambda: self._chosen)
+        self.transport = Transport(self.state, self._commands)
+        self.status = Status(self.state)
+        self.panels = Panels(self.state, self._commands)
+        super().__init__([HTML(f"<style>{STYLE}</style>"), self.transport, self.status, self.panels])
+        self.add_class("speclab-lab")
+        if pair is not None:
+            self._wait(self._commands.restart())
+
+    @property
+    def session(self) -> Session | None:
+        """The session; None until the models are loaded and the first step is asked for."""
+        return self._player.session
+
+    def step(self) -> Step | None:
+        """Decodes one iteration, or goes on by one in what is decoded; the step, None where it failed."""
+        return self._wait(self._commands.step())  # type: ignore[no-any-return]
+
+    def back(self, until: Until | None = None) -> Step | None:
+        """Goes back by one iteration, or to the last one before it where `until(step)` holds; no model call."""
+        return self._wait(self._commands.back(until))  # type: ignore[no-any-return]
+
+    def goto(self, index: int) -> Step | None:
+        """Shows the text after `index` iterations; no model call."""
+        return self._wait(self._commands.goto(index))  # type: ignore[no-any-return]
+
+    def phase(self, name: str, level: int | None = None) -> None:
+        """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision of it."""
+        self._wait(self._commands.phase(name, level))
+
+    def run(self, until: Until | None = None) -> Step | None:
+        """Decodes until `until(step)` holds (see `speclab.breakpoints`), the text ends, or `stop`; the last step."""
+        return self._wait(self._commands.run(until))  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """Stops what runs; what was decoded stays."""
+        self._commands.stop()
+
+    def select(self, node: int | None) -> None:
+        """Marks a node in every view; None marks none."""
+        self._wait(self._commands.select(node))
+
+    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session | None:
+        """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
+        return self._wait(self._commands.fork(strategy=strategy, **settings))  # type: ignore[no-any-return]
+
+    def pin(self) -> None:
+        """Keeps the iteration shown beside those to come; once more lets it go."""
+        self._wait(self._commands.pin())
+
+    def snapshot(self) -> str:
+        """What is shown as static HTML, which needs no kernel."""
+        return static.snapshot(self.state.frame)
+
+    def export(self, path: str | os.PathLike[str]) -> Path | None:
+        """Writes the run as one HTML page whose steps can be scrubbed without a kernel; the path, None if it failed."""
+        state = self.state
+        return self._wait(self._commands.ask(lambda: write(state.trace, state.cursor, path), "exporting"))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Stops the worker and lets the widgets go."""
+        self._worker.close()
+        super().close()
+
+    def _interrupt(self) -> None:
+        self._player.interrupt()
+
+    def _wait(self, result: Future[Any]) -> Any:
+        try:
+            return result.result()
+        except CancelledError:
+            return None
+        except KeyboardInterrupt:
+            self.stop()
+            self._worker.wait()
+            raise
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
+        return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": self.snapshot()}

@@ -1,0 +1,171 @@
+"""The views of the lab, linked by the iteration and the selected node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipywidgets import HTML, Box, Dropdown, HBox, Tab, VBox
+
+from speclab.lab.commands import Commands
+from speclab.lab.picture import Picture, empty
+from speclab.lab.state import Frame, LabState
+from speclab.lab.sync import assign, on_change, show
+from speclab.lab.text_panel import TextPanel
+from speclab.lab.transport import Phases, button
+from speclab.lab.tree_panel import TreePanel
+from speclab.trace import Step
+from speclab.views import cache, explain, mask, metrics, tree
+from speclab.views.markup import tag
+from speclab.views.summary import summary, table
+from speclab.views.text import table as text_table
+from speclab.views.tokens import clip, label
+
+
+class Panels(VBox):
+    """Tree and mask side by side, the text below, and tabs for the rest; only what is seen is drawn."""
+
+    def __init__(self, state: LabState, commands: Commands) -> None:
+        self._state = state
+        self.tree = TreePanel(state, commands)
+        self.mask_mode = Dropdown(
+            options=[("prefix folded", "folded"), ("whole", "full"), ("expected against given", "compare")],
+            tooltip="how the attention mask is drawn", description="mask",
+        )  # fmt: skip
+        self.mask = Picture("mask", self._mask, lambda frame: (frame.step, frame.selected))
+        on_change(self.mask_mode, lambda _: self.mask.redraw())
+        self.node = Nodes(state, commands)
+        self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", commands.pin)
+        self.pinned = Picture("pinned", _pinned, lambda frame: (frame.pinned,))
+        self.text = TextPanel()
+        self.tabs = Tabs()
+        bar = HBox([Phases(state, commands), self.node, self.pin])
+        bar.add_class("speclab-bar")
+        left, right = VBox([self.tree]), VBox([self.mask_mode, self.mask.widget])
+        left.add_class("speclab-left")
+        right.add_class("speclab-right")
+        main = Box([left, right])
+        main.add_class("speclab-main")
+        super().__init__([bar, main, self.pinned.widget, self.text, self.tabs])
+        state.observe(lambda _: self.update(), names="frame")
+        self.update()
+
+    def update(self) -> None:
+        """Draws the frame wherever it differs from what is drawn."""
+        frame = self._state.frame
+        show(self.pinned.widget, frame.pinned is not None)
+        self.pinned.see(frame.pinned is not None)
+        same = frame.pinned is not None and frame.pinned is frame.step
+        assign(self.pin, description="Unpin" if same else "Pin")
+        for part in (self.tree, self.mask, self.node, self.pinned, self.text, self.tabs):
+            part.update(frame)
+
+    def _mask(self, frame: Frame) -> str:
+        if frame.step is None:
+            return empty("The tree attention mask of an iteration appears here.")
+        return mask.mask_svg(frame.step, frame.selected, self.mask_mode.value)
+
+
+class Nodes(Dropdown):
+    """Selects a node without a mouse."""
+
+    def __init__(self, state: LabState, commands: Commands) -> None:
+        self._frame, self._step, self._commands = state.frame, object(), commands
+        super().__init__(options=[("none", None)], description="node", tooltip="the node that all views mark")
+        self.add_class("speclab-node")
+        on_change(self, self._chosen)
+
+    def update(self, frame: Frame) -> None:
+        """Offers the nodes of the iteration shown."""
+        self._frame = frame
+        if frame.step is not self._step:
+            self._step = frame.step
+            with self.hold_trait_notifications(), self.hold_sync():
+                self.options = [("none", None), *_node_names(frame.step)]
+        assign(self, value=frame.selected)
+
+    def _chosen(self, node: int | None) -> None:
+        if node != self._frame.selected:
+            self._commands.select(node)
+
+
+def _node_names(step: Step | None) -> list[tuple[str, int]]:
+    if step is None:
+        return []
+    return [
+        (f"{node.index}  {clip(label(node.token, step.texts), 16)}  {node.verdict}", node.index) for node in step.nodes
+    ]
+
+
+class Tabs(Tab):
+    """Caches, metrics, the selected node, the drafting decisions, and every picture as a table."""
+
+    def __init__(self) -> None:
+        self.pictures = (
+            Picture("caches", _caches, lambda frame: (frame.step, frame.selected, frame.moment.phase)),
+            Picture("metrics", _metrics, lambda frame: (frame.trace, frame.cursor)),
+            Picture("details", _details, lambda frame: (frame.step, frame.selected)),
+            Picture("decisions", _decisions, lambda frame: (frame.step,)),
+            Picture("tables", _tables, lambda frame: (frame.trace, frame.cursor)),
+        )
+        super().__init__([picture.widget for picture in self.pictures], selected_index=0)
+        self.titles = ("Caches", "Metrics", "Node", "Decisions", "Tables")
+        self.add_class("speclab-tabs")
+        on_change(self, lambda _: self._look(), "selected_index")
+        self._look()
+
+    def _look(self) -> None:
+        for i, picture in enumerate(self.pictures):
+            picture.see(i == self.selected_index)
+
+    def update(self, frame: Frame) -> None:
+        """Draws the tab that is open."""
+        for picture in self.pictures:
+            picture.update(frame)
+
+
+def _caches(frame: Frame) -> str:
+    if frame.step is None:
+        return empty("What the KV caches hold appears here.")
+    prompt = len(frame.trace.prompt_ids)
+    return cache.cache_svg(frame.step, frame.selected, prompt=prompt, moment=frame.moment)
+
+
+def _metrics(frame: Frame) -> str:
+    if frame.step is None:
+        return empty("Figures over the iterations appear here.")
+    return metrics.metrics_svg(frame.trace, frame.cursor) + _folded(
+        "definitions", metrics.metrics_table(frame.trace, frame.cursor)
+    )
+
+
+def _details(frame: Frame) -> str:
+    if frame.step is None or frame.selected is None:
+        return empty("Select a node, in the tree or in the list above it, to read why it stands where it stands.")
+    return tag("p", explain.why(frame.step, frame.selected)) + explain.node_table(frame.step, frame.selected)
+
+
+def _decisions(frame: Frame) -> str:
+    if frame.step is None:
+        return empty("The decisions of the drafter, in their order, appear here.")
+    return explain.events_table(frame.step)
+
+
+def _tables(frame: Frame) -> str:
+    step = frame.step
+    parts = [table(frame.trace, frame.cursor), text_table(frame.trace, frame.cursor)]
+    if step is not None:
+        parts = [tree.table(step), mask.table(step), cache.table(step), *parts]
+    return "".join(tag("div", part, class_="sl-scroll") for part in parts)
+
+
+def _pinned(frame: Frame) -> str:
+    if frame.pinned is None:
+        return ""
+    return tag("div", tag("b", "Pinned. "), summary(frame.pinned)) + tree.tree_svg(frame.pinned)
+
+
+def _folded(name: str, body: str) -> str:
+    return tag("details", tag("summary", name), body)
+
+
+Widgets = Any

@@ -1,0 +1,97 @@
+"""What the lab shows and does, as one traitlets object that everything else observes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from traitlets import Bool, Enum, HasTraits, Instance, Int, Unicode
+
+from speclab.trace import Step, Trace
+from speclab.views.walk import WHOLE, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is on the screen; every picture is a function of it.
+
+    `cursor`: iterations shown. `moment`: how much of the newest of them. `selected`: a node of it. `pinned`: a step to
+    compare with. `live`: whether the trace is this lab's session, not the recorded run.
+    """
+
+    trace: Trace
+    cursor: int = 0
+    moment: Moment = WHOLE
+    selected: int | None = None
+    pinned: Step | None = None
+    live: bool = False
+
+    @property
+    def step(self) -> Step | None:
+        """The iteration shown; None before the first."""
+        return self.trace.steps[self.cursor - 1] if self.cursor else None
+
+    def at(self, cursor: int, trace: Trace | None = None) -> Frame:
+        """Another iteration, whole, nothing selected."""
+        return replace(self, trace=trace or self.trace, cursor=cursor, moment=WHOLE, selected=None)
+
+
+class LabState(HasTraits):
+    """One change of `frame` is one redraw; what stays equal is not drawn again.
+
+    `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
+    sentence, empty when there is none; `details`: what a developer wants to know of it.
+    """
+
+    frame: Any = Instance(Frame)
+    busy = Unicode()
+    done = Int()
+    total = Int()
+    status = Unicode()
+    error = Unicode()
+    details = Unicode()
+    loaded = Bool(default_value=False)
+    theme = Enum(["light", "dark"], "light")
+
+    @property
+    def trace(self) -> Trace:
+        """The run on the screen."""
+        return self.frame.trace  # type: ignore[no-any-return]
+
+    @property
+    def cursor(self) -> int:
+        """Iterations shown."""
+        return self.frame.cursor  # type: ignore[no-any-return]
+
+    @property
+    def step(self) -> Step | None:
+        """The iteration shown; None before the first."""
+        return self.frame.step  # type: ignore[no-any-return]
+
+    @property
+    def moment(self) -> Moment:
+        """How much of the iteration is shown."""
+        return self.frame.moment  # type: ignore[no-any-return]
+
+    @property
+    def phase(self) -> str:
+        """The phase of the iteration shown: draft, flatten, verify, accept, commit, adapt."""
+        return self.frame.moment.phase  # type: ignore[no-any-return]
+
+    @property
+    def selected(self) -> int | None:
+        """The selected node."""
+        return self.frame.selected  # type: ignore[no-any-return]
+
+    @property
+    def pinned(self) -> Step | None:
+        """The step kept for comparison."""
+        return self.frame.pinned  # type: ignore[no-any-return]
+
+    def show(self, **changes: Any) -> None:
+        """Changes the frame."""
+        self.frame = replace(self.frame, **changes)
+
+    def fail(self, sentence: str, details: str = "") -> None:
+        """Shows an error until it is dismissed."""
+        self.details, self.error = details, sentence

@@ -1,0 +1,154 @@
+"""The row that moves through a run: first, back, step, last, run, run until, stop, and a slider over iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipywidgets import Button, Dropdown, HBox, IntSlider, Text, ToggleButtons
+
+from speclab.breakpoints import BREAKPOINTS, Until
+from speclab.errors import SettingsError
+from speclab.lab.commands import Commands
+from speclab.lab.state import LabState
+from speclab.lab.sync import assign, on_change, show
+from speclab.views.walk import PHASES
+
+
+def button(name: str, description: str, tooltip: str, icon: str, click: Callable[[], Any], style: str = "") -> Button:
+    """A button found by the class `speclab-name`."""
+    made = Button(description=description, tooltip=tooltip, icon=icon, button_style=style)
+    made.add_class(f"speclab-{name}")
+    made.on_click(lambda _: click())
+    return made
+
+
+class Transport(HBox):
+    """Buttons and the slider; each asks and returns at once."""
+
+    def __init__(self, state: LabState, commands: Commands) -> None:
+        self._state, self._commands = state, commands
+        self.first = button("first", "", "to the beginning", "fast-backward", lambda: commands.goto(0))
+        self.back = button("back", "Back", "one iteration back; no model runs", "step-backward", commands.back)
+        self.step = button("step", "Step", "decode one iteration", "step-forward", commands.step, "primary")
+        self.last = button("last", "", "to the newest iteration", "fast-forward", commands.last)
+        self.run = button("run", "Run", "decode to the end", "play", commands.run)
+        self.stop = button("stop", "Stop", "stop; what was decoded stays", "stop", commands.stop, "warning")
+        self.cursor = IntSlider(
+            0, 0, 0, description="iteration", tooltip="iterations shown; no model runs", readout=False
+        )
+        self.cursor.add_class("speclab-cursor")
+        on_change(self.cursor, self._slid)
+        moves = HBox([self.first, self.back, self.step, self.last])
+        moves.add_class("speclab-group")
+        runs = HBox([self.run, self.stop])
+        runs.add_class("speclab-group")
+        self.until = RunUntil(commands)
+        super().__init__([moves, runs, self.until, self.cursor])
+        self.add_class("speclab-transport")
+        state.observe(self._draw, names="frame")
+        self._draw()
+
+    def _slid(self, index: int) -> None:
+        if index != self._state.cursor:
+            self._commands.goto(index)
+
+    def _draw(self, _: Any = None) -> None:
+        state, count = self._state, len(self._state.trace.steps)
+        assign(self.cursor, max=count, value=state.cursor, description=f"{state.cursor} of {count}")
+
+
+class RunUntil(HBox):
+    """A condition, its argument if it takes one, and runs to it in both directions."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.condition = Dropdown(
+            options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)],
+            tooltip="the condition to run until",
+            description="until",
+        )
+        self.condition.add_class("speclab-condition")
+        self.argument = Text(tooltip="the number or the text of the condition", continuous_update=True)
+        self.argument.add_class("speclab-argument")
+        self.forward = button(
+            "run-until",
+            "Run until",
+            "decode until the condition holds",
+            "flag-checkered",
+            lambda: self._go(commands.run),
+        )
+        self.backward = button(
+            "back-until", "", "back to the last iteration where it held; no model runs", "undo",
+            lambda: self._go(commands.back),
+        )  # fmt: skip
+        self._ask = commands.ask
+        on_change(self.condition, self._chosen)
+        self._chosen(0)
+        super().__init__([self.forward, self.condition, self.argument, self.backward])
+        self.add_class("speclab-group")
+
+    def read(self) -> Until:
+        """The condition as it stands.
+
+        Raises:
+            SettingsError: the argument is not of the condition's type.
+        """
+        point = BREAKPOINTS[self.condition.value]
+        kind = type(point.default)
+        try:
+            return point.until(None if point.default is None else kind(self.argument.value))
+        except ValueError as error:
+            if isinstance(error, SettingsError):
+                raise
+            wanted = "whole number" if kind is int else "number"
+            raise SettingsError(f"{point.label}: write a {wanted}, not {self.argument.value!r}.") from None
+
+    def _chosen(self, index: int) -> None:
+        default = BREAKPOINTS[index].default
+        show(self.argument, default is not None)
+        assign(self.argument, value="" if default is None else str(default))
+
+    def _go(self, command: Callable[[Until], Any]) -> None:
+        try:
+            until = self.read()
+        except SettingsError as error:
+            failure = error
+            self._ask(lambda: _raise(failure))
+            return
+        command(until)
+
+
+class Phases(HBox):
+    """The phases of the iteration shown, and steps through its moments; no model runs."""
+
+    def __init__(self, state: LabState, commands: Commands) -> None:
+        self._state, self._commands = state, commands
+        self.back = button("phase-back", "", "the moment before", "chevron-left", lambda: commands.phase_by(-1))
+        self.next = button("phase-next", "", "the next moment", "chevron-right", lambda: commands.phase_by(1))
+        self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_TOLD[name] for name in PHASES])
+        self.names.add_class("speclab-phases")
+        on_change(self.names, self._chosen)
+        super().__init__([self.back, self.names, self.next])
+        self.add_class("speclab-group")
+        state.observe(self._draw, names="frame")
+
+    def _chosen(self, name: str | None) -> None:
+        if name is not None and name != self._state.phase:
+            self._commands.phase(name)
+
+    def _draw(self, _: Any = None) -> None:
+        assign(self.names, value=self._state.phase)
+
+
+_TOLD = {
+    "draft": "who was expanded, with how many branches, and which gate stopped it",
+    "flatten": "the tree in breadth-first order, and its mask",
+    "verify": "the target's choice after every node",
+    "accept": "the walk from the root, one decision at a time",
+    "commit": "the caches before and after",
+    "adapt": "what the drafter changed for the next iteration: the whole iteration",
+}
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -1,0 +1,72 @@
+"""The draft tree: SVG at first, then one plotly FigureWidget that is made once and changed in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipywidgets import HTML, Box
+
+from speclab.lab.commands import Commands
+from speclab.lab.picture import empty
+from speclab.lab.state import Frame, LabState
+from speclab.lab.sync import assign, show
+from speclab.views.tree import tree_figure, tree_svg, update_tree
+
+
+class TreePanel(Box):
+    """Shows the tree of the frame. `figure` is None until `make_figure`, which costs a second and five megabytes."""
+
+    def __init__(self, state: LabState, commands: Commands) -> None:
+        self._state, self._commands = state, commands
+        self.figure: Any = None
+        self._drawn: tuple[Any, ...] = ()
+        self.still = HTML()
+        super().__init__([self.still])
+        self.add_class("speclab-tree-panel")
+
+    def update(self, frame: Frame) -> None:
+        """Draws the frame, if its tree differs from the one shown."""
+        key = (frame.step, frame.moment, frame.selected)
+        if self._drawn and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
+            return
+        self._drawn = key
+        if self.figure is None or frame.step is None:
+            self._still(frame)
+        else:
+            update_tree(self.figure, frame.step, selected=frame.selected, moment=frame.moment)
+        if self.figure is not None:
+            show(self.figure, frame.step is not None)
+            show(self.still, frame.step is None)
+
+    def make_figure(self) -> None:
+        """Replaces the SVG by a figure that zooms and can be clicked. Needs a step to begin with."""
+        step = self._state.step
+        if self.figure is not None or step is None:
+            return
+        import plotly.graph_objects as go
+
+        frame, figure = self._state.frame, go.FigureWidget()
+        figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}  # noqa: SLF001
+        tree_figure(step, self._state.theme, selected=frame.selected, moment=frame.moment, figure=figure)
+        figure.add_class("speclab-tree")
+        for trace in figure.data:
+            trace.on_click(self._clicked)
+        self.figure = figure
+        self.children = [self.still, figure]
+        show(self.still, visible=False)
+        assign(self.still, value="")
+
+    def _clicked(self, trace: Any, points: Any, _: Any) -> None:
+        if not points.point_inds or trace.customdata is None:
+            return
+        node = trace.customdata[points.point_inds[0]]
+        if node is not None and node >= 0:
+            self._commands.select(int(node))
+
+    def _still(self, frame: Frame) -> None:
+        if frame.step is None:
+            assign(
+                self.still, value=empty("No iteration yet. Step decodes the first one: its draft tree appears here.")
+            )
+        else:
+            assign(self.still, value=tree_svg(frame.step, frame.selected, self._state.theme, moment=frame.moment))
