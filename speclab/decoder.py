@@ -100,7 +100,7 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
     """
     _check_context(pair, len(prompt_ids), settings.max_new_tokens)
     decoding = Decoding(pair, strategy.drafter(pair), settings, list(prompt_ids), len(prompt_ids))
-    logits = pair.target.extend(decoding.tokens)
+    logits = decoding.drafter.prefill(pair.target, decoding.tokens)
     decoding.tokens.append(chooser(logits[None], [len(prompt_ids)], settings)(0))
     catch_up(decoding)
     return decoding

@@ -76,6 +76,27 @@ class DraftTree:
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
         return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names)
 
+    @classmethod
+    def grown(
+        cls, token: Sequence[int], parent: Sequence[int], log_prob: Sequence[float], source: Sequence[str]
+    ) -> tuple[DraftTree, list[int]]:
+        """A tree from nodes in the order they were grown, parents first; also, for each node of it, its place there."""
+        children: list[list[int]] = [[] for _ in token]
+        for node, above in enumerate(parent):
+            if above >= 0:
+                children[above].append(node)
+        order = [0]
+        for node in order:
+            order += children[node]
+        place = {node: index for index, node in enumerate(order)} | {-1: -1}
+        tree = cls.of(
+            [token[node] for node in order],
+            [place[parent[node]] for node in order],
+            [log_prob[node] for node in order],
+            [source[node] for node in order],
+        )
+        return tree, order
+
     def __len__(self) -> int:
         return len(self.token)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
 
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
@@ -88,6 +89,10 @@ class Drafter:
 
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
+
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Tensor:
+        """Runs the prompt through the target, `[V]` logits after it; a drafter may look at more of them on the way."""
+        return target.extend(prompt_ids)
 
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""
