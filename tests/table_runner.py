@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Kept
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
 
@@ -43,14 +47,15 @@ class TableRunner:
     dtype = torch.float32
     slot_bytes = 16
 
-    def __init__(self, law: Law, vocab_size: int, context: int | None = None, name: str = "table"):
-        self.law, self.vocab_size, self.context, self.name = law, vocab_size, context, name
-        self.model = None
+    def __init__(self, law: Law, vocab_size: int, context: int | None = None, eos: int | None = None):
+        self.law, self.vocab_size, self.context, self.eos, self.name = law, vocab_size, context, eos, "table"
+        self.model = _model(eos)
         self.slots: list[tuple[int, int]] = []
+        self.kept = Kept(0, 0, ())
         self.calls = 0
         self.rows = 0
-        self.fails_at: int | None = None
-        """Raise KeyboardInterrupt in this call, counted from 1."""
+        self.fuse: int | None = None
+        """A KeyboardInterrupt at the so-manieth moment from now: before and after every pass, keep and crop."""
         self._given: tuple[np.ndarray, list[int]] = (np.ones((0, 0), bool), [])
 
     @property
@@ -70,31 +75,42 @@ class TableRunner:
     def extend(self, tokens: Sequence[int]) -> torch.Tensor:
         start, count = len(self.slots), len(tokens)
         visible = np.tril(np.ones((count, count), bool))
-        return self.forward(tokens, range(start, start + count), visible)[-1]
+        return self._pass(tokens, range(start, start + count), visible)[-1]
 
     def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
+        length, count = len(self.slots), len(tokens)
+        logits = self._pass(tokens, positions, visible)
+        self._given = (self._whole[:, length:].copy(), self._whole[:, :length].sum(axis=1).tolist())
+        assert len(logits) == count
+        return logits
+
+    def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
+        self._burn()
         tokens, positions = [int(t) for t in tokens], [int(p) for p in positions]
-        self._interrupt()
         visible = np.asarray(visible)
         length, count, columns = len(self.slots), len(tokens), visible.shape[1]
         assert visible.dtype == np.bool_
         assert count == len(positions) == visible.shape[0] > 0
         assert count <= columns <= length + count, "the mask's columns end at the last new row"
         assert all(0 <= token < self.vocab_size for token in tokens)
+        assert self.context is None or max(positions) < self.context
         slots = self.slots + list(zip(tokens, positions, strict=True))
-        whole = np.ones((count, length + count), bool)
-        whole[:, length + count - columns :] = visible
-        rows = [self._row(slots, whole[row], length + row) for row in range(count)]
+        self._whole = np.ones((count, length + count), bool)
+        self._whole[:, length + count - columns :] = visible
+        rows = [self._row(slots, self._whole[row], length + row) for row in range(count)]
         self.slots = slots
-        self._given = (whole[:, length:].copy(), whole[:, :length].sum(axis=1).tolist())
         self.calls += 1
         self.rows += count
-        return torch.tensor(np.log(np.array(rows)), dtype=torch.float32)
+        self._burn()
+        with np.errstate(divide="ignore"):
+            return torch.tensor(np.log(np.array(rows)), dtype=torch.float32)
 
-    def _interrupt(self) -> None:
-        if self.fails_at is not None and self.calls + 1 >= self.fails_at:
-            self.fails_at = None
-            raise KeyboardInterrupt
+    def _burn(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                raise KeyboardInterrupt
 
     def _row(self, slots: list[tuple[int, int]], visible: np.ndarray, own: int) -> Sequence[float]:
         assert visible[own], "a row sees itself"
@@ -105,21 +121,42 @@ class TableRunner:
         return self.law(tuple(token for _, token in seen))
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
+        self._burn()
         slots = [int(slot) for slot in slots]
         assert 0 <= prefix <= len(self.slots)
         assert all(prefix <= slot < len(self.slots) for slot in slots)
         assert slots == sorted(set(slots)), "slots to keep are increasing"
+        self.kept = Kept(len(self.slots), prefix, tuple(slots))
         self.slots = self.slots[:prefix] + [self.slots[slot] for slot in slots]
         assert self.tokens is not None
+        self._burn()
 
     def crop(self, length: int) -> None:
+        self._burn()
         assert 0 <= length <= len(self.slots)
+        self.kept = Kept(len(self.slots), length, ())
         self.slots = self.slots[:length]
+        self._burn()
 
     def fork(self, length: int = 0) -> TableRunner:
-        other = TableRunner(self.law, self.vocab_size, self.context, self.name)
+        other = type(self)(self.law, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
 
     def mask_given(self) -> tuple[np.ndarray, list[int]]:
         return self._given
+
+
+def _model(eos: int | None) -> SimpleNamespace:
+    """What a pair asks a module about."""
+    config = SimpleNamespace(eos_token_id=eos, _attn_implementation="table")
+    config.get_text_config = lambda decoder: config
+    return SimpleNamespace(config=config, generation_config=config, num_parameters=lambda: 0)
+
+
+def table_pair(
+    target: Law, draft: Law | None, vocab_size: int, context: int | None = None, eos: int | None = None
+) -> ModelPair:
+    """A pair of table runners, without a tokenizer."""
+    runners = [law and TableRunner(law, vocab_size, context, eos) for law in (target, draft)]
+    return ModelPair(*runners, name="tables")

@@ -6,8 +6,8 @@ import pytest
 
 from speclab.metrics import Counts, Metrics
 
-# Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path, none accepted, and the
-# bonus alone, after a second target pass to rebuild the cache.
+# Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path, none accepted,
+# and the bonus alone, with a second target pass to rebuild the cache.
 FIRST = Counts(
     iterations=1,
     committed=4,

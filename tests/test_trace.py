@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import assert_same
 from strategies import draft_trees
 
-import speclab
 from speclab.errors import TraceError
 from speclab.metrics import Counts
 from speclab.trace import (
@@ -95,27 +95,7 @@ def trace_of(*steps: Step) -> Trace:
     )
 
 
-TREE = DraftTree.of(
-    [4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"]
-)
-
-
-def assert_same(one: object, other: object, where: str = "trace") -> None:
-    """Field by field: trees and masks hold arrays, which have no single truth value."""
-    assert type(one) is type(other), where
-    if dataclasses.is_dataclass(one):
-        for f in dataclasses.fields(one):
-            assert_same(getattr(one, f.name), getattr(other, f.name), f"{where}.{f.name}")
-    elif isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype, where
-        assert one.shape == other.shape, where
-        assert (one == other).all(), where
-    elif isinstance(one, tuple):
-        assert len(one) == len(other), where
-        for place, (a, b) in enumerate(zip(one, other, strict=True)):
-            assert_same(a, b, f"{where}[{place}]")
-    else:
-        assert one == other, where
+TREE = DraftTree.of([4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"])
 
 
 def test_save_and_load_give_the_same_trace(tmp_path):
@@ -131,6 +111,13 @@ def test_any_tree_and_mask_survive(tmp_path_factory, tree, law):
     path = tmp_path_factory.mktemp("trace") / "t"
     trace = trace_of(step_of(tree))
     assert_same(load_trace(trace.save(path)), trace)
+
+
+def test_impossible_tokens_survive(tmp_path):
+    """A law may hold zeros: log-prob minus infinity."""
+    tree = DraftTree.of([1, 2], [-1, 0], [0.0, -np.inf], "draft")
+    trace = trace_of(step_of(tree))
+    assert_same(load_trace(trace.save(tmp_path / "t")), trace)
 
 
 def test_a_mask_that_is_not_the_closure_survives(tmp_path):
@@ -193,9 +180,7 @@ def test_a_file_that_is_no_trace(tmp_path, content):
     _refused(path)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "null", "3", '"text"', "{}", '{"version": 1}', "{", "NaN", "\ud800"]
-)
+@pytest.mark.parametrize("content", ["", "[]", "null", "3", '"text"', "{}", '{"version": 1}', "{", "NaN", "\ud800"])
 def test_gzipped_json_that_is_no_trace(tmp_path, content):
     path = tmp_path / "t"
     path.write_bytes(gzip.compress(content.encode("utf-8", "surrogatepass")))
@@ -284,36 +269,21 @@ def test_parse_trace_calls_the_data_by_its_name():
         parse_trace(b"{}", "lesson 3")
 
 
-def test_save_replaces_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "t"
-    first = trace_of(step_of(TREE))
-    first.save(path)
+def test_save_replaces_whole_or_not_at_all(tmp_path):
+    """A disk that is full half-way: the old file stays, and no half-written one beside it."""
+    resource = pytest.importorskip("resource")
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
     before = path.read_bytes()
-
-    class FullDisk:
-        def __init__(self, file):
-            self.file = file
-
-        def __enter__(self):
-            self.file.__enter__()
-            return self
-
-        def __exit__(self, *why):
-            return self.file.__exit__(*why)
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
-        def write(self, data):
-            self.file.write(data[: len(data) // 2])
-            raise OSError(28, "No space left on device")
-
-    real = speclab.trace.tempfile.NamedTemporaryFile
-    monkeypatch.setattr(speclab.trace.tempfile, "NamedTemporaryFile", lambda **kw: FullDisk(real(**kw)))
-    with pytest.raises((OSError, TraceError), match="space"):
-        trace_of(step_of(TREE), step_of(TREE, 1)).save(path)
+    longer = trace_of(*(step_of(TREE, index) for index in range(40)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))
+    try:
+        with pytest.raises(TraceError, match="cannot be written"):
+            longer.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["t"], "no half-written file is left behind"
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
 
 
 def test_saving_into_a_missing_folder_says_so(tmp_path):

@@ -24,9 +24,7 @@ def argmax(values: Sequence[float]) -> int:
     return max(range(len(values)), key=lambda token: values[token])
 
 
-def transformed(
-    logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None
-) -> list[float]:
+def transformed(logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None) -> list[float]:
     """Temperature, then the `top_k` likeliest, then the fewest of them that reach `top_p`; renormalised."""
     if temperature == 0:
         best = argmax(logits)

@@ -35,6 +35,7 @@ class Drafted:
 
     nodes: list[Node]
     decisions: list[tuple[Path, str, int]] = field(default_factory=list)
+    pruned: list[Path] = field(default_factory=list)
 
     @property
     def token(self) -> list[int]:
@@ -107,7 +108,7 @@ def add_children(tree: Drafted, at: int, law: Sequence[float], count: int, budge
 
 def prune(tree: Drafted, threshold: float) -> Drafted:
     """Section 3.3: leaves below tau go, never the root; until no leaf is below it."""
-    nodes = tree.nodes
+    nodes, pruned = tree.nodes, []
     while True:
         inner = {node.parent for node in nodes}
         doomed = {
@@ -116,7 +117,8 @@ def prune(tree: Drafted, threshold: float) -> Drafted:
             if place and place not in inner and math.exp(node.path_log_prob) < threshold
         }
         if not doomed:
-            return Drafted(nodes, tree.decisions)
+            return Drafted(nodes, tree.decisions, pruned)
+        pruned += [nodes[place].path for place in doomed]
         kept = [place for place in range(len(nodes)) if place not in doomed]
         new_place = {old: new for new, old in enumerate(kept)} | {-1: -1}
         nodes = [
@@ -189,8 +191,8 @@ def select_commit(
 def adjust(s: dict, accepted: Sequence[float]) -> dict:
     """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration so far.
 
-    a_r = committed draft tokens / drafted nodes. Window 10, target 0.7, dead band 0.1; fewer than 5 entries change
-    nothing.
+    a_r = committed draft tokens / drafted nodes. Window 10, target 0.7, dead band 0.1; fewer than 5 entries
+    change nothing.
     """
     window = list(accepted)[-10:]
     if len(window) < 5:
@@ -209,3 +211,35 @@ def adjust(s: dict, accepted: Sequence[float]) -> dict:
             "deep_probability": min(s["deep_probability"] + 0.05, 0.8),
         }
     return dict(s)
+
+
+@dataclass
+class Round:
+    """One iteration: the tree, the nodes of the committed path (a verified root is not among them), the tokens."""
+
+    settings: dict
+    tree: Drafted
+    accepted: list[int]
+    committed: list[int]
+
+
+def decode(target: Law, draft: Law, prompt: Path, s: dict, rounds: int) -> tuple[int, list[Round]]:
+    """DynaTree, Algorithm 1 round after round, greedy: the prefill's first token, and every iteration.
+
+    `target` and `draft` are laws of the whole text. `s["root"]`: "verified" or "drafted".
+    """
+    verified = s["root"] == "verified"
+    first = top(target(prompt), 1)[0]
+    text, statistics, done = (*prompt, first), [], []
+    for _ in range(rounds):
+        tree = draft_tree(lambda path, text=text: draft((*text, *path)), s, text[-1] if verified else None)
+        choices = [top(target((*text, *node.path)), 1)[0] for node in tree.nodes]
+        due = text[-1] if verified else top(target(text), 1)[0]
+        path, committed = select_commit(tree.token, tree.parent, choices, due)
+        accepted, committed = (path[1:], committed[1:]) if verified else (path, committed)
+        done.append(Round(s, tree, accepted, committed))
+        text = (*text, *committed)
+        drafted = len(tree.nodes) - verified
+        statistics += [len(accepted) / drafted] if drafted else []
+        s = adjust(s, statistics) if s["history"] == "iteration" and drafted else s
+    return first, done

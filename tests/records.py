@@ -1,0 +1,95 @@
+"""Comparing records, and what every step must tell without contradicting itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from speclab.trace import Step
+
+
+def assert_same(one: object, other: object, where: str = "trace") -> None:
+    """Field by field: trees and masks hold arrays, which have no single truth value."""
+    assert type(one) is type(other), where
+    if dataclasses.is_dataclass(one):
+        for f in dataclasses.fields(one):
+            assert_same(getattr(one, f.name), getattr(other, f.name), f"{where}.{f.name}")
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype, where
+        assert one.shape == other.shape, where
+        assert (one == other).all(), where
+    elif isinstance(one, tuple):
+        assert len(one) == len(other), where
+        for place, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_same(a, b, f"{where}[{place}]")
+    else:
+        assert one == other, where
+
+
+def assert_consistent(step: Step) -> None:
+    """What one step says about itself in two places is the same."""
+    tree, n = step.tree, len(step.tree)
+    verified = step.root_choice is None
+    path = ((0,) if verified else ()) + step.accepted
+    assert path in {(), *(tree.path(node) for node in range(n))}
+    tokens = tuple(tree.token[list(step.accepted)].tolist())
+    assert step.committed == (*tokens, *([] if step.bonus is None else [step.bonus]))
+    assert (step.mask == tree.ancestor_mask()).all()
+    assert len(step.nodes) == len(step.prefix_seen) == n
+    for node in step.nodes:
+        _assert_node(step, node, path)
+    assert step.counts.iterations == 1
+    assert step.counts.committed == len(step.committed)
+    assert step.counts.accepted == len(step.accepted)
+    assert step.counts.drafted == n - verified
+    assert step.counts.longest_path == tree.depth.max() + 1 - verified
+    assert step.seconds.keys() >= {"draft", "verify", "accept", "commit", "adapt"}
+    assert all(seconds >= 0 for seconds in step.seconds.values())
+    _assert_caches(step, path, verified)
+
+
+def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
+    tree, i = step.tree, node.index
+    parent = int(tree.parent[i])
+    assert node.token == tree.token[i]
+    assert math.isclose(node.draft_prob, math.exp(tree.log_prob[i]))
+    assert math.isclose(node.path_prob, math.exp(tree.path_log_prob[i]))
+    assert node.kv_slot == step.prefix_length + i
+    assert node.entropy >= 0
+    assert node.reason
+    if parent < 0 and step.root_choice is None:
+        assert (node.verdict, node.target_prob) == ("root", None)
+    else:
+        assert 0 <= node.target_prob <= 1
+        reached = parent in path or parent < 0
+        due = "accepted" if i in step.accepted else "rejected" if reached else "not reached"
+        ended = step.bonus is None and parent == (path or (None,))[-1]
+        assert node.verdict == due or (ended and node.verdict == "not reached")
+    for top in (node.target_top, node.draft_top):
+        probabilities = [probability for _, probability in top]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) <= 1 + 1e-6
+        assert {token for token, _ in top} <= step.texts.keys()
+    children = {int(tree.token[child]): child for child in tree.children[i]}
+    for token, probability in node.draft_top:
+        if token in children:
+            assert math.isclose(probability, math.exp(tree.log_prob[children[token]]), rel_tol=1e-6)
+    assert bool(node.draft_top) >= bool(children)
+
+
+def _assert_caches(step: Step, path: tuple[int, ...], verified: bool) -> None:
+    target = step.caches[0]
+    assert target.name == "target"
+    assert target.before == step.prefix_length
+    assert target.written == len(step.tree)
+    assert target.after == target.committed == step.prefix_length + len(step.committed)
+    gathered = [step.prefix_length + node for node in path][: len(step.committed)]
+    if target.kept:
+        assert list(target.kept) == gathered
+    places = {slot: step.prefix_length + place for place, slot in enumerate(target.kept)}
+    assert dict(target.moved) == {slot: place for slot, place in places.items() if slot != place}
+    for cache in step.caches:
+        assert cache.after <= cache.capacity
+        assert cache.slot_bytes > 0

@@ -1,0 +1,296 @@
+"""Fast drafting against the plain reference, on draft distributions from a table."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import dynatree as reference
+from table_runner import TableRunner, mixed_law, random_law, table_pair
+
+import speclab
+from speclab.drafters.base import Context, Draft, Outcome, Strategy
+from speclab.drafters.history import adjustment, remember
+from speclab.tree import DraftTree
+
+TEXT = [2, 1, 0, 1, 2]
+GATES = {
+    "prune_probability": "prune",
+    "max_depth": "max depth",
+    "stop_probability": "stop",
+    "deep_probability": "deep",
+}
+
+
+@st.composite
+def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
+    """Any consistent settings; thresholds from a continuum, so that no law meets one exactly."""
+    low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
+    stop, deep = sorted(draw(st.tuples(st.floats(0, 0.6), st.floats(0, 0.6))))
+    few, some, many = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))
+    base, deepest = sorted(draw(st.tuples(*[st.integers(1, 7)] * 2)))
+    return speclab.DynaTree(
+        **(
+            {
+                "low_confidence": low,
+                "high_confidence": high,
+                "min_branches": few,
+                "mid_branches": some,
+                "max_branches": many,
+                "base_depth": base,
+                "max_depth": deepest,
+                "stop_probability": stop,
+                "deep_probability": deep,
+                "prune_probability": draw(st.floats(0, 0.3)),
+                "node_budget": draw(st.integers(1, 40)),
+                "root": draw(st.sampled_from(["verified", "drafted"])),
+                "drafting": draw(st.sampled_from(["level", "node"])),
+            }
+            | fixed
+        )
+    )
+
+
+def draft_once(strategy: Strategy, law: reference.Law, vocab: int, depth: int = 1000) -> tuple[Draft, TableRunner]:
+    pair = table_pair(random_law(vocab, 99), law, vocab)
+    drafter = strategy.drafter(pair)
+    return drafter.draft(Context(TEXT, depth, lambda: None)), pair.draft
+
+
+def after_text(law: reference.Law) -> reference.Law:
+    return lambda path: law((*TEXT, *path))
+
+
+def path_of(tree: DraftTree, node: int, drafted_root: bool) -> tuple[int, ...]:
+    tokens = tuple(tree.token[list(tree.path(node))].tolist())
+    return tokens if drafted_root else tokens[1:]
+
+
+def assert_same_tree(tree: DraftTree, expected: reference.Drafted) -> None:
+    assert tree.token.tolist() == expected.token
+    assert tree.parent.tolist() == expected.parent
+    assert tree.log_prob.tolist() == pytest.approx(expected.log_prob, abs=1e-4)
+
+
+def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_root: bool) -> None:
+    """Every kept node has one decision, the reference's; nodes it never came to were stopped by the budget."""
+    tree = draft.tree
+    kept = [node.path for node in expected.nodes]
+    due = {path: (gate, count) for path, gate, count in expected.decisions if path in kept}
+    got = {}
+    for event in draft.events:
+        path = path_of(tree, event.node, drafted_root)
+        if event.kind == "expand":
+            assert event.values["confidence"] == pytest.approx(math.exp(draft.tops[event.node][0][1]))
+            got[path] = ("expand", event.values["branches"])
+        elif event.kind == "stop" and event.values["gate"] != "node_budget":
+            got[path] = (GATES[event.values["gate"]], 0)
+    assert got == due
+    full = {
+        path_of(tree, event.node, drafted_root)
+        for event in draft.events
+        if event.kind == "stop" and event.values["gate"] == "node_budget"
+    }
+    assert full == set(kept) - set(due)
+    pruned = sorted(
+        (*path_of(tree, event.node, drafted_root), event.values["token"])
+        for event in draft.events
+        if event.kind == "prune"
+    )
+    assert pruned == sorted(expected.pruned)
+
+
+@settings(max_examples=300)
+@given(dynatrees(), st.integers(0, 10_000), st.integers(3, 12))
+def test_dynatree_is_algorithm_1(strategy, seed, vocab):
+    law, drafted_root = random_law(vocab, seed), strategy.root == "drafted"
+    draft, runner = draft_once(strategy, law, vocab)
+    expected = reference.draft_tree(after_text(law), strategy.model_dump(), None if drafted_root else TEXT[-1])
+    assert_same_tree(draft.tree, expected)
+    assert_same_decisions(draft, expected, drafted_root)
+    levels = {len(path) for path in expected.expanded}
+    calls = len(levels) if strategy.drafting == "level" else len(expected.expanded)
+    assert runner.calls == calls + drafted_root
+
+
+@given(dynatrees(), st.integers(0, 10_000))
+def test_level_and_node_drafting_give_one_tree(strategy, seed):
+    law = random_law(9, seed)
+    level, _ = draft_once(strategy.changed(drafting="level"), law, 9)
+    node, _ = draft_once(strategy.changed(drafting="node"), law, 9)
+    assert level.tree.token.tolist() == node.tree.token.tolist()
+    assert level.tree.parent.tolist() == node.tree.parent.tolist()
+    assert level.tree.log_prob.tolist() == node.tree.log_prob.tolist()
+    assert level.events == node.events
+    assert level.tops == node.tops
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.floats(0, 0.3),
+    st.integers(1, 60),
+    st.integers(0, 1000),
+)
+def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
+    law = random_law(7, seed)
+    strategy = speclab.FixedTree(depth=depth, branching=branching, prune_probability=tau, node_budget=budget)
+    draft, runner = draft_once(strategy, law, 7)
+    expected = reference.fixed_tree(after_text(law), strategy.model_dump(), TEXT[-1])
+    assert_same_tree(draft.tree, expected)
+    assert runner.calls == len({len(path) for path in expected.expanded})
+
+
+def test_a_fixed_tree_without_pruning_is_complete():
+    draft, runner = draft_once(speclab.FixedTree(depth=3, branching=2), random_law(7, 0), 7)
+    assert draft.tree.depth.tolist() == [0, 1, 1, *[2] * 4, *[3] * 8]
+    assert runner.calls == 3
+    assert runner.rows == len(TEXT) + 2 + 4
+
+
+@given(st.integers(1, 9), st.floats(0, 0.99), st.integers(0, 1000))
+def test_the_chain_is_the_plain_one(draft_tokens, stop, seed):
+    law = random_law(7, seed)
+    strategy = speclab.LinearSpeculation(draft_tokens=draft_tokens, confidence_stop=stop)
+    draft, runner = draft_once(strategy, law, 7)
+    expected = reference.chain(after_text(law), draft_tokens, stop, TEXT[-1])
+    assert_same_tree(draft.tree, expected)
+    assert runner.calls == len(draft.tree) - 1
+
+
+def test_a_chain_stops_after_the_token_it_is_unsure_of():
+    certain, unsure = [0.9, 0.06, 0.04], [0.5, 0.3, 0.2]
+    draft, runner = draft_once(
+        speclab.LinearSpeculation(draft_tokens=6, confidence_stop=0.6),
+        lambda path: unsure if len(path) - len(TEXT) == 2 else certain,
+        7,
+    )
+    assert [math.exp(x) for x in draft.tree.log_prob] == pytest.approx([1, 0.9, 0.9, 0.5])
+    assert runner.calls == 3
+
+
+def test_plain_decoding_drafts_nothing():
+    draft, runner = draft_once(speclab.Autoregressive(), random_law(7, 0), 7)
+    assert (draft.tree.token.tolist(), runner.calls) == ([TEXT[-1]], 0)
+
+
+@given(dynatrees(), st.integers(0, 3), st.integers(0, 1000))
+def test_no_node_lies_beyond_the_context(strategy, depth, seed):
+    law = random_law(9, seed)
+    draft, _ = draft_once(strategy, law, 9, depth)
+    unbounded, _ = draft_once(strategy.changed(max_depth=7), law, 9)
+    assert draft.tree.depth.max() <= depth
+    assert set(draft.tree.token[draft.tree.depth <= 1].tolist()) <= set(unbounded.tree.token.tolist())
+
+
+def test_a_budget_of_one_node_is_the_root_alone():
+    draft, runner = draft_once(speclab.DynaTree(node_budget=1), random_law(9, 0), 9)
+    assert draft.tree.token.tolist() == [TEXT[-1]]
+    assert runner.calls == 0
+    draft, runner = draft_once(speclab.DynaTree(node_budget=1, root="drafted"), random_law(9, 0), 9)
+    assert len(draft.tree) == 1
+    assert runner.calls == 1
+
+
+def test_the_root_is_never_pruned():
+    law = [0.3, 0.25, 0.25, 0.2]
+    strategy = speclab.DynaTree(root="drafted", prune_probability=0.5, stop_probability=0.0)
+    draft, _ = draft_once(strategy, lambda path: law, 4)
+    assert draft.tree.token.tolist() == [0]
+    assert [event.kind for event in draft.events] == ["stop"]
+
+
+# The draft cache lives on
+
+
+@given(dynatrees(root="verified"), st.integers(0, 1000), st.data())
+@settings(max_examples=40)
+def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, seed, data):
+    """Accept any path, settle, draft again: as if the draft had never run before, with no more than one row a token."""
+    law = random_law(9, seed)
+    pair = table_pair(random_law(9, 99), law, 9)
+    drafter, text = strategy.drafter(pair), list(TEXT)
+    for _ in range(3):
+        tree = drafter.draft(Context(text, 1000, lambda: None)).tree
+        expected = reference.draft_tree(
+            lambda path, text=tuple(text): law((*text, *path)), strategy.model_dump(), text[-1]
+        )
+        assert_same_tree(tree, expected)
+        path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
+        committed = (*tree.token[list(path)].tolist(), data.draw(st.integers(0, 8)))
+        drafter.settle(Outcome(tree, path, committed, None))
+        text += committed
+        assert pair.draft.tokens == text[: pair.draft.length]
+        assert pair.draft.length < len(text)
+
+
+# History
+
+
+HISTORIES = st.lists(st.floats(0, 1), min_size=0, max_size=25)
+
+
+@given(
+    HISTORIES,
+    st.integers(2, 8),
+    st.integers(1, 4),
+    st.floats(0.5, 0.95),
+    st.floats(0.3, 0.8),
+)
+def test_history_is_the_published_schedule(shares, base, above, high, deep):
+    window = ()
+    for share in shares:
+        window = remember(window, share)
+    now = speclab.DynaTree(base_depth=base, max_depth=base + above, high_confidence=high, deep_probability=deep)
+    expected = reference.adjust(now.model_dump(), shares)
+    changes, reason = adjustment(now, window)
+    got = now.model_dump() | changes
+    assert {k: pytest.approx(v, abs=1e-4) if isinstance(v, float) else v for k, v in expected.items()} == got
+    assert reason
+
+
+@given(HISTORIES.filter(lambda shares: len(shares) >= 5), dynatrees())
+def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, now):
+    """Whatever the settings: what comes out is valid, and goes where the mean points or stays."""
+    changes, _ = adjustment(now, tuple(shares[-10:]))
+    after = now.changed(**changes)
+    bold = sum(shares[-10:]) / len(shares[-10:]) > 0.7
+    for name, sign in (("base_depth", 1), ("high_confidence", -1), ("deep_probability", -1)):
+        moved = sign * (getattr(after, name) - getattr(now, name))
+        assert moved >= 0 if bold else moved <= 0, name
+
+
+# Whole runs
+
+
+@settings(max_examples=25)
+@given(dynatrees(node_budget=24, history="iteration"), st.integers(0, 10_000), st.floats(0.02, 0.6))
+def test_whole_runs_are_the_papers(strategy, seed, share):
+    """Ten rounds: every tree, path and commit, and the adapted settings, are those of the plain loop."""
+    strategy = strategy.changed(
+        base_depth=3,
+        max_depth=max(strategy.max_depth, 5),
+        high_confidence=0.8,
+        low_confidence=min(strategy.low_confidence, 0.45),
+        stop_probability=min(strategy.stop_probability, 0.25),
+        deep_probability=0.5,
+    )
+    target = random_law(8, seed, low=0.5, high=2.0)
+    draft = mixed_law(target, random_law(8, seed + 1, low=0.5, high=2.0), share)
+    first, rounds = reference.decode(target, draft, tuple(TEXT), strategy.model_dump(), 10)
+    committed = [first, *(token for r in rounds for token in r.committed)]
+    session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=len(committed))
+    for expected in rounds:
+        step = session.step()
+        assert_same_tree(step.tree, expected.tree)
+        assert list(step.accepted) == expected.accepted
+        assert list(step.committed) == expected.committed
+        for name in ("base_depth", "high_confidence", "deep_probability"):
+            assert step.settings[name] == pytest.approx(expected.settings[name], abs=1e-4)
+        text = session.prompt_ids + session.token_ids
+        for runner in session.pair.runners.values():
+            assert runner.tokens == text[: runner.length]
+    assert session.done
+    assert session.token_ids == committed

@@ -1,0 +1,220 @@
+"""Sampling: the transforms, the draw, and whole texts against their exact law; noise is tied to the place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.decoding import transformed
+from table_runner import mixed_law, random_law, table_pair
+
+import speclab
+from speclab.sampling import chooser, draw, transform, uniform
+from speclab.settings import SessionSettings
+
+VOCAB = 4
+PROMPT = [1, 0, 2]
+
+TARGET = random_law(VOCAB, 1, low=0.3, high=1.0)
+DRAFT = mixed_law(TARGET, random_law(VOCAB, 2), 0.4)
+
+LAWS = {
+    "temperature 1": {"temperature": 1.0},
+    "hot": {"temperature": 1.7},
+    "cold": {"temperature": 0.5},
+    "top-k": {"temperature": 1.2, "top_k": 2},
+    "top-p": {"temperature": 1.0, "top_p": 0.7},
+    "top-k and top-p": {"temperature": 1.5, "top_k": 3, "top_p": 0.8},
+}
+
+STRATEGIES = {
+    "plain": speclab.Autoregressive(),
+    "chain": speclab.LinearSpeculation(draft_tokens=3),
+    "tree": speclab.FixedTree(depth=2, branching=2),
+    "dynatree": speclab.DynaTree(),
+    "as the paper does it": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
+    "drafted, gathered": speclab.DynaTree(root="drafted"),
+}
+
+
+def chi_square_critical(freedom: int, z: float = 4.26) -> float:
+    """The value that chance exceeds once in 100,000 (Wilson and Hilferty's approximation)."""
+    return freedom * (1 - 2 / (9 * freedom) + z * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+def assert_drawn_from(counts: Counter, law: dict) -> None:
+    """Chi-square; rare outcomes share a cell, impossible ones must not happen."""
+    draws = sum(counts.values())
+    assert not [outcome for outcome in counts if law.get(outcome, 0.0) == 0.0]
+    common = {outcome for outcome, share in law.items() if share * draws >= 5}
+    cells = [(counts[outcome], law[outcome] * draws) for outcome in common]
+    rest = 1 - sum(law[outcome] for outcome in common)
+    if rest * draws >= 1:
+        cells.append((draws - sum(count for count, _ in cells), rest * draws))
+    statistic = sum((seen - due) ** 2 / due for seen, due in cells)
+    assert len(cells) > 1
+    assert statistic < chi_square_critical(len(cells) - 1)
+
+
+def test_the_chi_square_test_can_fail():
+    with pytest.raises(AssertionError):
+        assert_drawn_from(Counter({0: 600, 1: 400}), {0: 0.5, 1: 0.5})
+    with pytest.raises(AssertionError):
+        assert_drawn_from(Counter({0: 500, 1: 500, 2: 1}), {0: 0.5, 1: 0.5, 2: 0.0})
+
+
+# The transforms
+
+
+@given(
+    st.integers(0, 500),
+    st.floats(0.05, 5),
+    st.none() | st.integers(1, 9),
+    st.none() | st.floats(0.05, 1),
+)
+def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
+    logits = torch.randn((3, 8), generator=torch.Generator().manual_seed(seed))
+    got = transform(logits, SessionSettings(temperature=temperature, top_k=top_k, top_p=top_p))
+    assert got.dtype == torch.float64
+    for row in range(3):
+        expected = transformed(logits[row].double().tolist(), temperature, top_k, top_p)
+        assert got[row].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
+def test_a_sharp_transform_leaves_the_argmax_alone(settings):
+    logits = torch.randn((5, 50), generator=torch.Generator().manual_seed(0))
+    law = transform(logits, SessionSettings(**({"temperature": 0.8} | settings)))
+    assert (law.max(dim=-1).values > 1 - 1e-9).all()
+    assert law.argmax(-1).tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 5e-324, 100.0])
+def test_the_coldest_and_the_hottest_temperature_still_give_a_law(temperature):
+    law = transform(torch.tensor([[3.0, 40.0, -2.0]]), SessionSettings(temperature=temperature))
+    assert law.sum().item() == pytest.approx(1.0)
+
+
+def test_top_p_takes_the_token_that_crosses_it():
+    logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
+    law = transform(logits, SessionSettings(temperature=1.0, top_p=0.6))
+    assert law[0].tolist() == pytest.approx([0.5 / 0.8, 0.3 / 0.8, 0.0])
+
+
+def test_top_k_beyond_the_vocabulary_changes_nothing():
+    logits = torch.randn((1, 6), generator=torch.Generator().manual_seed(3))
+    wide = transform(logits, SessionSettings(temperature=1.0, top_k=1000))
+    assert torch.equal(wide, transform(logits, SessionSettings(temperature=1.0)))
+
+
+# The noise and the draw
+
+
+def test_noise_is_uniform_over_seeds_and_places_and_their_neighbours():
+    for noises in (
+        [uniform(seed, 7) for seed in range(4000)],
+        [uniform(7, place) for place in range(4000)],
+    ):
+        assert_drawn_from(Counter(int(20 * x) for x in noises), dict.fromkeys(range(20), 1 / 20))
+        pairs = Counter((int(5 * a), int(5 * b)) for a, b in itertools.pairwise(noises))
+        assert_drawn_from(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
+
+
+def test_noise_depends_on_seed_and_place_alone():
+    assert uniform(3, 5) == uniform(3, 5)
+    assert len({uniform(seed, place) for seed in range(50) for place in range(50)}) == 2500
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1))
+def test_draw_inverts_the_cumulative_law(weights, noise):
+    law = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    token = draw(law, min(noise, math.nextafter(1, 0)))
+    assert law[token] > 0
+    assert law[:token].sum() <= noise + 1e-12
+    assert law[: token + 1].sum() >= noise - 1e-12
+
+
+def test_draw_at_the_edges_never_takes_an_impossible_token():
+    law = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
+    assert [draw(law, x) for x in (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0))] == [1, 1, 3, 3, 3]
+
+
+def test_a_choice_is_drawn_once_a_row():
+    logits = torch.zeros((2, 50))
+    choose = chooser(logits, [4, 4], SessionSettings(temperature=1.0))
+    assert choose(0) == choose(0) == choose(1), "the noise belongs to the place, not to the row"
+
+
+# Whole texts
+
+
+def _texts_law(settings: dict, length: int) -> dict[tuple[int, ...], float]:
+    """Exact probability of every text of `length` tokens."""
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(length):
+        grown = {}
+        for text, share in law.items():
+            logits = np.log(TARGET((*PROMPT, *text))).tolist()
+            after = transformed(logits, settings["temperature"], settings.get("top_k"), settings.get("top_p"))
+            grown |= {(*text, token): share * p for token, p in enumerate(after)}
+        law = grown
+    return law
+
+
+@pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
+def test_texts_have_exactly_the_targets_law(settings):
+    """Three tokens by tree drafts: the first from the prefill, the others inside trees or as a bonus."""
+    pair, law = table_pair(TARGET, DRAFT, VOCAB), _texts_law(settings, 3)
+    strategy = speclab.DynaTree(max_depth=3, base_depth=2, stop_probability=0.0, prune_probability=0.0)
+    texts = Counter(
+        tuple(speclab.generate(pair, strategy, PROMPT, max_new_tokens=3, seed=seed, **settings).token_ids)
+        for seed in range(1000)
+    )
+    assert_drawn_from(texts, law)
+
+
+@pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_samples_the_text_that_plain_sampling_samples(name, settings):
+    pair = table_pair(TARGET, DRAFT, VOCAB)
+    for seed in (0, 1, 2**63 - 1):
+        plain = _text(pair, STRATEGIES["plain"], seed, settings)
+        assert _text(pair, STRATEGIES[name], seed, settings) == plain
+        assert plain == _by_hand(seed, settings)
+
+
+def _text(pair, strategy, seed: int, settings: dict) -> list[int]:
+    return speclab.generate(pair, strategy, PROMPT, max_new_tokens=20, seed=seed, **settings).token_ids
+
+
+def _by_hand(seed: int, settings: dict) -> list[int]:
+    """One law, one noise, one token at a time."""
+    text = list(PROMPT)
+    for _ in range(20):
+        logits = torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
+        law = transformed(logits, settings["temperature"], settings.get("top_k"), settings.get("top_p"))
+        noise = uniform(seed, len(text))
+        token = next(token for token, below in enumerate(itertools.accumulate(law)) if noise < below)
+        text.append(token)
+    return text[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("sharp", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_sharp_sampling_is_greedy_decoding(name, sharp):
+    pair = table_pair(TARGET, DRAFT, VOCAB)
+    greedy = speclab.generate(pair, STRATEGIES[name], PROMPT, max_new_tokens=20).token_ids
+    assert _text(pair, STRATEGIES[name], 5, {"temperature": 0.9} | sharp) == greedy
+
+
+def test_seeds_give_different_texts_and_the_same_seed_the_same():
+    pair = table_pair(TARGET, DRAFT, VOCAB)
+    texts = [tuple(_text(pair, STRATEGIES["dynatree"], seed, {"temperature": 1.0})) for seed in range(12)]
+    assert len(set(texts)) == 12
+    assert tuple(_text(pair, STRATEGIES["dynatree"], 3, {"temperature": 1.0})) == texts[3]
