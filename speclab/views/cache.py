@@ -101,7 +101,7 @@ def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str
     if not strip.moment.reached("commit"):
         return "".join(parts), y + 8
     notes, y = _notes(record, y, colors)
-    return "".join(parts) + notes, y + 22
+    return "".join(parts) + notes, y + 30
 
 
 def _notes(record: CacheRecord, y: float, colors: Theme) -> tuple[str, float]:

@@ -32,7 +32,7 @@ def why(step: Step, node: int) -> str:
     if record.verdict == "root":
         origin = "is the root, the newest committed token"
     else:
-        origin = f"{_proposed(step, record)}; {_judged(step, record)}"
+        origin = f"{_proposed(step, record)}; {_judged(record)}"
     after = f"after it the target chose {quoted(record.target_choice, step.texts)}"
     return f"{name} {origin}; {'; '.join([*_growth(step, node), after])}."
 
@@ -47,7 +47,7 @@ def _proposed(step: Step, record: NodeRecord) -> str:
     )
 
 
-def _judged(step: Step, record: NodeRecord) -> str:
+def _judged(record: NodeRecord) -> str:
     outcome = f"{record.verdict}, {record.reason}" if record.reason else record.verdict
     if record.verdict != "not reached" or record.target_prob is None:
         return outcome
@@ -55,7 +55,12 @@ def _judged(step: Step, record: NodeRecord) -> str:
 
 
 def _growth(step: Step, node: int) -> list[str]:
-    return [sentence(event) for event in step.events if event.node == node]
+    told = [event for event in step.events if event.node == node]
+    pruned = [event for event in told if event.kind == "prune"]
+    grown = [sentence(event) for event in told if event.kind != "prune"]
+    if len(pruned) > 1:
+        return [*grown, f"{len(pruned)} children were pruned, the first with {pruned[0].reason}"]
+    return [*grown, *map(sentence, pruned)]
 
 
 def sentence(event: Event) -> str:

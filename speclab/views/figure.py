@@ -15,8 +15,8 @@ from speclab.views.tokens import plotly_text
 from speclab.views.walk import WHOLE, Moment
 
 _LINKS = {"plain": ("line", 1.2), "choice": ("ink", 1.4), "path": ("path", 3.2)}
-_RINGS = {"fresh": (1.2, "dot"), "selected": (2.0, "solid")}
-_CURVE = 9
+_RINGS = {"fresh": 1.2, "selected": 2.0}
+_CURVE, _ABOVE, _BELOW, _LEAST = 12, 30, 46, 640
 TRACES = (*_LINKS, *_RINGS, *LOOKS, "stub", "label", "note")
 """Names of the traces, in order; their number never changes."""
 
@@ -58,22 +58,28 @@ def update_tree(
     with figure.batch_update():
         for trace, name in zip(figure.data, TRACES, strict=True):
             trace.update(arrays[name], overwrite=False)
-        figure.update_layout(
-            width=max(drawn.width, 640), height=drawn.height + 76, xaxis={"range": [0, max(drawn.width, 640)],
-            "tickvals": drawn.columns, "ticktext": _ticks(drawn)}, yaxis={"range": [drawn.height, 30]},
-        )  # fmt: skip
+        figure.update_layout(_sizes(drawn))
 
 
-def _ticks(drawn: Scene) -> list[str]:
-    return ["depth 0", *(str(depth) for depth in range(1, len(drawn.columns)))]
+def _sizes(drawn: Scene) -> dict[str, Any]:
+    """A pixel of the scene is a pixel of the figure, until someone zooms."""
+    width = round(max(drawn.width, _LEAST))
+    ticks = ["depth 0", *(str(depth) for depth in range(1, len(drawn.columns)))]
+    return {
+        "width": width,
+        "height": round(drawn.height + _BELOW),
+        "xaxis": {"range": [0, width], "tickvals": drawn.columns, "ticktext": ticks},
+        "yaxis": {"range": [drawn.height, _ABOVE]},
+    }
 
 
 def _arrays(drawn: Scene, selected: int | None) -> dict[str, dict[str, Any]]:
     arrays = {name: _polyline([link for link in drawn.links if link.kind == name]) for name in _LINKS}
-    arrays["fresh"] = _points([mark for mark in drawn.marks if mark.fresh], 7)
-    arrays["selected"] = _points([mark for mark in drawn.marks if selected is not None and mark.node == selected], 10)
+    chosen = [mark for mark in drawn.marks if selected is not None and mark.node == selected]
+    arrays["fresh"] = _around([mark for mark in drawn.marks if mark.fresh], 7)
+    arrays["selected"] = _around(chosen, 10)
     for kind in (*LOOKS, "stub"):
-        arrays[kind] = _points([mark for mark in drawn.marks if mark.kind == kind], 0)
+        arrays[kind] = _points([mark for mark in drawn.marks if mark.kind == kind])
     arrays["label"] = {
         "x": [mark.x + LABEL_X - 4 for mark in drawn.marks],
         "y": [mark.y for mark in drawn.marks],
@@ -87,7 +93,12 @@ def _arrays(drawn: Scene, selected: int | None) -> dict[str, dict[str, Any]]:
     return arrays
 
 
-def _points(marks: list[Mark], larger: float) -> dict[str, Any]:
+def _around(marks: list[Mark], larger: float) -> dict[str, Any]:
+    size = [round(2 * mark.radius + mark.border + larger, 1) for mark in marks]
+    return {"x": [mark.x for mark in marks], "y": [mark.y for mark in marks], "marker": {"size": size}}
+
+
+def _points(marks: list[Mark]) -> dict[str, Any]:
     hover = ["<br>".join(plotly_text(line) for line in mark.hover) for mark in marks]
     return {
         "x": [mark.x for mark in marks],
@@ -95,8 +106,8 @@ def _points(marks: list[Mark], larger: float) -> dict[str, Any]:
         "customdata": [mark.node for mark in marks],
         "hovertext": hover,
         "marker": {
-            "size": [2 * mark.radius + mark.border + larger for mark in marks],
-            "line": {"width": [mark.border for mark in marks]},
+            "size": [round(2 * mark.radius + mark.border, 1) for mark in marks],
+            "line": {"width": [round(mark.border, 2) for mark in marks]},
         },
     }
 
@@ -108,8 +119,8 @@ def _polyline(links: list[Link]) -> dict[str, Any]:
         (x0, y0), (x1, y1) = link.start, link.end
         bend = max(link.bend, x0)
         steps = [i / _CURVE for i in range(_CURVE + 1)]
-        xs += [x0, *(bend + (x1 - bend) * t for t in steps), None]
-        ys += [y0, *(y0 + (y1 - y0) * t * t * (3 - 2 * t) for t in steps), None]
+        xs += [x0, *(round(bend + (x1 - bend) * t, 1) for t in steps), None]
+        ys += [y0, *(round(y0 + (y1 - y0) * t * t * (3 - 2 * t), 1) for t in steps), None]
     return {"x": xs, "y": ys}
 
 
@@ -126,8 +137,7 @@ def _line(name: str, colors: Theme) -> dict[str, Any]:
 
 
 def _ring(name: str, colors: Theme) -> dict[str, Any]:
-    width, _ = _RINGS[name]
-    line = {"width": width, "color": colors.ink if name == "selected" else colors.muted}
+    line = {"width": _RINGS[name], "color": colors.ink if name == "selected" else colors.muted}
     return {
         "mode": "markers", "name": name, "showlegend": False, "hoverinfo": "skip",
         "marker": {"symbol": "circle-open", "color": line["color"], "line": line},
@@ -165,7 +175,8 @@ def _layout(colors: Theme) -> dict[str, Any]:
     axis = {"showgrid": False, "zeroline": False, "fixedrange": False}
     return {
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "dragmode": "pan", "hovermode": "closest",
-        "margin": {"l": 0, "r": 0, "t": 0, "b": 46}, "font": {"family": PLOT_SANS, "size": FONT, "color": colors.muted},
+        "margin": {"l": 0, "r": 0, "t": _ABOVE, "b": _BELOW},
+        "font": {"family": PLOT_SANS, "size": FONT, "color": colors.muted},
         "xaxis": {**axis, "side": "top", "tickfont": {"color": colors.muted}, "ticks": "", "tickangle": 0},
         "yaxis": {**axis, "showticklabels": False},
         "legend": {"orientation": "h", "y": 0, "yanchor": "top", "x": 0, "itemsizing": "constant"},

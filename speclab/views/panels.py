@@ -204,11 +204,7 @@ def settings(axis: Axis, y: float) -> tuple[str, float]:
         label = f"{name.replace('_', ' ')} {values[-1]:g}"
         parts.append(markup.text(label, FIGURES, top + 16, style="font-weight:600;font-size:12px"))
     if names:
-        parts.append(
-            small(
-                "in force in the newest iteration; left: in the first shown", FIGURES - 18, y + 30 * len(names), colors
-            )
-        )
+        parts.append(small("in force in the newest iteration", FIGURES, y + 30 * len(names), colors))
     return "".join(parts), 30.0 * len(names) + (4 if names else 0)
 
 

@@ -107,7 +107,7 @@ def _columns(places: Sequence[Place], labels: Sequence[str]) -> tuple[list[float
         widest[place.depth] = max(widest[place.depth], tokens.width(label))
     columns, ends, x = [], [], LEFT
     for columns_wide in widest:
-        columns.append(x)
+        columns.append(round(x, 1))
         ends.append(x + LABEL_X + CHAR * columns_wide)
         x = ends[-1] + GUTTER
     return columns, ends
@@ -154,7 +154,7 @@ def _notes(step: Step, moment: walk.Moment) -> dict[int, str]:
 
 def _decided(event: Event) -> str:
     """`.62 ×2` for an expansion (confidence, children), `−1` for each child pruned, `■ stop` at a gate."""
-    confidence, children = event.values.get("confidence"), event.values.get("branches")
+    confidence, children = event.values.get("confidence"), event.values.get("added", event.values.get("branches"))
     if event.kind == "expand":
         sure = f"{confidence:.2f} ".removeprefix("0") if isinstance(confidence, float) else ""
         return sure + ("" if children is None else f"×{children}")

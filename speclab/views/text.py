@@ -114,12 +114,13 @@ def _readable(token: int, texts: Mapping[int, str]) -> str:
 
 def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, int]) -> str:
     mark = _mark(item)
-    rejected = _rejected(item, texts) if by == "verdict" else ""
+    rejected = _rejected(item, texts) if by == "verdict" and item.kind == "corrected" else ""
     body = _readable(item.token, texts)
     gap = " " if body.startswith(" ") else ""  # outside the tint, so that a line breaks cleanly
     tip = f"{tokens.quoted(item.token, texts)} · id {item.token} · {item.kind} · from {item.source}"
     tip += f" · iteration {item.iteration}" if item.iteration else " · from the prefill"
     tip += f" · target {percent(item.prob)}" if item.prob is not None else ""
+    tip += f" · chosen over {_names(item, texts)}" if item.rejected else ""
     return (
         mark
         + rejected
@@ -146,13 +147,16 @@ def _mark(item: Shown) -> str:
     return markup.tag("span", str(item.iteration), markup.tag("b", f"+{gained}"), class_="sl-mark", title=tip)
 
 
+def _names(item: Shown, texts: Mapping[int, str]) -> str:
+    return ", ".join(tokens.quoted(token, texts) for token in item.rejected)
+
+
 def _rejected(item: Shown, texts: Mapping[int, str]) -> str:
-    """What stood in the token's place and was rejected: struck, the rest folded."""
+    """The candidates that the target's own token replaced: folded to their number, struck when unfolded."""
     if not item.rejected:
         return ""
     struck = [markup.tag("s", tokens.escape(tokens.label(token, texts, 16))) for token in item.rejected]
-    names = ", ".join(tokens.quoted(token, texts) for token in item.rejected)
-    tip = f"{plural(len(struck), 'candidate')} rejected here: {names}"
+    tip = f"{plural(len(struck), 'candidate')} rejected here: {_names(item, texts)}"
     fold = markup.tag("span", *struck, class_="sl-fold")
     return markup.tag("span", f"×{len(struck)}", fold, class_="sl-x", tabindex=0, title=tip)
 
