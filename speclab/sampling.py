@@ -34,7 +34,8 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     scores = logits.double()
     if settings.temperature == 0:
         return scores.softmax(-1)
-    scores = scores / settings.temperature
+    # The largest score goes to 0 first, so that no temperature, however small, overflows.
+    scores = (scores - scores.amax(-1, keepdim=True)) / settings.temperature
     if settings.top_k is not None and settings.top_k < scores.shape[-1]:
         floor = scores.topk(settings.top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < floor, -torch.inf)

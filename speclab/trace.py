@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,8 +29,10 @@ Value = float | int | str | bool | None
 
 
 def _tree_columns(tree: DraftTree) -> dict[str, Any]:
-    columns = {name: getattr(tree, name).tolist() for name in ("token", "parent", "log_prob")}
-    return columns | {"source": list(tree.source), "law": str(tree.law)}
+    columns = {name: getattr(tree, name).tolist() for name in ("token", "parent")}
+    # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
+    log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
+    return columns | {"log_prob": log_prob, "source": list(tree.source), "law": str(tree.law)}
 
 
 def _tree(columns: Any) -> DraftTree:

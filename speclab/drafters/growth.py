@@ -59,7 +59,9 @@ def grow(shape: Shape, passes: DraftPasses, context: Context, root: Root, drafti
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
     for node in frontier:
         growth.stop(node, budget_gate(shape.node_budget))
-    return growth.finish("draft")
+    draft, place = growth.finish("draft")
+    passes.renumber(place)
+    return draft
 
 
 @dataclass
@@ -136,13 +138,11 @@ class _Growth:
         }
         self.events.append(Event("stop", node, gate.reason(candidate), values))
 
-    def finish(self, source: str) -> Draft:
-        """Prunes, and renumbers every record to the tree that is left."""
+    def finish(self, source: str) -> tuple[Draft, dict[int, int]]:
+        """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""
         tau = self.shape.prune_probability
         keep = [node == 0 or exp(path) >= tau for node, path in enumerate(self.path_log_prob)]
         tree = DraftTree.of(self.token, self.parent, self.log_prob, source)
-        if all(keep):
-            return Draft(tree, tuple(self.events), self.tops)
         place = {node: index for index, node in enumerate(n for n, kept in enumerate(keep) if kept)}
         events = [
             Event(event.kind, place[event.node], event.reason, event.values)
@@ -150,7 +150,8 @@ class _Growth:
             if event.node in place
         ]
         events += [self._pruned(node, place[self.parent[node]]) for node, kept in enumerate(keep) if not kept]
-        return Draft(tree.select(keep), tuple(events), {place[node]: top for node, top in self.tops.items()})
+        tops = {place[node]: top for node, top in self.tops.items()}
+        return Draft(tree.select(keep), tuple(events), tops), place
 
     def _pruned(self, node: int, parent: int) -> Event:
         path_prob, tau = exp(self.path_log_prob[node]), self.shape.prune_probability

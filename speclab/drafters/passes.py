@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,6 +60,10 @@ class DraftPasses:
             visible[place, path] = True
         positions = [self._prefix + len(self._path[row.node]) - 1 for row in rows]
         return self._tops(self._runner.forward([row.token for row in rows], positions, visible))
+
+    def renumber(self, place: Mapping[int, int]) -> None:
+        """Takes over the numbers of the finished tree, after pruning; a node without a place was pruned."""
+        self._path = {place[node]: path for node, path in self._path.items() if node in place}
 
     def settle(self, path: Iterable[int]) -> None:
         """Keeps the rows of the committed `path` (nodes from the root down) and drops the rest of the tree."""
