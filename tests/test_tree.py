@@ -93,6 +93,30 @@ def test_to_networkx_carries_every_column(tree):
         }
 
 
+@given(draft_trees(max_nodes=16), st.randoms(use_true_random=False))
+def test_nodes_grown_in_any_order_make_the_same_tree(tree, random):
+    """Parents first and siblings in their order, else as it comes: depth first, best first, merged."""
+    waiting, grown = [0], []
+    while waiting:
+        node = waiting.pop(random.randrange(len(waiting)))
+        grown.append(node)
+        siblings = tree.children[tree.parent[node]] if node else ()
+        after = [other for other in siblings if other > node][:1]
+        waiting += [*after, *tree.children[node][:1]]
+    place = {node: index for index, node in enumerate(grown)} | {-1: -1}
+    source = [f"grown {index}" for index in range(len(grown))]
+    again, order = DraftTree.grown(
+        tree.token[grown].tolist(),
+        [place[parent] for parent in tree.parent[grown].tolist()],
+        tree.log_prob[grown].tolist(),
+        source,
+    )
+    for column in ("token", "parent", "log_prob"):
+        assert getattr(again, column).tolist() == getattr(tree, column).tolist()
+    assert [grown[index] for index in order] == list(range(len(tree)))
+    assert again.source == tuple(source[index] for index in order)
+
+
 def test_columns_are_copies_and_cannot_be_written():
     token = np.array([3, 4])
     tree = DraftTree(token, np.array([-1, 0]), np.zeros(2), ("a", "b"))

@@ -1,0 +1,259 @@
+"""Every strategy on random models of many families: the target's own text, and caches as plain decoding leaves them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from functools import cache
+
+import pytest
+import torch
+from records import assert_consistent
+from reference.decoding import argmax, next_logits, softmax
+from tiny import tiny
+from variants import VARIANTS
+
+import speclab
+from speclab.drafters.base import Strategy
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma3_text")
+NOISE = 0.02
+DRAFTS = {"stranger": None, "noisy copy": NOISE, "the target itself": 0.0}
+SEEDS = {"gemma3_text": 2}
+"""Where the first seed gives a text that repeats itself, which any mask would give."""
+PROMPT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8, 51]
+"""Longer than the windows of the families that have one."""
+
+
+@cache
+def target_of(family: str) -> torch.nn.Module:
+    return tiny(family, seed=SEEDS.get(family, 0))
+
+
+@cache
+def draft_of(family: str, noise: float | None) -> torch.nn.Module:
+    """Another model; or the target with this share of noise on every weight, which agrees now and then."""
+    if noise is None:
+        return tiny(family, seed=9)
+    model = copy.deepcopy(target_of(family))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(noise * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def pair_of(family: str, noise: float | None) -> ModelPair:
+    return speclab.load_pair(target=target_of(family), draft=draft_of(family, noise))
+
+
+@cache
+def own_text(family: str, count: int) -> list[int]:
+    """The library's own greedy decoding."""
+    prompt = torch.tensor([PROMPT])
+    model = target_of(family)
+    ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, do_sample=False)
+    return ids[0, len(PROMPT) :].tolist()
+
+
+def assert_cache_is_fresh(runner: Runner, text: list[int]) -> None:
+    """Length, and keys and values of every layer, as one causal pass over the committed text leaves them."""
+    assert runner.length <= len(text)
+    if runner.length == 0:
+        return
+    fresh = Runner(runner.model)
+    fresh.extend(text[: runner.length])
+    for layer, other in zip(runner.cache.layers, fresh.cache.layers, strict=True):
+        torch.testing.assert_close(layer.keys, other.keys, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(layer.values, other.values, rtol=1e-3, atol=1e-3)
+
+
+def run_and_check_caches(session: speclab.Session) -> speclab.Session:
+    """Steps to the end; after every iteration the target's cache holds all it should, the draft's a prefix."""
+    while not session.done:
+        step = session.step()
+        assert_consistent(step)
+        text = session.prompt_ids + session.token_ids
+        drafted_root = step.root_choice is not None
+        assert session.pair.target.length == len(text) - (not drafted_root)
+        for runner in session.pair.runners.values():
+            assert_cache_is_fresh(runner, text)
+    return session
+
+
+# The text
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("noise", DRAFTS.values(), ids=DRAFTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_is_the_targets_own_and_the_caches_are_fresh(family, noise, variant):
+    session = speclab.Session(pair_of(family, noise), variant, PROMPT, max_new_tokens=16)
+    assert run_and_check_caches(session).token_ids == own_text(family, 16)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_pairs_exercise_acceptance_and_rejection(family):
+    """Else the tests above would never move a cache row, or never reject one, or decode one token for ever."""
+    pair, accepted, moved = pair_of(family, NOISE), [], set()
+    for name in ("chain", "fixed tree", "pruned dynatree"):
+        session = speclab.Session(pair, VARIANTS[name], PROMPT, max_new_tokens=16)
+        session.run()
+        accepted += [len(step.accepted) for step in session.steps]
+        moved |= {cache.name for step in session.steps for cache in step.caches if cache.moved}
+    assert {0, 1, 2} < set(accepted)
+    assert moved == {"target", "draft"}
+    assert len(set(own_text(family, 24))) > 8
+
+
+def test_the_target_as_its_own_draft_is_always_right():
+    session = speclab.Session(pair_of("llama", 0.0), VARIANTS["chain"], PROMPT, max_new_tokens=16)
+    session.run()
+    assert [len(step.committed) for step in session.steps] == [5, 5, 5]
+    assert session.metrics.acceptance_rate == 1.0
+
+
+def _registered() -> list[tuple[str, Strategy]]:
+    found = []
+    for name, kind in speclab.strategies().items():
+        found.append((name, kind()))
+        found += [(f"{name}: {preset}", strategy) for preset, strategy in kind.presets().items()]
+    return found
+
+
+@pytest.mark.parametrize(("name", "strategy"), _registered(), ids=[name for name, _ in _registered()])
+def test_every_registered_strategy_and_preset_gives_the_targets_text(name, strategy):
+    session = speclab.Session(pair_of("gpt_neox", NOISE), strategy, PROMPT, max_new_tokens=12)
+    assert run_and_check_caches(session).token_ids == own_text("gpt_neox", 12)
+
+
+COMBINATIONS = list(
+    itertools.product(("verified", "drafted"), ("gather", "rebuild"), ("level", "node"), ("iteration", "prompt", "off"))
+)
+
+
+@pytest.mark.parametrize(("root", "commit", "drafting", "history"), COMBINATIONS)
+def test_all_combinations_of_dynatree_give_the_same_text(root, commit, drafting, history):
+    strategy = speclab.DynaTree(root=root, commit=commit, drafting=drafting, history=history, base_depth=3)
+    session = speclab.Session(pair_of("mistral", NOISE), strategy, PROMPT, max_new_tokens=24)
+    assert run_and_check_caches(session).token_ids == own_text("mistral", 24)
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_generate_is_the_session_without_records(variant):
+    pair = pair_of("qwen3", NOISE)
+    result = speclab.generate(pair, variant, PROMPT, max_new_tokens=16)
+    session = speclab.Session(pair, variant, PROMPT, max_new_tokens=16)
+    session.run()
+    assert result.token_ids == session.token_ids == own_text("qwen3", 16)
+    assert result.text == session.text
+    for name in ("iterations", "target_calls", "draft_calls", "acceptance_rate", "tokens_per_iteration"):
+        assert getattr(result.metrics, name) == getattr(session.metrics, name)
+
+
+# Every node against a fresh pass over its own path
+
+
+@pytest.mark.parametrize("root", ["verified", "drafted"])
+@pytest.mark.parametrize("family", ["gpt_neox", "gpt2", "mistral", "gemma3_text"])
+def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
+    """Draft log-prob, target probability and target choice: nothing leaks between siblings, positions are right."""
+    target, draft = target_of(family), draft_of(family, NOISE)
+    strategy = VARIANTS["wide dynatree"].changed(root=root)
+    session = speclab.Session(pair_of(family, NOISE), strategy, PROMPT, max_new_tokens=40)
+    for _ in range(3):
+        text = session.prompt_ids + session.token_ids
+        step = session.step()
+        assert len(step.tree) == 24
+        for node in step.nodes:
+            path = step.tree.token[list(step.tree.path(node.index))].tolist()[root == "verified" :]
+            after = next_logits(target, text + path)
+            assert node.target_choice == argmax(after)
+            assert dict(node.target_top) == pytest.approx(_top(after, 5), abs=1e-4)
+            if path:
+                draft_law = softmax(next_logits(draft, text + path[:-1]))
+                target_law = softmax(next_logits(target, text + path[:-1]))
+                assert step.tree.log_prob[node.index] == pytest.approx(math.log(draft_law[path[-1]]), abs=1e-3)
+                assert node.target_prob == pytest.approx(target_law[path[-1]], abs=1e-4)
+
+
+def _top(logits: list[float], count: int) -> dict[int, float]:
+    law = softmax(logits)
+    return {token: law[token] for token in sorted(range(len(law)), key=lambda t: -law[t])[:count]}
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_the_mask_that_the_model_was_given_shows_prefix_and_ancestors(family):
+    session = speclab.Session(pair_of(family, NOISE), VARIANTS["wide dynatree"], PROMPT, max_new_tokens=20)
+    for step in (session.step(), session.step()):
+        assert (step.mask == step.tree.ancestor_mask()).all()
+        assert step.prefix_seen == (step.prefix_length,) * len(step.tree)
+
+
+# Where a text ends
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "gemma3_text"])
+def test_eos_as_the_library_ends_a_text(family):
+    """The end-of-text id of the model's own config."""
+    text = own_text(family, 20)
+    for eos in sorted(set(text))[:4]:
+        model = copy.deepcopy(target_of(family))
+        model.config.eos_token_id = model.generation_config.eos_token_id = eos
+        prompt = torch.tensor([PROMPT])
+        ids = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False, pad_token_id=0
+        )
+        pair = speclab.load_pair(target=model, draft=draft_of(family, NOISE))
+        result = speclab.generate(pair, VARIANTS["dynatree"], PROMPT, max_new_tokens=20)
+        assert result.token_ids == ids[0, len(PROMPT) :].tolist()
+        assert result.finished == "end of text"
+
+
+def test_one_new_token_needs_no_iteration():
+    result = speclab.generate(pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1)
+    assert result.token_ids == own_text("llama", 1)
+    assert (result.metrics.iterations, result.metrics.target_calls, result.metrics.draft_calls) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("family", ["gpt2", "mistral"])
+def test_a_prompt_of_one_token(family, variant):
+    pair = pair_of(family, NOISE)
+    prompt = torch.tensor([[7]])
+    ids = target_of(family).generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
+    assert speclab.generate(pair, variant, [7], max_new_tokens=12).token_ids == ids[0, 1:].tolist()
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_text_up_to_the_very_end_of_the_context(variant):
+    """GPT-2 has an embedding for each position and fails beyond the last: no draft may reach there."""
+    target, draft = tiny("gpt2", n_positions=24), tiny("gpt2", n_positions=24)
+    prompt = torch.tensor([PROMPT])
+    ids = target.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=11, do_sample=False)
+    pair = speclab.load_pair(target=target, draft=draft)
+    result = speclab.generate(pair, variant, PROMPT, max_new_tokens=24 - len(PROMPT))
+    assert result.token_ids == ids[0, len(PROMPT) :].tolist()
+
+
+def test_a_draft_with_a_shorter_context_bounds_the_pair():
+    pair = speclab.load_pair(target=tiny("gpt2"), draft=tiny("gpt2", n_positions=24))
+    assert pair.context == 24
+    with pytest.raises(speclab.ContextExceededError):
+        speclab.generate(pair, VARIANTS["chain"], PROMPT, max_new_tokens=12)
+
+
+# The engine's own check
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_p": 0.9}], ids=["greedy", "sampled"])
+def test_check_is_content_with_what_is_right(variant, sampling):
+    pair = pair_of("qwen3", NOISE)
+    result = speclab.generate(pair, variant, PROMPT, max_new_tokens=16, check=True, **sampling)
+    assert result.token_ids == speclab.generate(pair, variant, PROMPT, max_new_tokens=16, **sampling).token_ids
