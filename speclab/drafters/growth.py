@@ -102,19 +102,18 @@ class _Growth:
         closed = {node: self.gate(node) for node in batch}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][: self.room]
-        if open_nodes:
-            self.tops.update(zip(open_nodes, ask(open_nodes), strict=True))
+        tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}
         children: list[int] = []
         for node in batch:
             gate = closed[node] if self.room else budget_gate(self.shape.node_budget)
             if gate is None:
-                children += self._branch(node)
+                children += self._branch(node, tops[node])
             else:
                 self.stop(node, gate)
         return children
 
-    def _branch(self, node: int) -> list[int]:
-        top, breadth = self.tops[node], self.shape.breadth
+    def _branch(self, node: int, top: Top) -> list[int]:
+        self.tops[node], breadth = top, self.shape.breadth
         confidence = exp(top[0][1])
         wanted = breadth.branches(confidence)
         children = [self.add(token, node, log_prob) for token, log_prob in top[: min(wanted, self.room)]]
