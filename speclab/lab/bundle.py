@@ -1,25 +1,12 @@
-"""The recorded run that the lab shows before any model is loaded; `python -m speclab.lab.bundle` records it anew."""
+"""Records the run that the lab shows first: `python -m speclab.lab.bundle`."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
-from speclab.errors import TraceError
-from speclab.trace import Trace, load_trace
+from speclab.lab.recorded import PLACE
 
-PLACE = Path(__file__).with_name("bundled.json.gz")
 NEW_TOKENS = 64
-_log = logging.getLogger(__name__)
-
-
-def bundled() -> Trace:
-    """The recorded run; an empty one where the file is missing or damaged: the lab works without it."""
-    try:
-        return load_trace(PLACE)
-    except TraceError as error:
-        _log.warning("%s", error)
-        return Trace((), 0, (), {}, {}, {})
 
 
 def make() -> Path:

@@ -35,3 +35,7 @@ class Choices:
     strategy: Strategy
     prompt: Prompt
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def forks_from(self, other: Choices) -> bool:
+        """Whether a fork of the other's session is enough: models and prompt are the same."""
+        return (self.models, self.prompt) == (other.models, other.prompt)

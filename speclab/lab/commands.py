@@ -78,9 +78,17 @@ class Commands:
         """Keeps the iteration shown beside those to come; once more lets it go."""
         return self.ask(self._pin)
 
-    def restart(self) -> Future[Any]:
+    def prepare(self) -> Future[Any]:
+        """Loads the models that the pickers name, before the first step asks for them."""
+        return self.ask(lambda: self._player.load(self._choices().models), "loading", key="prepare")
+
+    def start(self) -> Future[Any]:
         """A new session of what the pickers say."""
         return self.ask(lambda: self._player.start(self._choices()), "loading", key="apply")
+
+    def apply(self) -> Future[Any]:
+        """Brings about what the pickers say: forks at the cursor, or starts anew."""
+        return self.ask(lambda: self._player.apply(self._choices()), "loading", key="apply")
 
     def fork(self, **changes: Any) -> Future[Any]:
         """Goes on from the cursor with other settings."""

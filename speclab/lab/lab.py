@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any
 from ipywidgets import HTML, VBox
 
 from speclab.breakpoints import Until
+from speclab.drafters.autoregressive import Autoregressive
+from speclab.drafters.dynatree import DynaTree
+from speclab.errors import SettingsError
 from speclab.lab import static
-from speclab.lab.bundle import bundled
-from speclab.lab.choices import Choices, Models, Prompt
+from speclab.lab.choices import Prompt
 from speclab.lab.commands import Commands
 from speclab.lab.export import write
 from speclab.lab.panels import Panels
+from speclab.lab.pickers import Pickers
 from speclab.lab.player import Player
+from speclab.lab.recorded import recorded
 from speclab.lab.state import Frame, LabState
 from speclab.lab.status import Status
 from speclab.lab.style import STYLE
 from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
+from speclab.settings import SessionSettings
 from speclab.trace import Step
 
 if TYPE_CHECKING:
@@ -51,27 +56,24 @@ class Lab(VBox):
         prompt: Prompt | None = None,
         **settings: Any,
     ) -> None:
-        from speclab.drafters.dynatree import DynaTree
-        from speclab.prompts import examples
-
-        recorded = bundled()
-        self.state = LabState(frame=Frame(recorded, min(1, len(recorded.steps))))
+        self._prepared = False
+        run = recorded()
+        self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
         self._worker = Worker(self._interrupt)
         self._player = Player(self.state, self._worker.cancelled, pair)
-        self._chosen = Choices(
-            None if pair else Models(),
-            strategy or DynaTree(),
-            examples()[0].text if prompt is None else prompt,
-            settings,
+        self._commands = Commands(self.state, self._player, self._worker, lambda: self.pickers.read())
+        strategy = strategy or _default_strategy(pair)
+        self.pickers = Pickers(
+            self.state, pair, strategy, prompt, self._session_settings(settings), self._commands.apply
         )
-        self._commands = Commands(self.state, self._player, self._worker, lambda: self._chosen)
         self.transport = Transport(self.state, self._commands)
         self.status = Status(self.state)
         self.panels = Panels(self.state, self._commands)
-        super().__init__([HTML(f"<style>{STYLE}</style>"), self.transport, self.status, self.panels])
+        style = HTML(f"<style>{STYLE}</style>")
+        super().__init__([style, self.pickers, self.transport, self.status, self.panels])
         self.add_class("speclab-lab")
         if pair is not None:
-            self._wait(self._commands.restart())
+            self._wait(self._commands.start())
 
     @property
     def session(self) -> Session | None:
@@ -108,7 +110,10 @@ class Lab(VBox):
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session | None:
         """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
-        return self._wait(self._commands.fork(strategy=strategy, **settings))  # type: ignore[no-any-return]
+        session: Session | None = self._wait(self._commands.fork(strategy=strategy, **settings))
+        if session is not None:
+            self.pickers.follow(session.strategy, session.settings.model_dump())
+        return session
 
     def pin(self) -> None:
         """Keeps the iteration shown beside those to come; once more lets it go."""
@@ -128,6 +133,13 @@ class Lab(VBox):
         self._worker.close()
         super().close()
 
+    def _session_settings(self, given: dict[str, Any]) -> SessionSettings:
+        try:
+            return SessionSettings(**given)
+        except SettingsError as error:
+            self.state.fail(f"{error}. The defaults stand in.")
+            return SessionSettings()
+
     def _interrupt(self) -> None:
         self._player.interrupt()
 
@@ -142,5 +154,13 @@ class Lab(VBox):
             raise
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        if not self._prepared:
+            self._prepared = True
+            self._commands.ask(self.panels.tree.want_figure)
+            self._commands.prepare()
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": self.snapshot()}
+
+
+def _default_strategy(pair: ModelPair | None) -> Strategy:
+    return DynaTree() if pair is None or pair.draft is not None else Autoregressive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,6 @@ class Player:
     def __init__(self, state: LabState, cancelled: Event, pair: ModelPair | None) -> None:
         self.session: Session | None = None
         self.pair = pair
-        self.choices: Choices | None = None
         self._given = pair
         self._loaded: Models | None = None
         self._state, self._cancelled = state, cancelled
@@ -60,7 +60,7 @@ class Player:
         pair = self.load(choices.models)
         prompt = _prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
-        self.choices = choices
+        self._state.applied = choices
         self._show(f"{len(self.session.prompt_ids)} prompt tokens are in the caches. Step decodes the first iteration.")
 
     def step(self, choices: Choices) -> Step | None:
@@ -115,9 +115,19 @@ class Player:
         """Goes on from the cursor with other settings, in a session of its own."""
         if self.session is None:
             raise SettingsError("Nothing is decoded yet: Step first, then fork.")
-        self.session = self.session.fork(strategy=strategy, **settings)
+        self.session = session = self.session.fork(strategy=strategy, **settings)
+        applied = self._state.applied
+        self._state.applied = replace(applied, strategy=session.strategy, settings=session.settings.model_dump())
         self._show(f"Forked at iteration {self.session.cursor}. ")
         return self.session
+
+    def apply(self, choices: Choices) -> None:
+        """Brings about what has changed: by a fork at the cursor where that is enough, else by a new session."""
+        applied = self._state.applied
+        if self.session is not None and applied is not None and choices.forks_from(applied):
+            self.fork(choices.strategy, **choices.settings)
+        else:
+            self.start(choices)
 
     def interrupt(self) -> None:
         """Ends the iteration under way, from any thread; everything before it stands."""

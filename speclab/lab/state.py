@@ -7,6 +7,7 @@ from typing import Any
 
 from traitlets import Bool, Enum, HasTraits, Instance, Int, Unicode
 
+from speclab.lab.choices import Choices
 from speclab.trace import Step, Trace
 from speclab.views.walk import WHOLE, Moment
 
@@ -40,7 +41,8 @@ class LabState(HasTraits):
     """One change of `frame` is one redraw; what stays equal is not drawn again.
 
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
-    sentence, empty when there is none; `details`: what a developer wants to know of it.
+    sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
+    made of, forks included; None before there is one.
     """
 
     frame: Any = Instance(Frame)
@@ -51,6 +53,7 @@ class LabState(HasTraits):
     error = Unicode()
     details = Unicode()
     loaded = Bool(default_value=False)
+    applied: Any = Instance(Choices, allow_none=True)
     theme = Enum(["light", "dark"], "light")
 
     @property

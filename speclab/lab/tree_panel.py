@@ -10,18 +10,20 @@ from speclab.lab.commands import Commands
 from speclab.lab.picture import empty
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, show
+from speclab.trace import Step
 from speclab.views.tree import tree_figure, tree_svg, update_tree
 
 
 class TreePanel(Box):
-    """Shows the tree of the frame. `figure` is None until `make_figure`, which costs a second and five megabytes."""
+    """Shows the tree of the frame. `figure` is None until it is wanted: it costs a second and five megabytes."""
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self._state, self._commands = state, commands
         self.figure: Any = None
+        self._wanted = False
         self._drawn: tuple[Any, ...] = ()
-        self.still = HTML()
-        super().__init__([self.still])
+        self.still, self.stage = HTML(), Box()
+        super().__init__([self.still, self.stage])
         self.add_class("speclab-tree-panel")
 
     def update(self, frame: Frame) -> None:
@@ -30,30 +32,32 @@ class TreePanel(Box):
         if self._drawn and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
             return
         self._drawn = key
-        if self.figure is None or frame.step is None:
+        if self._wanted and self.figure is None and frame.step is not None:
+            self._make_figure(frame, frame.step)
+        elif self.figure is None or frame.step is None:
             self._still(frame)
         else:
             update_tree(self.figure, frame.step, selected=frame.selected, moment=frame.moment)
         if self.figure is not None:
-            show(self.figure, frame.step is not None)
-            show(self.still, frame.step is None)
+            show(self.stage, visible=frame.step is not None)
+            show(self.still, visible=frame.step is None)
 
-    def make_figure(self) -> None:
-        """Replaces the SVG by a figure that zooms and can be clicked. Needs a step to begin with."""
-        step = self._state.step
-        if self.figure is not None or step is None:
-            return
+    def want_figure(self) -> None:
+        """From the next tree on, draws a figure that zooms and can be clicked."""
+        self._wanted, self._drawn = True, ()
+        self.update(self._state.frame)
+
+    def _make_figure(self, frame: Frame, step: Step) -> None:
         import plotly.graph_objects as go
 
-        frame, figure = self._state.frame, go.FigureWidget()
+        figure = go.FigureWidget()
         figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}  # noqa: SLF001
         tree_figure(step, self._state.theme, selected=frame.selected, moment=frame.moment, figure=figure)
         figure.add_class("speclab-tree")
         for trace in figure.data:
             trace.on_click(self._clicked)
         self.figure = figure
-        self.children = [self.still, figure]
-        show(self.still, visible=False)
+        self.stage.children = [figure]
         assign(self.still, value="")
 
     def _clicked(self, trace: Any, points: Any, _: Any) -> None:

@@ -1,0 +1,88 @@
+"""Which models, and where they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ipywidgets import Dropdown, HBox, Text
+
+from speclab.errors import ModelNotFoundError
+from speclab.lab.choices import Models
+from speclab.lab.sync import assign, on_change, show
+from speclab.models.presets import PRESETS
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+GIVEN, OWN = "given", "own"
+_DEVICES = {"automatic": None, "CPU": "cpu", "CUDA": "cuda", "Apple GPU": "mps"}
+_DTYPES = {"automatic": None, "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+
+
+class ModelPicker(HBox):
+    """Shipped models, presets, a hub id or folder of one's own, or the pair that the lab was given."""
+
+    def __init__(self, pair: ModelPair | None, changed: Callable[[], None]) -> None:
+        given = [(f"{pair.name or 'given in the notebook'}", GIVEN)] if pair else []
+        presets = [(_label(name), name) for name in PRESETS]
+        self._pair = pair
+        self.name = Dropdown(
+            options=[*given, *presets, ("your own…", OWN)], description="Models", tooltip="target and draft that decode together"
+        )  # fmt: skip
+        self.device = Dropdown(options=_DEVICES.items(), description="Device")
+        self.dtype = Dropdown(options=_DTYPES.items(), description="Precision")
+        self.target = Text(
+            description="Target", placeholder="hub id or folder", tooltip="the model whose text is decoded"
+        )
+        self.draft = Text(
+            description="Draft", placeholder="hub id or folder, or empty", tooltip="the small model that drafts"
+        )
+        super().__init__([self.name, self.target, self.draft, self.device, self.dtype])
+        self.add_class("speclab-models")
+        for widget in self.children:
+            on_change(widget, lambda _: (self._fit(), changed()))
+        self._fit()
+
+    def read(self) -> Models | None:
+        """The choice; None for the pair that the lab was given.
+
+        Raises:
+            ModelNotFoundError: models of one's own, and no target is named.
+        """
+        if self.name.value == GIVEN:
+            return None
+        places = {"device": self.device.value, "dtype": self.dtype.value}
+        if self.name.value != OWN:
+            return Models(self.name.value, **places)
+        if not self.target.value.strip():
+            raise ModelNotFoundError("No target is named: write a hub id or a folder, or choose a pair from the list.")
+        return Models("", self.target.value.strip(), self.draft.value.strip(), **places)
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether the choice comes with a draft model."""
+        if self.name.value == GIVEN:
+            return self._pair is not None and self._pair.draft is not None
+        return self.name.value != OWN or bool(self.draft.value.strip())
+
+    def _fit(self) -> None:
+        own, given = self.name.value == OWN, self.name.value == GIVEN
+        show(self.target, visible=own)
+        show(self.draft, visible=own)
+        why = "the given pair stays where it is" if given else ""
+        assign(self.device, disabled=given, tooltip=why or "where the models run; automatic takes CUDA if there is one")
+        assign(
+            self.dtype, disabled=given, tooltip=why or "automatic: float32 on the CPU, the checkpoint's own on a GPU"
+        )
+
+
+def _label(name: str) -> str:
+    preset = PRESETS[name]
+    size = preset.weight_bytes("float16") / 2**30
+    memory = f"{size:.1f} GiB in half precision" if size >= 0.1 else "shipped"
+    return f"{name} · {_count(preset.target_parameters)} + {_count(preset.draft_parameters)} · {memory}"
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
