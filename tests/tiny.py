@@ -14,7 +14,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 WINDOW = 8
 _COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
-_GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8}
+# Tied embeddings would make a loud random Gemma repeat one token, whatever its attention sees.
+_GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}
 _HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
 
 CONFIGS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,148 @@
+"""The buffer behind the KV cache: what moves, what is copied, what is shared."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from speclab.models import cache as module
+from speclab.models.cache import BufferLayer, KVCache
+
+HEADS, DIM, LAYERS = 2, 4, 3
+ROW = HEADS * DIM
+
+
+class Copied(TorchDispatchMode):
+    """Elements written by copying operators, by operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in {"copy_", "cat", "index_select", "clone", "index_copy_"}:
+            self.elements[name] += out.numel()
+        return out
+
+
+def rows(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    noise = torch.Generator().manual_seed(seed)
+    return torch.randn(1, HEADS, n, DIM, generator=noise), torch.randn(1, HEADS, n, DIM, generator=noise)
+
+
+def filled(n: int) -> KVCache:
+    cache = KVCache()
+    for layer in range(LAYERS):
+        cache.update(*rows(n, layer), layer)
+    return cache
+
+
+def addresses(cache: KVCache) -> list[int]:
+    return [tensor.data_ptr() for layer in cache.layers for tensor in (layer.keys, layer.values)]
+
+
+def test_update_returns_all_entries_in_order():
+    keys, values = rows(9)
+    layer = BufferLayer()
+    for start, end in ((0, 4), (4, 5), (5, 9)):
+        seen = layer.update(keys[:, :, start:end], values[:, :, start:end])
+        assert torch.equal(seen[0], keys[:, :, :end])
+        assert torch.equal(seen[1], values[:, :, :end])
+
+
+def test_growth_keeps_the_entries_and_copies_each_a_bounded_number_of_times(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_CAPACITY", 2)
+    keys, values = rows(200)
+    layer = BufferLayer()
+    with Copied() as copied:
+        for slot in range(200):
+            layer.update(keys[:, :, slot : slot + 1], values[:, :, slot : slot + 1])
+    assert torch.equal(layer.keys, keys)
+    assert torch.equal(layer.values, values)
+    assert copied.elements.total() <= 3 * 2 * 200 * ROW  # once when written, and at most twice more in all growths
+
+
+def test_one_token_into_a_long_cache_copies_one_row():
+    cache = filled(200)
+    with Copied() as copied:
+        for layer in range(LAYERS):
+            cache.update(*rows(1), layer)
+    assert copied.elements == {"copy_": LAYERS * 2 * ROW}
+
+
+@pytest.mark.parametrize(("prefix", "slots", "moved"), [(10, [12, 15, 19], 3), (10, [10, 11, 14], 1), (190, [199], 1)])
+def test_keep_is_in_place_and_copies_only_rows_that_change_place(prefix, slots, moved):
+    cache = filled(200)
+    before = addresses(cache)
+    wanted = [layer.keys[:, :, [*range(prefix), *slots]].clone() for layer in cache.layers]
+    with Copied() as copied:
+        cache.keep(prefix, slots)
+    assert addresses(cache) == before
+    assert cache.length == prefix + len(slots)
+    assert all(torch.equal(layer.keys, want) for layer, want in zip(cache.layers, wanted, strict=True))
+    assert copied.elements == {name: LAYERS * 2 * moved * ROW for name in ("copy_", "index_select")}
+
+
+@pytest.mark.parametrize("slots", [[], [10], [10, 11, 12]])
+def test_keeping_entries_where_they_are_copies_nothing(slots):
+    cache = filled(200)
+    with Copied() as copied:
+        cache.keep(10, slots)
+    assert cache.length == 10 + len(slots)
+    assert not copied.elements
+
+
+@pytest.mark.parametrize("slots", [[9], [12, 11], [11, 11], [20], [-1]])
+def test_keep_refuses_slots_out_of_order_or_out_of_range(slots):
+    cache = filled(20)
+    with pytest.raises(ValueError, match="increasing slots"):
+        cache.keep(10, slots)
+    assert cache.length == 20
+
+
+def test_a_copy_shares_no_storage():
+    cache = filled(20)
+    twin = cache.copy(15)
+    first = {tensor.untyped_storage().data_ptr() for layer in cache.layers for tensor in (layer.keys, layer.values)}
+    second = {tensor.untyped_storage().data_ptr() for layer in twin.layers for tensor in (layer.keys, layer.values)}
+    assert not first & second
+    kept = twin.layers[1].keys.clone()
+    cache.keep(3, [7, 9, 12])
+    assert twin.length == 15
+    assert torch.equal(twin.layers[1].keys, kept)
+
+
+def test_slots_are_counted_and_weighed():
+    cache = KVCache()
+    assert (cache.length, cache.capacity, cache.slot_bytes) == (0, 0, 0)
+    cache = filled(20)
+    assert cache.slot_bytes == LAYERS * 2 * ROW * 4
+    assert cache.capacity == module.FIRST_CAPACITY
+    cache.shorten(4)
+    assert (cache.length, cache.capacity, cache.get_seq_length()) == (4, module.FIRST_CAPACITY, 4)
+
+
+def test_a_growth_that_fails_leaves_the_layer_as_it_was(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_CAPACITY", 4)
+    layer = BufferLayer()
+    keys, values = rows(8)
+    layer.update(keys[:, :, :4], values[:, :, :4])
+    made = []
+
+    def scarce(buffer, capacity):
+        if made:
+            raise torch.OutOfMemoryError("no room for the second buffer")
+        made.append(buffer.new_empty(1, HEADS, capacity, DIM))
+        return made[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_wider", scarce)
+        with pytest.raises(torch.OutOfMemoryError):
+            layer.update(keys[:, :, 4:], values[:, :, 4:])
+    assert (layer.length, layer.capacity) == (4, 4)
+    assert torch.equal(layer.update(keys[:, :, 4:], values[:, :, 4:])[0], keys)

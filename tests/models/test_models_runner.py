@@ -1,0 +1,296 @@
+"""The runner: trees equal single paths, and the cache always equals a fresh prefill of what is committed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from functools import cache
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import draft_trees, token_lists
+from tiny import FAMILIES, WINDOW, tiny
+
+from speclab.errors import OutOfMemoryError
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+LOGITS = 64
+CUT_BY_WINDOW = ("mistral",)  # one mask for every layer, cut to the window; hybrids show their full layers' mask
+
+
+@cache
+def runner_of(family: str) -> Runner:
+    return Runner(tiny(family))
+
+
+@contextmanager
+def small_buffers():
+    """So that buffers grow within short tests."""
+    with (
+        mock.patch("speclab.models.cache.FIRST_CAPACITY", 3),
+        mock.patch("speclab.models.runner.FIRST_CAPACITY", 3),
+    ):
+        yield
+
+
+def plain(runner: Runner, tokens: list[int]) -> torch.Tensor:
+    """Logits after every token: the library alone, no cache, no mask, no positions of ours."""
+    with torch.inference_mode():
+        return runner.model(torch.tensor([tokens]), use_cache=False).logits[0]
+
+
+def run_tree(runner: Runner, tree, cut: int | None = None) -> torch.Tensor:
+    """A tree in one pass, or its first `cut` nodes and then the rest, as a drafter does level by level."""
+    base, mask = runner.length, tree.ancestor_mask()
+    parts = [slice(0, len(tree))] if cut is None else [slice(0, cut), slice(cut, len(tree))]
+    out = [
+        runner.forward(tree.token[part].tolist(), (base + tree.depth[part]).tolist(), mask[part, : part.stop])
+        for part in parts
+        if part.start < part.stop
+    ]
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(prefix=token_lists(max_size=3 * WINDOW), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@settings(max_examples=20)
+def test_a_tree_pass_equals_decoding_each_path(family, prefix, tree, cut):
+    runner = runner_of(family).fork()
+    runner.extend(prefix)
+    got = run_tree(runner, tree, cut if cut is None else min(cut, len(tree)))
+    for node in range(len(tree)):
+        path = tree.token[list(tree.path(node))].tolist()
+        torch.testing.assert_close(got[node], plain(runner, prefix + path)[-1], **CLOSE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(tokens=token_lists(max_size=3 * WINDOW), cuts=st.lists(st.integers(1, 9), max_size=4))
+@settings(max_examples=15)
+def test_extending_in_any_pieces_equals_one_plain_pass(family, tokens, cuts):
+    with small_buffers():
+        runner, start = Runner(tiny(family)), 0
+        for size in [*cuts, len(tokens)]:
+            piece = tokens[start : start + size]
+            if piece:
+                got = runner.extend(piece)
+                start += len(piece)
+    assert runner.length == start == len(tokens)
+    torch.testing.assert_close(got, plain(runner, tokens)[-1], **CLOSE)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("extend"), token_lists(max_size=7)),
+    st.tuples(st.just("tree"), draft_trees(max_nodes=9), st.integers(0, 8), st.none() | st.integers(1, 8)),
+    st.tuples(st.just("crop"), st.floats(0, 1)),
+    st.tuples(st.just("fork"), st.floats(0, 1)),
+    st.tuples(st.just("failure"), token_lists(max_size=3)),
+)
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C: not an Exception."""
+
+
+def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]]:
+    match action:
+        case ("extend", tokens):
+            runner.extend(tokens)
+            return runner, committed + tokens
+        case ("tree", tree, node, cut):
+            run_tree(runner, tree, cut and min(cut, len(tree)))
+            path = list(tree.path(node % len(tree)))
+            runner.keep(len(committed), [len(committed) + row for row in path])
+            return runner, committed + tree.token[path].tolist()
+        case ("crop", share):
+            runner.crop(int(share * len(committed)))
+            return runner, committed[: runner.length]
+        case ("fork", share):
+            twin = runner.fork(int(share * len(committed)))
+            runner.extend([3, 1, 4])  # what happens to the original must not reach its fork
+            return twin, committed[: twin.length]
+        case ("failure", tokens):
+            hook = runner.model.get_output_embeddings().register_forward_pre_hook(mock.Mock(side_effect=Interruption))
+            with pytest.raises(Interruption):
+                runner.extend(tokens)
+            hook.remove()
+            return runner, committed
+    raise AssertionError(action)
+
+
+def assert_is_fresh_prefill(runner: Runner, committed: list[int]) -> None:
+    fresh = runner_of(runner.family).fork()
+    if committed:
+        fresh.extend(committed)
+    assert runner.length == runner.cache.length == len(committed)
+    for ours, theirs in zip(runner.cache.layers, fresh.cache.layers, strict=len(committed) > 0):
+        torch.testing.assert_close(ours.keys, theirs.keys, **CLOSE)
+        torch.testing.assert_close(ours.values, theirs.values, **CLOSE)
+    torch.testing.assert_close(runner.extend([7]), plain(fresh, [*committed, 7])[-1], **CLOSE)
+    runner.crop(len(committed))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(actions=st.lists(ACTIONS, min_size=1, max_size=5))
+@settings(max_examples=15)
+def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, actions):
+    with small_buffers():
+        runner, committed = Runner(tiny(family)), []
+        for action in actions:
+            runner, committed = act(runner, committed, action)
+            assert_is_fresh_prefill(runner, committed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(prefix=token_lists(max_size=20), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@settings(max_examples=15)
+def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
+    runner = runner_of(family).fork()
+    runner.extend(prefix)
+    cut = cut and min(cut, len(tree) - 1) or None
+    run_tree(runner, tree, cut)
+    part, before = runner.mask_given()
+    want = tree.attention_mask(len(prefix))
+    if family in CUT_BY_WINDOW:
+        columns = np.concatenate([np.arange(len(prefix)), len(prefix) + tree.depth])
+        want = want & ((len(prefix) + tree.depth)[:, None] - columns[None] < WINDOW)
+    want = want[cut:]
+    assert np.array_equal(part, want[:, -len(want) :])
+    assert before == want[:, : -len(want)].sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "mistral", "gemma3_text"])
+def test_the_mask_is_read_back_from_the_tensor_that_the_model_got(family):
+    runner = Runner(tiny(family))
+    runner.extend(list(range(5)))
+    handed = []
+
+    def spy(module, args, kwargs):
+        mask = kwargs["attention_mask"]
+        mask = mask["full_attention"] if isinstance(mask, dict) else mask
+        mask[..., 2, 0] = torch.finfo(mask.dtype).min  # a wrong mask must show
+        handed.append(mask)
+
+    runner.model.register_forward_pre_hook(spy, with_kwargs=True)
+    runner.forward([1, 2, 3], [5, 6, 6], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=bool))
+    assert runner.mask_given()[1] == [5, 5, 4]
+    assert handed[0].shape == (1, 1, 3, 8)
+    assert handed[0].is_floating_point()
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
+def test_one_token_needs_no_new_mask_until_the_window_hides_something(family):
+    runner, handed = Runner(tiny(family)), []
+    runner.extend([1, 2, 3])
+    runner.model.register_forward_pre_hook(
+        lambda module, args, kwargs: handed.append(kwargs["attention_mask"]), with_kwargs=True
+    )
+    for token in range(10):
+        runner.extend([token])
+    masks = [next(iter(mask.values())) if isinstance(mask, dict) else mask for mask in handed]
+    made = [mask.data_ptr() != runner._zeros.data_ptr() for mask in masks]
+    assert made == [family != "llama" and length > WINDOW for length in range(4, 14)]
+
+
+def test_a_prompt_into_an_empty_cache_needs_no_mask():
+    runner, handed = Runner(tiny("llama")), []
+    runner.model.register_forward_pre_hook(
+        lambda module, args, kwargs: handed.append(kwargs["attention_mask"]), with_kwargs=True
+    )
+    runner.extend(list(range(30)))
+    assert handed == [None]
+
+
+def test_extend_computes_the_logits_of_the_last_token_only():
+    runner, shapes = Runner(tiny("llama")), []
+    runner.model.get_output_embeddings().register_forward_hook(lambda m, a, out: shapes.append(out.shape))
+    assert runner.extend(list(range(30))).shape == (LOGITS,)
+    assert shapes == [(1, 1, LOGITS)]
+
+
+def test_a_fork_calls_no_model_and_counts_for_itself():
+    runner = Runner(tiny("gpt_neox"))
+    runner.extend([1, 2, 3])
+    runner.extend([4])
+    with mock.patch.object(runner.model, "forward", side_effect=AssertionError):
+        twin = runner.fork(2)
+    assert (runner.calls, twin.calls, twin.length, runner.length) == (2, 0, 2, 4)
+    storages = [{layer.keys.untyped_storage().data_ptr() for layer in r.cache.layers} for r in (runner, twin)]
+    assert not storages[0] & storages[1]
+    twin.extend([9, 9])
+    assert (runner.calls, runner.length, twin.calls) == (2, 4, 1)
+
+
+def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
+    runner = Runner(tiny("gpt_neox"), name="small")
+    runner.extend([1, 2, 3])
+    head = runner.model.get_output_embeddings()
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ):
+        hook = head.register_forward_pre_hook(mock.Mock(side_effect=error))
+        with pytest.raises(OutOfMemoryError, match="small ran out of memory on cpu at 5 tokens: use a shorter prompt"):
+            runner.extend([4, 5])
+        with pytest.raises(OutOfMemoryError):
+            runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))
+        hook.remove()
+    assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)
+    torch.testing.assert_close(runner.extend([4, 5]), plain(runner, [1, 2, 3, 4, 5])[-1], **CLOSE)
+
+
+def test_another_error_of_the_module_is_passed_on():
+    runner = Runner(tiny("gpt_neox"))
+    with pytest.raises(IndexError):
+        runner.extend([64])
+    assert (runner.length, runner.cache.length) == (0, 0)
+
+
+def test_no_gradients_are_kept_on_any_thread():
+    runner, found = Runner(tiny("llama")), []
+
+    def work():
+        assert torch.is_grad_enabled()
+        logits = runner.extend([1, 2])
+        runner.crop(1)
+        found.append((logits, runner.forward([3], [1], np.ones((1, 1), dtype=bool)), runner.fork(1).extend([5])))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert all(logits.grad_fn is None and not logits.requires_grad for logits in found[0])
+
+
+@pytest.mark.parametrize("length", [-1, 4])
+def test_crop_and_fork_refuse_what_is_not_there(length):
+    runner = Runner(tiny("gpt_neox"))
+    runner.extend([1, 2, 3])
+    with pytest.raises(ValueError, match="cannot crop"):
+        runner.crop(length)
+    with pytest.raises(ValueError, match="cannot fork"):
+        runner.fork(length)
+    assert runner.length == 3
+
+
+def test_facts_of_the_model():
+    runner = Runner(tiny("gpt2").train())
+    assert (runner.family, runner.name, runner.vocab_size, runner.context) == ("gpt2", "gpt2", 64, 256)
+    assert not runner.model.training
+    assert (runner.slot_bytes, runner.capacity) == (0, 0)
+    runner.extend([1])
+    assert runner.slot_bytes == 2 * 2 * 32 * 4  # keys and values, 2 layers, width 32, 4 bytes
+    assert runner.capacity == 256
+
+
+def test_logits_are_cut_to_the_shared_vocabulary():
+    runner = Runner(tiny("gpt2"))
+    runner.vocab_size = 50
+    assert runner.extend([1, 2]).shape == (50,)
+    assert runner.forward([1, 2], [2, 3], np.tri(2, dtype=bool)).shape == (2, 50)
+    assert runner.fork().extend([1]).shape == (50,)
