@@ -14,7 +14,7 @@ from threading import Event as Flag
 from torch import Tensor
 
 from speclab.acceptance import walk
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.errors import CancelledError, ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
@@ -99,7 +99,7 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
         ContextExceededError: prompt and new tokens do not fit the models' context.
     """
     _check_context(pair, len(prompt_ids), settings.max_new_tokens)
-    decoding = Decoding(pair, strategy.drafter(pair), settings, list(prompt_ids), len(prompt_ids))
+    decoding = Decoding(pair, checked(strategy).drafter(pair), settings, list(prompt_ids), len(prompt_ids))
     logits = decoding.drafter.prefill(pair.target, decoding.tokens)
     decoding.tokens.append(chooser(logits[None], [len(prompt_ids)], settings)(0))
     catch_up(decoding)

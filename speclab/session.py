@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from speclab.decoder import Decoding, iterate, resume, start, undone_on_failure
-from speclab.drafters.base import Strategy
+from speclab.drafters.base import Strategy, checked
 from speclab.errors import CancelledError, FinishedError, SettingsError
 from speclab.exactness import Checker
 from speclab.metrics import Counts, Metrics
@@ -176,7 +176,7 @@ class Session:
             at = self.cursor if at is None else at
             if not 0 <= at <= len(self.steps):
                 raise SettingsError(f"cannot fork at iteration {at}: 0 to {len(self.steps)} are decoded")
-            chosen, other = self._changed(strategy or self.strategy, settings)
+            chosen, other = self._changed(self.strategy if strategy is None else checked(strategy), settings)
             shared = self._length(at)
             generated = shared - self._decoding.prompt_length
             if generated > chosen.max_new_tokens:

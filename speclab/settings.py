@@ -20,6 +20,9 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise SettingsError(_sentence(type(self), error)) from None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise SettingsError(f"settings are frozen: take a copy with .changed({name}={value!r})")
+
     def changed(self, **values: Any) -> Self:
         """A validated copy with some values changed."""
         return type(self)(**{**self.model_dump(), **values})

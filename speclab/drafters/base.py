@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from speclab.errors import SettingsError
 from speclab.settings import Settings
 from speclab.trace import Adaptation, Event
 from speclab.tree import DraftTree
@@ -42,6 +43,20 @@ class Strategy(Settings):
     def describe(self) -> dict[str, float | int | str | bool | None]:
         """Name and values, for records."""
         return {"strategy": type(self).__name__, **self.model_dump()}
+
+
+def checked(strategy: object) -> Strategy:
+    """The strategy itself, if it is one.
+
+    Raises:
+        SettingsError: it is a class, a name, or anything else.
+    """
+    if isinstance(strategy, Strategy):
+        return strategy
+    name = strategy.__name__ if isinstance(strategy, type) else strategy
+    raise SettingsError(
+        f"{name!r} is no strategy: give an instance such as speclab.DynaTree(); speclab.strategies() lists them"
+    )
 
 
 @dataclass(frozen=True, slots=True)
