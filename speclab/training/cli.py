@@ -12,9 +12,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make the min
 Corpus = Annotated[Path | None, typer.Option(help="Folder of the training text; default: SPECLAB_CORPUS.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write; default: under checkpoints/.")]
 TokenizerFolder = Annotated[Path | None, typer.Option(help="Folder of the tokenizer.")]
-Minutes = Annotated[
-    float | None, typer.Option(help="Length in training time; default: the shipped recipe's.")
-]
+Minutes = Annotated[float | None, typer.Option(help="Length in training time; default: the shipped recipe's.")]
 Steps = Annotated[int | None, typer.Option(help="Length in steps instead.")]
 Seed = Annotated[int | None, typer.Option(help="Seed; default: the shipped recipe's.")]
 

@@ -70,13 +70,9 @@ def corpus_folder(given: Path | None) -> Path:
     """The folder given, else the one named by SPECLAB_CORPUS; raises `CorpusError` if there is none."""
     folder = given or (Path(os.environ["SPECLAB_CORPUS"]) if os.environ.get("SPECLAB_CORPUS") else None)
     if folder is None:
-        raise CorpusError(
-            "No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS."
-        )
+        raise CorpusError("No training text given: name its folder with --corpus or the variable SPECLAB_CORPUS.")
     if not folder.is_dir():
-        raise CorpusError(
-            f"The corpus folder {folder} does not exist: pass an existing folder with --corpus."
-        )
+        raise CorpusError(f"The corpus folder {folder} does not exist: pass an existing folder with --corpus.")
     return folder
 
 
@@ -88,9 +84,7 @@ def read_documents(folder: Path, source: str) -> list[str]:
     try:
         text = lzma.decompress(path.read_bytes()).decode()
     except (lzma.LZMAError, UnicodeDecodeError) as error:
-        raise CorpusError(
-            f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again."
-        ) from error
+        raise CorpusError(f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again.") from error
     return [document.strip("\n") for document in text.split(f"\n{EOT}\n") if document.strip()]
 
 
@@ -188,9 +182,7 @@ class Batches:
         self.tokens_of[source] += length
         window = tokens[start : start + length + 1]
         if len(window) < length + 1:
-            raise CorpusError(
-                f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it out."
-            )
+            raise CorpusError(f"The source {source!r} has fewer than {length + 1} tokens: add text or leave it out.")
         return window
 
     def _order(self, source: str, length: int, epoch: int, windows: int) -> tuple[int, NDArray[np.int64]]:

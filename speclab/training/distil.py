@@ -28,27 +28,19 @@ class DistilConfig(BaseModel):
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     target: Path = Field(Path("checkpoints/unloop/model"), description="Folder of the target.")
     start: Path | None = Field(None, description="Folder of a draft to go on from; default: fresh weights.")
-    out: Path = Field(
-        Path("checkpoints/draft"), description="Folder for checkpoint, log and the finished model."
-    )
+    out: Path = Field(Path("checkpoints/draft"), description="Folder for checkpoint, log and the finished model.")
     shape: Shape = Field(DRAFT, description="Sizes of the draft.")
     schedule: Schedule = Field(
         Schedule(minutes=14, peak_lr=5e-3, lengths=((0.0, 256), (0.75, 1024))),
         description="Length, learning rates and sequence lengths.",
     )
-    mixture: dict[str, float] = Field(
-        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
-    )
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
     seed: int = Field(2, description="Seed of weights, data order and sampling.")
     made_share: float = Field(0.5, ge=0, le=1, description="Share of text made by the target.")
-    made_tokens: int = Field(
-        300_000, ge=0, description="Tokens of such text, made once and read several times."
-    )
+    made_tokens: int = Field(300_000, ge=0, description="Tokens of such text, made once and read several times.")
     made_prefix: int = Field(32, ge=1, description="Tokens of training text before each piece of such text.")
     made_length: int = Field(224, ge=1, description="Tokens the target adds.")
-    temperatures: list[float] = Field(
-        [0.0, 0.7, 1.0], description="Temperatures of that text, in equal parts."
-    )
+    temperatures: list[float] = Field([0.0, 0.7, 1.0], description="Temperatures of that text, in equal parts.")
     batch_tokens: int = Field(4096, ge=16, description="Tokens a step.")
     micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the matrices.")
@@ -66,7 +58,7 @@ def distil(config: DistilConfig) -> Any:
         sources = [*sources, made_text(target, sources, config)]
         mixture[MADE] = config.made_share * sum(config.mixture.values())
     batches = Batches(sources, mixture, config.seed)
-    draft = load(config.start) if config.start else build(config.shape, config.seed)
+    draft = load(config.start) if config.start else sketch(target, config.shape, config.seed)
     state = State(draft, config.weight_decay, config.out / "checkpoint.pt")
     position = state.restore()
     if position is not None:
@@ -91,6 +83,18 @@ def distil(config: DistilConfig) -> Any:
         log=config.out / "log.jsonl",
     )
     export(draft, config.out / "model")
+    return draft
+
+
+@torch.no_grad()
+def sketch(target: Any, shape: Shape, seed: int) -> Any:
+    """A fresh draft whose token embeddings are the target's, cut to their strongest principal components."""
+    draft = build(shape, seed)
+    wide = target.gpt_neox.embed_in.weight
+    centred = wide - wide.mean(0)
+    _, _, components = torch.linalg.svd(centred, full_matrices=False)
+    narrow = centred @ components[: shape.hidden].T
+    draft.gpt_neox.embed_in.weight.copy_(narrow * (wide.std() / narrow.std()))
     return draft
 
 

@@ -28,16 +28,12 @@ class EvaluateConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
-    prompts: Path | None = Field(
-        None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone."
-    )
+    prompts: Path | None = Field(None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     target: Path = Field(Path("checkpoints/unloop/model"), description="Folder of the target.")
     draft: Path | None = Field(Path("checkpoints/draft/model"), description="Folder of the draft.")
     out: Path = Field(Path("checkpoints/figures.json"), description="File for the figures.")
-    mixture: dict[str, float] = Field(
-        default_factory=lambda: dict(MIXTURE), description="Sources with held-out text."
-    )
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources with held-out text.")
     new_tokens: int = Field(128, ge=1, description="Tokens of each greedy continuation.")
     per_file: int = Field(120, ge=1, description="Prompts taken of each file, evenly spread.")
 
@@ -68,9 +64,7 @@ def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]
     figures = _losses("target", nats, count, source.held_out_bytes)
     if draft is not None:
         nats, count, agreed = _read(draft, target, _windows(tokens, target.config.max_position_embeddings))
-        figures |= _losses("draft", nats, count, source.held_out_bytes) | {
-            "agreement": round(agreed / count, 4)
-        }
+        figures |= _losses("draft", nats, count, source.held_out_bytes) | {"agreement": round(agreed / count, 4)}
     return figures | {"tokens": count}
 
 
@@ -137,9 +131,7 @@ def _agreement(target: Any, draft: Any, rows: list[list[int]], begins: list[int]
 @torch.no_grad()
 def copying(target: Any, sources: list[Packed], length: int = 128, rows: int = 64) -> dict[str, float]:
     """Loss (nats a token) on held-out text read once, and on the same text read a second time right after."""
-    tokens = np.concatenate(
-        [np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources]
-    )
+    tokens = np.concatenate([np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources])
     first = torch.from_numpy(tokens[: len(tokens) // length * length].astype("int64")).view(-1, length)
     twice = torch.cat((first, first), dim=1)
     scores = logits(target, twice[:, :-1])

@@ -22,9 +22,7 @@ class Schedule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     minutes: float | None = Field(None, gt=0, description="Training time; learning rates follow it.")
-    steps: int | None = Field(
-        None, gt=0, description="Length in steps (exactly repeatable); goes before minutes."
-    )
+    steps: int | None = Field(None, gt=0, description="Length in steps (exactly repeatable); goes before minutes.")
     peak_lr: float = Field(3e-3, gt=0, description="Highest learning rate, of Muon and AdamW alike.")
     warm_up: float = Field(0.04, ge=0, lt=1, description="Share of the run spent rising to the peak.")
     flat_until: float = Field(0.55, gt=0, le=1, description="Share of the run after which the rate falls.")
@@ -110,7 +108,7 @@ def run(
     step: Callable[[float], tuple[float, int]],
     every: Callable[[State], None],
     log: Path,
-    checkpoint_seconds: float = 120.0,
+    checkpoint_seconds: float = 300.0,
 ) -> None:
     """Repeat `step` until the schedule is over.
 
@@ -170,8 +168,6 @@ def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn(
-            "{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"
-        ),
+        TextColumn("{task.percentage:5.1f}%  loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )

@@ -95,6 +95,7 @@ def export(model: Any, folder: Path) -> None:
     half.half().save_pretrained(temporary)
     folder.mkdir(parents=True, exist_ok=True)
     for file in temporary.iterdir():
+        file.chmod(0o644)  # safetensors writes for the owner alone; a wheel is read by all
         file.replace(folder / file.name)
     shutil.rmtree(temporary)
 

@@ -22,23 +22,17 @@ class PretrainConfig(BaseModel):
 
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
-    out: Path = Field(
-        Path("checkpoints/target"), description="Folder for checkpoint, log and finished model."
-    )
+    out: Path = Field(Path("checkpoints/target"), description="Folder for checkpoint, log and finished model.")
     shape: Shape = Field(TARGET, description="Sizes of the model.")
     # Short sequences are cheaper; the long ones come last, so that every position is trained.
     schedule: Schedule = Field(
         Schedule(minutes=81, lengths=((0.0, 256), (0.6, 512), (0.88, 1024))),
         description="Length, learning rates and sequence lengths.",
     )
-    mixture: dict[str, float] = Field(
-        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
-    )
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
     seed: int = Field(0, description="Seed of weights and data order.")
     batch_tokens: int = Field(8192, ge=16, description="Tokens a step.")
-    micro_tokens: int = Field(
-        2048, ge=16, description="Tokens a forward pass; 2,048 is fastest on two cores."
-    )
+    micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass; 2,048 is fastest on two cores.")
     weight_decay: float = Field(0.02, ge=0, description="Weight decay of the matrices.")
     compile: bool = Field(True, description="Compile the forward (1.2 times as fast on two cores).")
 

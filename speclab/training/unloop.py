@@ -13,7 +13,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
@@ -25,6 +24,8 @@ from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.looping import loops, repeated
 from speclab.training.model import export, load, logits, next_token_loss
 
+Continued = tuple[list[int], list[int]]  # token ids of a prefix and of what the model added
+
 
 class UnloopConfig(BaseModel):
     """The shipped recipe of the phase against loops."""
@@ -34,21 +35,16 @@ class UnloopConfig(BaseModel):
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     model: Path = Field(Path("checkpoints/target/model"), description="Folder of the pretrained target.")
-    out: Path = Field(
-        Path("checkpoints/unloop"), description="Folder for checkpoint, log and the finished model."
-    )
+    out: Path = Field(Path("checkpoints/unloop"), description="Folder for checkpoint, log and the finished model.")
     schedule: Schedule = Field(
         Schedule(minutes=9, peak_lr=5e-4, warm_up=0.05, flat_until=0.6, final=0.1, lengths=((0.0, 512),)),
         description="Length and learning rates.",
     )
-    mixture: dict[str, float] = Field(
-        default_factory=lambda: dict(MIXTURE), description="Shares of the sources."
-    )
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
     seed: int = Field(1, description="Seed of the data order.")
-    rows: int = Field(32, ge=1, description="Continuations made at a time.")
-    prefix_lengths: list[int] = Field(
-        [64, 128, 256], description="Tokens of training text before each continuation."
-    )
+    rows: int = Field(48, ge=1, description="Continuations made at a time.")
+    reuse: int = Field(3, ge=1, description="Steps fed by one set of continuations.")
+    prefix_lengths: list[int] = Field([64, 128, 192], description="Tokens of training text before each continuation.")
     new_tokens: int = Field(128, ge=8, description="Tokens of each continuation.")
     weight: float = Field(1.0, ge=0, description="Weight of the unlikelihood beside the next-token loss.")
     text_tokens: int = Field(4096, ge=16, description="Tokens of training text a step.")
@@ -69,9 +65,15 @@ def unloop(config: UnloopConfig) -> Any:
         text.restore(position["text"])
         prefixes.restore(position["prefixes"])
 
+    looping: list[Continued] = []
+
     def step(progress: float) -> tuple[float, int]:
-        length = config.prefix_lengths[state.step % len(config.prefix_lengths)]
-        share, made = unlikely(state.model, prefixes.next(config.rows, length)[:, :length], config)
+        made, turn = 0, state.step % config.reuse
+        if turn == 0 or not looping:
+            looping[:] = looping_continuations(state.model, prefixes, state.step, config)
+            made = config.rows * config.new_tokens
+            _note(config.out / "loops.jsonl", step=state.step, looping=round(len(looping) / config.rows, 3))
+        punish(state.model, looping[turn :: config.reuse], config.weight)
         loss, read = accumulate(
             lambda batch: next_token_loss(state.model, batch),
             text,
@@ -79,10 +81,6 @@ def unloop(config: UnloopConfig) -> Any:
             config.text_tokens,
             config.micro_tokens,
         )
-        with (config.out / "loops.jsonl").open("a") as lines:
-            lines.write(
-                json.dumps({"step": state.step, "looping": round(share, 3), "loss": round(loss, 4)}) + "\n"
-            )
         return loss, made + read
 
     def every(state: State) -> None:
@@ -93,20 +91,23 @@ def unloop(config: UnloopConfig) -> Any:
     return state.model
 
 
-def unlikely(model: Any, prefixes: np.ndarray, config: UnloopConfig) -> tuple[float, int]:
-    """Add the gradients of one set of greedy continuations; returns (share that loops, tokens)."""
-    rows = [[int(t) for t in row] for row in prefixes]
-    made = continue_all(model, rows, config.new_tokens, batch=len(rows))
-    looping = [(row, more) for row, more in zip(rows, made, strict=True) if loops(more)]
+def looping_continuations(model: Any, prefixes: Batches, step: int, config: UnloopConfig) -> list[Continued]:
+    """The (prefix, greedy continuation) pairs that loop, out of `config.rows` made with the model as it is."""
+    length = config.prefix_lengths[step // config.reuse % len(config.prefix_lengths)]
+    rows = [[int(token) for token in row] for row in prefixes.next(config.rows, length)[:, :length]]
+    made = continue_all(model, rows, config.new_tokens, batch=config.rows)
+    return [(row, more) for row, more in zip(rows, made, strict=True) if loops(more)]
+
+
+def punish(model: Any, looping: list[Continued], weight: float, rows: int = 8) -> None:
+    """Add the gradients of the mean unlikelihood over the repeated tokens of `looping`, times `weight`."""
     model.train()
-    marks_in_all = sum(sum(repeated(more)) for _, more in looping)
-    for start in range(0, len(looping), 8):
-        loss = unlikelihood(model, looping[start : start + 8])
-        (config.weight * loss / marks_in_all).backward()
-    return len(looping) / len(rows), len(rows) * config.new_tokens
+    marked = sum(sum(repeated(more)) for _, more in looping)
+    for start in range(0, len(looping), rows):
+        (weight * unlikelihood(model, looping[start : start + rows]) / marked).backward()
 
 
-def unlikelihood(model: Any, continued: list[tuple[list[int], list[int]]]) -> Tensor:
+def unlikelihood(model: Any, continued: list[Continued]) -> Tensor:
     """Sum of -log(1 - p) over the repeated tokens of (prefix, continuation) pairs."""
     width = max(len(row) + len(more) for row, more in continued)
     tokens = torch.zeros(len(continued), width, dtype=torch.int64)
@@ -119,3 +120,8 @@ def unlikelihood(model: Any, continued: list[tuple[list[int], list[int]]]) -> Te
     chances = scores[marks[:, 1:]].float().softmax(-1)
     of_marked = chances.gather(1, tokens[:, 1:][marks[:, 1:]][:, None])
     return -torch.log((1 - of_marked).clamp(min=1e-4)).sum()
+
+
+def _note(path: Path, **values: float) -> None:
+    with path.open("a") as lines:
+        lines.write(json.dumps(values) + "\n")

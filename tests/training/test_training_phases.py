@@ -142,7 +142,7 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     steps = Schedule(steps=2, lengths=((0.0, 16),))
     unloop(
         UnloopConfig(
-            **shared, model=tmp_path / "target/model", out=tmp_path / "unloop", schedule=steps, rows=2,
+            **shared, model=tmp_path / "target/model", out=tmp_path / "unloop", schedule=steps, rows=4,
             prefix_lengths=[8], new_tokens=56, text_tokens=32, micro_tokens=32,
         )
     )  # fmt: skip
@@ -155,9 +155,7 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     assert (tmp_path / "draft" / f"{MADE}.bin").stat().st_size >= 1000
     prompts = tmp_path / "prompts"
     prompts.mkdir()
-    (prompts / "made.jsonl").write_text(
-        json.dumps({"prompt": "The fox", "reference": " met the hen."}) + "\n"
-    )
+    (prompts / "made.jsonl").write_text(json.dumps({"prompt": "The fox", "reference": " met the hen."}) + "\n")
     figures = evaluate(
         EvaluateConfig(
             **shared, prompts=prompts, target=tmp_path / "unloop/model", draft=tmp_path / "unloop/model",
