@@ -85,7 +85,7 @@ def test_keep_is_in_place_and_copies_only_rows_that_change_place(prefix, slots, 
     assert addresses(cache) == before
     assert cache.length == prefix + len(slots)
     assert all(torch.equal(layer.keys, want) for layer, want in zip(cache.layers, wanted, strict=True))
-    assert copied.elements == {name: LAYERS * 2 * moved * ROW for name in ("copy_", "index_select")}
+    assert copied.elements == dict.fromkeys(("copy_", "index_select"), LAYERS * 2 * moved * ROW)
 
 
 @pytest.mark.parametrize("slots", [[], [10], [10, 11, 12]])

@@ -17,6 +17,7 @@ from tiny import FAMILIES, WINDOW, tiny
 
 from speclab.errors import OutOfMemoryError
 from speclab.models.runner import Runner
+from speclab.tree import DraftTree
 
 pytestmark = pytest.mark.model
 
@@ -68,6 +69,29 @@ def test_a_tree_pass_equals_decoding_each_path(family, prefix, tree, cut):
     for node in range(len(tree)):
         path = tree.token[list(tree.path(node))].tolist()
         torch.testing.assert_close(got[node], plain(runner, prefix + path)[-1], **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3_text"])
+def test_a_tree_deeper_than_the_window_drafted_level_by_level_across_growth_and_fork(family):
+    prefix, depth = [11, 12, 13], WINDOW + 3
+    parents = [-1, *(max(0, node - 2) for node in range(1, 2 * depth + 1))]  # two chains from one root
+    tree = DraftTree.of([(7 * node) % 64 for node in range(len(parents))], parents, [0.0] * len(parents), "test")
+    mask, got = tree.ancestor_mask(), []
+    with small_buffers():
+        runner = Runner(tiny(family))
+        runner.extend(prefix)
+        for level in range(depth + 1):
+            nodes = np.flatnonzero(tree.depth == level)
+            positions = (len(prefix) + tree.depth[nodes]).tolist()
+            got.append(runner.forward(tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1]))
+            if level == depth // 2:
+                other, runner = runner, runner.fork(runner.length)
+                other.crop(len(prefix))
+                other.extend(list(range(10)))  # other positions in the same slots, of another cache
+    logits = torch.cat(got)
+    for node in range(len(tree)):
+        path = tree.token[list(tree.path(node))].tolist()
+        torch.testing.assert_close(logits[node], plain(runner, prefix + path)[-1], **CLOSE)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -153,7 +177,7 @@ def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, actions):
 def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
     runner = runner_of(family).fork()
     runner.extend(prefix)
-    cut = cut and min(cut, len(tree) - 1) or None
+    cut = (cut and min(cut, len(tree) - 1)) or None
     run_tree(runner, tree, cut)
     part, before = runner.mask_given()
     want = tree.attention_mask(len(prefix))
