@@ -344,18 +344,18 @@ def test_ctrl_c_at_any_moment_of_an_iteration_loses_nothing(strategy, role):
 
 
 def test_the_interrupted_iteration_is_done_again_just_the_same():
-    whole = finished(max_new_tokens=60)
-    session = session_of(max_new_tokens=60)
-    for moment in range(200):
-        if session.done:
-            break
-        session.pair.target.fuse = moment % 5
-        session.pair.draft.fuse = moment % 7
-        try:
-            session.step()
-        except KeyboardInterrupt:
-            continue
+    """The same trees, the same adapted thresholds: history has not counted the interrupted one."""
+    whole, session, interrupted = finished(max_new_tokens=60), session_of(max_new_tokens=60), 0
+    for moment in range(40):
+        for runner in session.pair.runners.values():
+            runner.fuse = moment % 6
+            try:
+                session.run(until=lambda step: True)
+            except KeyboardInterrupt:
+                interrupted += 1
+            runner.fuse = None
     session.run()
+    assert interrupted > 20
     for mine, its in zip(whole.steps, session.steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert mine.settings == its.settings
