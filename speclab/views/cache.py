@@ -42,9 +42,14 @@ def checks(record: CacheRecord) -> tuple[tuple[str, bool], ...]:
     )
 
 
-def summary(step: Step) -> str:
-    """One sentence a cache."""
-    return " ".join(_told(record) for record in step.caches) or "Caches: none."
+def summary(step: Step, moment: Moment = WHOLE) -> str:
+    """One sentence a cache, on what is known of it by then."""
+    if moment.reached("commit"):
+        return " ".join(_told(record) for record in step.caches) or "Caches: none."
+    strips = _strips(step, 0, moment)
+    return " ".join(
+        f"{strip.record.name.capitalize()} cache: {len(strip.states(after=False))} slots." for strip in strips
+    )
 
 
 def _told(record: CacheRecord) -> str:
@@ -72,7 +77,7 @@ def cache_svg(
         part, y = _cache(Strip(record, step.prefix_length, prompt, moment), slot, y, colors)
         parts.append(part)
     key, height = _legend({state for strip in _strips(step, prompt, moment) for state in strip.used()}, colors, y + 4)
-    return markup.svg(LEFT + ROW * CELL + 24, y + height + 4, summary(step), colors, [*parts, key])
+    return markup.svg(LEFT + ROW * CELL + 24, y + height + 4, summary(step, moment), colors, [*parts, key])
 
 
 def _strips(step: Step, prompt: int, moment: Moment) -> list[Strip]:

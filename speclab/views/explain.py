@@ -16,12 +16,14 @@ def percent(probability: float) -> str:
     return f"{share:.0f}%" if share >= 10 or share == 0 else f"{share:.1f}%" if share >= 0.1 else "<0.1%"
 
 
-def numbers(values: Mapping[str, Value]) -> str:
-    """The figures of an event: `confidence 0.41, branches 3`."""
-    return ", ".join(f"{name.replace('_', ' ')} {_written(value)}" for name, value in values.items())
+def numbers(values: Mapping[str, Value], texts: Mapping[int, str]) -> str:
+    """The figures of an event: `confidence 0.41, branches 3`; a token by its text."""
+    return ", ".join(f"{name.replace('_', ' ')} {_written(name, value, texts)}" for name, value in values.items())
 
 
-def _written(value: Value) -> str:
+def _written(name: str, value: Value, texts: Mapping[int, str]) -> str:
+    if name == "token" and isinstance(value, int):
+        return quoted(value, texts)
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -101,7 +103,7 @@ def _top(step: Step, top: tuple[tuple[int, float], ...]) -> str:
 def events_table(step: Step, upto: int | None = None) -> str:
     """The drafting decisions in the order they were taken, as an HTML table."""
     rows = (
-        (i + 1, event.kind, "" if event.node is None else event.node, event.reason, numbers(event.values))
+        (i + 1, event.kind, "" if event.node is None else event.node, event.reason, numbers(event.values, step.texts))
         for i, event in enumerate(step.events[:upto])
     )
     return markup.table("Drafting decisions", ("#", "kind", "node", "reason", "figures"), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,8 @@ def _marks(
     for place, label in zip(places, labels, strict=True):
         at = (columns[place.depth], TOP + ROW * (place.row + 0.5))
         if place.node is None:
-            marks.append(_stub_mark(moment, place, label, at))
+            drafted = present[_below(step, places, place)].any()
+            marks.append(_stub_mark(place, label, at) if drafted else None)
         elif place.node == OWN:
             marks.append(_own_mark(step, moment, place, label, at))
         elif present[place.node]:
@@ -139,31 +141,38 @@ def _marks(
     return marks
 
 
+def _below(step: Step, places: Sequence[Place], stub: Place) -> list[int]:
+    """The folded children that a stub stands for."""
+    shown = {place.node for place in places}
+    keeper = places[stub.parent].node
+    return [child for child in step.tree.children[keeper or 0] if child not in shown]
+
+
 def _notes(step: Step, moment: walk.Moment) -> dict[int, str]:
     """A second line under a label: while drafting what was decided there, then what the target chose after it."""
     if moment.phase in {"verify", "accept"}:
         return {node.index: f"→{tokens.label(node.target_choice, step.texts)}" for node in step.nodes}
     if moment.phase != "draft":
         return {}
-    notes: dict[int, str] = {}
-    for event in walk.told(step, moment):
-        if event.node is not None:
-            notes[event.node] = notes.get(event.node, "") + _decided(event)
-    return notes
+    told = [event for event in walk.told(step, moment) if event.node is not None]
+    pruned = Counter(event.node for event in told if event.kind == "prune")
+    return {
+        event.node: _decided(event, pruned[event.node])
+        for event in told
+        if event.node is not None and event.kind != "prune"
+    }
 
 
-def _decided(event: Event) -> str:
-    """`.62 ×2` for an expansion (confidence, children), `−1` for each child pruned, `■ stop` at a gate."""
+def _decided(event: Event, pruned: int) -> str:
+    """`.62 ×3−1` for an expansion: confidence, children, how many of them were pruned; `■ stop` at a gate."""
+    if event.kind != "expand":
+        return "■ stop" if event.kind == "stop" else ""
     confidence, children = event.values.get("confidence"), event.values.get("added", event.values.get("branches"))
-    if event.kind == "expand":
-        sure = f"{confidence:.2f} ".removeprefix("0") if isinstance(confidence, float) else ""
-        return sure + ("" if children is None else f"×{children}")
-    return {"stop": "■ stop", "prune": "−1"}.get(event.kind, "")
+    sure = f"{confidence:.2f} ".removeprefix("0") if isinstance(confidence, float) else ""
+    return sure + ("" if children is None else f"×{children}") + (f"−{pruned}" if pruned else "")
 
 
-def _stub_mark(moment: walk.Moment, place: Place, label: str, at: tuple[float, float]) -> Mark | None:
-    if moment.phase == "draft" and (moment.level or 0) < place.depth:
-        return None
+def _stub_mark(place: Place, label: str, at: tuple[float, float]) -> Mark:
     text = (f"{place.folded} more nodes are folded here",)
     return Mark(None, "stub", *at, 5.0, 1.0, label, "", text, place.parent, fresh=False)
 

@@ -20,7 +20,8 @@ WORDS = (
 )  # fmt: skip
 ODD = (
     "<script>alert(1)</script>", "</svg>", "<b>", "<s>", "$x^2$", "&amp;", '"', "'", "\n", "\t", "    ", " 日本", "é", "́",
-    "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00", "مرحبا",
+    "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00",
+    "مرحبا",
 )  # fmt: skip
 TEXTS: dict[int, str] = dict(enumerate(WORDS)) | {100 + i: text for i, text in enumerate(ODD)}
 EOS = 999

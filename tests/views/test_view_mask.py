@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import steps
+from hypothesis import given
+from hypothesis import strategies as st
+from picture import HTML, check_svg, parse
+from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes
+
+from speclab.views import mask, png
+
+
+def _decode(data: bytes) -> np.ndarray:
+    """A PNG of two-bit indices, read back by the book."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", data[at + 8 + length : at + 12 + length]) == (zlib.crc32(kind + body),)
+        chunks[kind] = body
+        at += 12 + length
+    columns, rows, depth, colour, *_ = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert (depth, colour) == (2, 3)
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(rows, -1)
+    assert (lines[:, 0] == 0).all()
+    pixels = np.stack([lines[:, 1:] >> shift & 3 for shift in (6, 4, 2, 0)], axis=2).reshape(rows, -1)
+    return pixels[:, :columns]
+
+
+@given(st.integers(1, 9), st.integers(1, 23), st.randoms(use_true_random=False))
+def test_the_image_holds_the_pixels(rows, columns, random):
+    pixels = np.array([[random.randrange(4) for _ in range(columns)] for _ in range(rows)], dtype=np.uint8)
+    assert (_decode(png.png(pixels, [(0, 0, 0, 0)] * 4)) == pixels).all()
+
+
+def test_the_full_mask_is_the_mask_given():
+    step = large(nodes=60, prefix=130)
+    uri = re.search(r'base64,([^"]+)"', mask.mask_svg(step, mode="full"))[1]
+    pixels = _decode(base64.b64decode(uri))
+    assert (pixels == mask.categories(step)).all()
+    assert ((pixels > 0) == step.tree.attention_mask(130)).all()
+
+
+def test_categories_of_five_nodes():
+    grid = mask.categories(five_nodes())
+    assert grid.shape == (5, 17)
+    assert (grid[:, :12] == mask.PREFIX).all()
+    assert grid[:, 12:].tolist() == [
+        [3, 0, 0, 0, 0],
+        [2, 3, 0, 0, 0],
+        [2, 0, 3, 0, 0],
+        [2, 2, 0, 3, 0],
+        [2, 2, 0, 0, 3],
+    ]
+
+
+def _cells(svg: str) -> np.ndarray:
+    """The mask that the strokes of the picture draw."""
+    paths = re.findall(r'd="((?:M\d+ \d+h\d+)+)" transform="translate\(0 .5\)" style="stroke:(?!var\(--jp-layout)', svg)
+    runs = [tuple(map(int, run)) for path in paths for run in re.findall(r"M(\d+) (\d+)h(\d+)", path)]
+    size = 1 + max(y for _, y, _ in runs)
+    cells = np.zeros((size, size), dtype=np.int64)
+    for x, y, length in runs:
+        cells[y, x : x + length] += 1
+    return cells
+
+
+@given(steps(), st.sampled_from(["folded", "compare", "full"]), st.data())
+def test_pictures_are_well_formed_and_draw_each_entry_once(step, mode, data):
+    selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
+    svg = mask.mask_svg(step, selected, mode)
+    check_svg(svg)
+    if mode != "full":
+        assert (_cells(svg) == step.mask).all()
+    assert "given = expected" in svg
+
+
+def _wrong():
+    step = five_nodes()
+    given_mask = step.mask.copy()
+    given_mask[3, 2], given_mask[4, 1] = True, False
+    return replace(step, mask=given_mask)
+
+
+def test_mismatches_are_marked_and_told():
+    missing, extra = mask.mismatches(_wrong())
+    assert np.argwhere(missing).tolist() == [[4, 1]]
+    assert np.argwhere(extra).tolist() == [[3, 2]]
+    svg = mask.mask_svg(_wrong(), mode="compare")
+    check_svg(svg)
+    assert "M2.15 3.15l.7 .7m0 -.7l-.7 .7" in svg
+    assert "M1.1 4.1h.8v.8h-.8z" in svg
+    for said in (svg, mask.mask_svg(_wrong()), mask.summary(_wrong())):
+        assert "given ≠ expected: 1 hidden that should be seen, 1 seen that should be hidden" in said
+    assert mask.table(_wrong()).count("differs from the ancestor closure") == 2
+
+
+def test_a_window_narrows_the_band():
+    step = replace(five_nodes(), prefix_seen=(8, 7, 7, 6, 6))
+    assert "the newest 6 to 8 of 12 prefix tokens" in mask.summary(step)
+    check_svg(mask.mask_svg(step))
+    assert (mask.categories(step)[:, :12] == mask.PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
+
+
+def test_selecting_adds_two_rectangles_and_nothing_else():
+    plain, chosen = mask.mask_svg(sixty_nodes()), mask.mask_svg(sixty_nodes(), 20)
+    assert chosen.count("<rect") == plain.count("<rect") + 2
+    assert len(chosen) - len(plain) < 400
+
+
+@pytest.mark.parametrize("mode", ["folded", "full", "compare"])
+def test_pictures_stay_small(mode):
+    assert len(mask.mask_svg(large(), 100, mode)) < 60_000
+
+
+def test_tables_and_summaries():
+    for step in (one_node(), five_nodes(), odd_tokens()):
+        parse(mask.table(step), HTML)
+    assert mask.summary(one_node()) == (
+        "Mask: 1 row sees the prefix of 9 and 1 of 1 tree entries; given = expected (the ancestor closure)."
+    )

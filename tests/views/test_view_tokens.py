@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import html
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclab.views import tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" the", "␣the"), ("\n", "⏎"), ("\t\tif", "⇥⇥if"), ("\r\n", "␍⏎"), ("        ", "␣×8"), ("", "∅"),
+        ("<0xE2>", "<0xE2>"), ("\u200b", "<U+200B>"), ("\u202eevil", "<U+202E>evil"), ("\x00", "<U+0000>"),
+        ("\ud800", "<U+D800>"), ("\u0301", "◌\u0301"), ("é", "é"), (" 日本", "␣日本"), ("🙂", "🙂"),
+        ("\u00a0", "<U+00A0>"), ("\u2028", "<U+2028>"),
+    ],
+)  # fmt: skip
+def test_display(text, shown):
+    assert tokens.display(text) == shown
+
+
+@given(st.text())
+def test_nothing_invisible_is_left_and_xml_can_hold_it(text):
+    shown = tokens.display(text)
+    assert shown
+    assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+    shown.encode("utf-8")
+
+
+@given(st.text())
+def test_escaping_can_be_undone_and_leaves_no_markup(text):
+    for escaped in (tokens.escape(text), tokens.plotly_text(text)):
+        assert html.unescape(escaped) == text
+        assert not {"<", ">"} & set(escaped)
+    assert "$" not in tokens.plotly_text(text)
+    assert '"' not in tokens.escape(text)
+    assert "'" not in tokens.escape(text)
+
+
+@given(st.text(max_size=40), st.integers(2, 20))
+def test_clip_keeps_within_its_columns(text, columns):
+    shown = tokens.display(text)
+    clipped = tokens.clip(shown, columns)
+    assert tokens.width(clipped) <= columns
+    assert clipped == shown or (clipped[-1] == "…" and shown.startswith(clipped[:-1]))
+
+
+def test_labels_know_tokens_without_text():
+    assert tokens.label(7, {}) == "#7"
+    assert tokens.label(7, {7: " the"}) == "␣the"
+    assert tokens.quoted(7, {7: " the"}) == "'␣the'"
+    assert tokens.label(7, {7: "internationalisation"}, 8) == "interna…"
+    assert tokens.width("日本a\u0301") == 5

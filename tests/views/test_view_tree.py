@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import plotly.graph_objects as go
+import pytest
+from drawn import steps
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from picture import HTML, check_svg, parse, texts
+from view_samples import ODD, chain, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes
+
+from speclab.views import figure, scene, tokens, tree, walk
+from speclab.views.palette import LOOKS
+from speclab.views.walk import WHOLE, Moment
+
+
+@given(steps(), st.sampled_from(["light", "dark"]), st.data())
+def test_every_picture_is_well_formed_at_every_moment(step, theme, data):
+    moment = data.draw(st.sampled_from(walk.moments(step)))
+    selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
+    root = check_svg(tree.tree_svg(step, selected, theme, moment=moment, limit=data.draw(st.integers(4, 64))))
+    drawn = [e.get("data-node") for e in root.iter() if e.get("data-node")]
+    assert len(drawn) == len(set(drawn))
+
+
+@given(steps())
+def test_every_node_is_drawn_with_its_whole_token_in_the_tooltip(step):
+    root = check_svg(tree.tree_svg(step))
+    groups = {e.get("data-node"): e for e in root.iter() if e.get("data-node")}
+    for node in step.nodes:
+        inner = groups[str(node.index)]
+        shown = tokens.label(node.token, step.texts)
+        assert tokens.clip(shown, scene.COLUMNS) in texts(inner)
+        assert tokens.clip(shown, 24) in inner[0].text
+    assert ("-1" in groups) == (step.bonus is not None)
+
+
+def test_markup_in_tokens_stays_text():
+    svg = tree.tree_svg(odd_tokens())
+    assert "<script" not in svg
+    assert svg.count("</svg>") == 1
+    assert "&lt;/svg&gt;" in svg
+    parse(tree.table(odd_tokens()), HTML)
+
+
+def test_a_growing_tree_does_not_jump():
+    step = sixty_nodes()
+    last = {mark.node: (mark.x, mark.y) for mark in scene.scene(step).marks}
+    for moment in walk.moments(step):
+        for mark in scene.scene(step, moment).marks:
+            assert (mark.x, mark.y) == last[mark.node]
+
+
+def test_a_folded_tree_grows_with_its_stubs():
+    step = large()
+    stubs = [sum(m.kind == "stub" for m in scene.scene(step, moment).marks) for moment in walk.moments(step)]
+    assert stubs[0] == 0
+    assert stubs == sorted(stubs)
+    assert stubs[-1] > 3
+
+
+def test_links_end_at_their_child_and_the_path_is_the_committed_one():
+    step = five_nodes()
+    drawn = scene.scene(step)
+    places = {mark.node: mark for mark in drawn.marks}
+    path = [link for link in drawn.links if link.kind == "path"]
+    assert len(path) == len(step.accepted) + 1
+    for link, child in zip(path, [*step.accepted, -1], strict=True):
+        assert link.end[1] == places[child].y
+        assert link.end[0] < places[child].x
+        assert link.start[0] <= link.bend < link.end[0]
+
+
+def test_size_is_path_probability_and_border_is_the_targets():
+    marks = {mark.node: mark for mark in scene.scene(five_nodes()).marks}
+    probs = {node.index: node for node in five_nodes().nodes}
+    for one, other in combinations([1, 2, 3, 4], 2):
+        assert (probs[one].path_prob > probs[other].path_prob) == (marks[one].radius > marks[other].radius)
+        assert (probs[one].target_prob > probs[other].target_prob) == (marks[one].border > marks[other].border)
+    before = scene.scene(five_nodes(), Moment("flatten")).marks
+    assert {mark.border for mark in before} == {0.75}, "the target's probability is not known yet"
+    assert not any(line.startswith("target") for mark in before for line in mark.hover)
+
+
+@pytest.mark.parametrize(
+    ("phase", "note"), [("draft", ".60 ×2"), ("verify", "→␣old"), ("accept", "→␣old"), ("adapt", "")]
+)
+def test_the_note_under_the_root(phase, note):
+    assert scene.scene(five_nodes(), Moment(phase)).marks[0].note == note
+
+
+def test_pictures_stay_small():
+    assert len(tree.tree_svg(large(), 200)) < 60_000
+    assert len(tree.tree_svg(sixty_nodes())) < 60_000
+    assert tree.tree_figure(large()).to_json().__len__() < 80_000
+
+
+def test_the_figure_keeps_its_traces_and_takes_any_step():
+    made = tree.tree_figure(one_node())
+    identities = [id(trace) for trace in made.data]
+    for step in (large(), five_nodes(), odd_tokens(), chain(20, 4), ended_inside()):
+        tree.update_tree(made, step, selected=len(step.tree) - 1)
+        fresh = tree.tree_figure(step, selected=len(step.tree) - 1)
+        assert [id(trace) for trace in made.data] == identities
+        assert json.loads(made.to_json()) == json.loads(fresh.to_json())
+    assert len(made.data) == len(figure.TRACES)
+
+
+def test_an_update_is_one_message():
+    sent = []
+
+    class Listening(go.Figure):
+        def _send_update_msg(self, *args, **kwargs):
+            sent.append("update")
+
+        def _send_restyle_msg(self, *args, **kwargs):
+            sent.append("restyle")
+
+        def _send_relayout_msg(self, *args, **kwargs):
+            sent.append("relayout")
+
+    made = tree.tree_figure(one_node(), figure=Listening())
+    sent.clear()
+    tree.update_tree(made, five_nodes(), selected=2)
+    assert sent == ["update"]
+
+
+@settings(max_examples=15)
+@given(steps())
+def test_the_figure_shows_every_node_once_with_escaped_text(step):
+    made = tree.tree_figure(step, "dark", limit=64)
+    by_name = dict(zip(figure.TRACES, made.data, strict=True))
+    nodes = sorted(node for kind in LOOKS for node in by_name[kind].customdata)
+    assert nodes == sorted([*range(len(step.tree)), *([] if step.bonus is None else [-1])])
+    for trace in made.data:
+        for text in (*(trace.text or ()), *(trace.hovertext or ())):
+            assert not {"<", "$"} & set(text.replace("<br>", ""))
+
+
+def test_symbols_and_colours_say_the_same():
+    assert len({look.color for look in LOOKS.values()}) == len(LOOKS)
+    assert len({look.letter for look in LOOKS.values()}) == len(LOOKS)
+    closed = [(look.symbol, look.filled) for name, look in LOOKS.items() if name != "drafted"]
+    assert len(set(closed)) == len(closed), "only drafted and not reached are both open circles, never at once"
+
+
+def test_selection_and_moments_change_the_figure():
+    made = tree.tree_figure(five_nodes(), selected=3)
+    assert len(made.data[figure.TRACES.index("selected")].x) == 1
+    tree.update_tree(made, five_nodes(), moment=Moment("draft", level=1))
+    by_name = dict(zip(figure.TRACES, made.data, strict=True))
+    assert list(by_name["drafted"].customdata) == [1, 2]
+    assert len(by_name["fresh"].x) == 2
+    assert len(by_name["selected"].x) == 0
+    tree.update_tree(made, five_nodes(), moment=WHOLE)
+    assert list(by_name["accepted"].customdata) == [1, 3]
+
+
+def test_the_odd_tokens_are_all_there():
+    labels = texts(check_svg(tree.tree_svg(odd_tokens())))
+    for text in ODD:
+        assert tokens.clip(tokens.display(text), scene.COLUMNS) in labels

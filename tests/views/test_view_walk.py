@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from drawn import steps
+from hypothesis import given
+from view_samples import drafted_root, ended_inside, five_nodes, one_node
+
+from speclab.views import walk
+from speclab.views.walk import WHOLE, Decision, Moment
+
+
+def test_the_walk_of_five_nodes():
+    assert walk.walk(five_nodes()) == (
+        Decision(0, 1, (1, 2), 1),
+        Decision(1, 2, (3, 4), 3),
+        Decision(3, 3, (), None),
+    )
+    assert walk.own_kind(five_nodes()) == "bonus"
+    assert walk.token_kinds(five_nodes()) == ((1, 1, "accepted"), (2, 3, "accepted"), (3, None, "bonus"))
+
+
+def test_other_roots_and_ends():
+    assert walk.walk(one_node()) == (Decision(0, 1, (), None),)
+    first, *_ = walk.walk(drafted_root())
+    assert first.at == -1
+    assert first.winner == 0
+    (refused,) = walk.walk(drafted_root(accept=False))
+    assert refused == Decision(-1, drafted_root(accept=False).bonus, (0,), None)
+    assert walk.own_kind(drafted_root(accept=False)) == "corrected"
+    assert [decision.winner for decision in walk.walk(ended_inside())] == [1, 3]
+
+
+@given(steps())
+def test_moments_only_ever_add(step):
+    seen, judged = 0, 0
+    for moment in walk.moments(step):
+        present, verdicts = walk.present(step, moment), walk.verdicts(step, moment)
+        assert present.sum() >= seen
+        known = sum(verdict != "drafted" for verdict in verdicts)
+        assert known >= judged
+        assert all(v in {"drafted", node.verdict} for v, node in zip(verdicts, step.nodes, strict=True))
+        assert all(present[node] for node in walk.fresh(step, moment))
+        seen, judged = present.sum(), known
+    assert seen == judged == len(step.tree)
+    assert walk.own_shown(step, WHOLE) == (step.bonus is not None)
+
+
+@given(steps())
+def test_event_by_event_ends_in_the_whole_tree(step):
+    counts = [int(walk.present(step, Moment("draft", event=k)).sum()) for k in range(len(step.events) + 1)]
+    assert counts[0] == 1
+    assert counts == sorted(counts)
+    assert counts[-1] == len(step.tree)
+    assert walk.told(step, Moment("draft")) == step.events
+
+
+@given(steps())
+def test_nothing_is_judged_before_the_walk(step):
+    for moment in walk.moments(step):
+        if not moment.reached("accept"):
+            assert set(walk.verdicts(step, moment)) <= {"root", "drafted"}
+            assert not walk.own_shown(step, moment)
