@@ -19,9 +19,8 @@ WORDS = (
     " bread", " every", " morning", " kind", " was", " she", " it", "ing", " 12", "s", " would", " not", " very",
 )  # fmt: skip
 ODD = (
-    "<script>alert(1)</script>", "</svg>", "<b>", "<s>", "$x^2$", "&amp;", '"', "'", "\n", "\t", "    ", " 日本", "é", "́",
-    "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00",
-    "مرحبا",
+    "<script>alert(1)</script>", "</svg>", "<b>", "<s>", "$x^2$", "&amp;", '"', "'", "\n", "\t", "    ",
+    " 日本", "é", "\u0301", "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00", "مرحبا",
 )  # fmt: skip
 TEXTS: dict[int, str] = dict(enumerate(WORDS)) | {100 + i: text for i, text in enumerate(ODD)}
 EOS = 999
