@@ -1,4 +1,4 @@
-"""The notebooks' exercises can be solved: each folded solution, put in place of its stub, passes the test cell below it."""
+"""The notebooks' exercises can be solved: each folded solution, in place of its stub, passes the test cell below it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def _solutions(notebook: nbformat.NotebookNode) -> dict[str, str]:
     """Function name to code, of every solution folded into a text cell."""
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    folded = [code for text in texts for code in re.findall(r"<details>.*?```python\n(.*?)```.*?</details>", text, re.S)]
+    folded = [
+        code for text in texts for code in re.findall(r"<details>.*?```python\n(.*?)```.*?</details>", text, re.DOTALL)
+    ]
     return {node.name: code for code in folded for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
 
 
 def _stub(source: str) -> str:
     """The name of the function that a cell leaves to the reader; empty if it leaves none."""
     lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
-    bodies = {node.name: node.body[-1] for node in ast.parse(lines).body if isinstance(node, ast.FunctionDef)}
-    return next((name for name, last in bodies.items() if ast.unparse(last) == "..."), "")
+    functions = [node for node in ast.parse(lines).body if isinstance(node, ast.FunctionDef)]
+    return next((node.name for node in functions if len(node.body) == 1 and ast.get_docstring(node)), "")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -48,5 +50,5 @@ def test_every_exercise_has_a_solution_that_its_own_test_accepts(path):
 
 
 def test_a_stub_is_told_from_a_finished_function():
-    assert _stub("def f(x):\n    'What.'\n    ...") == "f"
-    assert _stub("def f(x):\n    return x") == ""
+    assert _stub("def f(x):\n    'What.'") == "f"
+    assert _stub("def f(x):\n    'What.'\n    return x") == ""
