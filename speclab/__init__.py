@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from speclab.drafters.chain import LinearSpeculation
     from speclab.drafters.dynatree import DynaTree
     from speclab.drafters.fixed_tree import FixedTree
+    from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.generation import Generation, generate
     from speclab.lab import Lab
     from speclab.models.pair import ModelPair, load_pair
@@ -59,6 +60,7 @@ __all__ = [
     "OfflineError",
     "OutOfMemoryError",
     "PromptError",
+    "PromptLookup",
     "Session",
     "SettingsError",
     "SpeclabError",
@@ -85,6 +87,7 @@ _HOME = {
     "Lab": "speclab.lab",
     "LinearSpeculation": "speclab.drafters.chain",
     "ModelPair": "speclab.models.pair",
+    "PromptLookup": "speclab.drafters.prompt_lookup",
     "Session": "speclab.session",
     "Step": "speclab.trace",
     "Strategy": "speclab.drafters",

@@ -1,0 +1,53 @@
+"""From merged candidates to a draft: the tree, and the records of how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
+
+from speclab.drafters.base import Draft, Top
+from speclab.sources.context import Match
+from speclab.sources.trie import Trie
+from speclab.trace import Event
+
+
+def finished(trie: Trie, events: Sequence[Event]) -> Draft:
+    """The draft of a finished trie: `events`, then one "expand" for each node that has children."""
+    tree, order = trie.grown()
+    expanded = [(place, node) for place, node in enumerate(order) if trie.children[node]]
+    decided = [_expanded(trie, place, node) for place, node in expanded]
+    return Draft(tree, (*events, *decided), Tops(trie, dict(expanded)))
+
+
+def match_event(match: Match) -> Event:
+    """An n-gram that was found in the context, and how much was copied from there."""
+    copied = len(match.tokens)
+    values = {"ngram": match.length, "position": match.position, "copied": copied, "token": match.tokens[0]}
+    return Event("match", None, f"{match.length}-gram at {match.position}, {copied} tokens to copy", values)
+
+
+class Tops(Mapping[int, Top]):
+    """For each expanded node its likeliest next tokens, worked out only when a record is made."""
+
+    def __init__(self, trie: Trie, nodes: Mapping[int, int]) -> None:
+        self._trie, self._nodes = trie, nodes
+
+    def __getitem__(self, place: int) -> Top:
+        node = self._nodes[place]
+        probs = dict(self._trie.looked_up.get(node, ()))
+        probs |= {token: self._trie.prob[child] for token, child in self._trie.children[node].items()}
+        best = sorted(probs.items(), key=lambda pair: -pair[1])
+        return tuple((token, log(prob)) for token, prob in best if prob > 0)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+def _expanded(trie: Trie, place: int, node: int) -> Event:
+    children = trie.children[node].values()
+    sources = [trie.source[child] for child in children]
+    counted = ", ".join(f"{sources.count(name)} from {name}" for name in dict.fromkeys(sources))
+    return Event("expand", place, counted, {"added": len(sources), "level": trie.depth[node] + 1})

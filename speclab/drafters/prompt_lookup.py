@@ -1,0 +1,61 @@
+"""Prompt lookup: a chain copied from the text so far, after an earlier occurrence of its last tokens (Saxena 2023)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field, model_validator
+
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.candidates import finished, match_event
+from speclab.drafters.checks import check_order
+from speclab.sources.context import ContextIndex, Pick
+from speclab.sources.trie import Trie
+from speclab.trace import Event
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+
+class PromptLookup(Strategy):
+    """One chain of tokens copied from the text so far."""
+
+    longest_ngram: int = Field(3, ge=1, le=16, description="tokens of the longest match, which is tried first")
+    shortest_ngram: int = Field(1, ge=1, le=16, description="tokens of the shortest match")
+    pick: Pick = Field("last", description="which match: the last, the first, or the one that agrees longest before it")
+    draft_tokens: int = Field(10, ge=1, le=256, title="K", description="most tokens to copy")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_order(self, "shortest_ngram", "longest_ngram")
+        return self
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {
+            "as published (n = 3 to 1, K = 10)": cls(),
+            "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
+        }
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return _PromptLookupDrafter(self)
+
+
+class _PromptLookupDrafter(Drafter):
+    settings: PromptLookup
+
+    def __init__(self, settings: PromptLookup) -> None:
+        super().__init__(settings)
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+
+    def draft(self, context: Context) -> Draft:
+        """The chain after the longest n-gram that is found. A copy has no probability: each token counts as certain."""
+        self._index.update(context.tokens)
+        limit = min(self.settings.draft_tokens, context.max_depth)
+        matches = self._index.match(self.settings.pick, limit) if limit > 0 else []
+        trie, node = Trie(context.tokens[-1]), 0
+        for token in matches[0].tokens if matches else ():
+            node = trie.add(node, token, 1.0, "context")
+        way = f"a chain after the {matches[0].length}-gram" if matches else "plain: no n-gram occurred before"
+        values = {"route": "chain" if matches else "plain"}
+        return finished(trie, [Event("route", None, way, values), *map(match_event, matches)])

@@ -1,0 +1,61 @@
+"""Prompt lookup: the chain that a scan finds, and nothing where there is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import lookup as reference
+from table_runner import random_law, table_pair
+
+import speclab
+from speclab.drafters.base import Context
+from speclab.sources.context import COMPARED, REACH
+
+PAIR = table_pair(random_law(4, 1), None, 4)
+
+
+def draft_once(strategy, text, depth=1000):
+    return strategy.drafter(PAIR).draft(Context(text, depth, lambda: None))
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=50),
+    st.tuples(st.integers(1, 6), st.integers(1, 6)).map(sorted),
+    st.sampled_from(["first", "last", "longest"]),
+    st.integers(1, 30),
+    st.integers(0, 12),
+)
+def test_the_chain_is_what_a_scan_finds(text, lengths, pick, draft_tokens, depth):
+    short, long = lengths
+    strategy = speclab.PromptLookup(longest_ngram=long, shortest_ngram=short, pick=pick, draft_tokens=draft_tokens)
+    tree = draft_once(strategy, text, depth).tree
+    found = reference.matches(text, range(short, long + 1), pick, min(draft_tokens, depth), COMPARED, REACH)
+    assert tree.token.tolist() == [text[-1], *(found[0][2] if found else ())]
+    assert tree.parent.tolist() == [*range(-1, len(tree) - 1)]
+    assert set(tree.source[1:]) <= {"context"}
+
+
+def test_the_record_says_what_was_found_for_each_length():
+    draft = draft_once(speclab.PromptLookup(longest_ngram=3, draft_tokens=4), [3, 1, 2, 3, 0, 2, 3])
+    route, *matches = draft.events[:3]
+    assert (route.kind, route.values["route"]) == ("route", "chain")
+    assert [event.values for event in matches] == [
+        {"ngram": 2, "position": 4, "copied": 4, "token": 0},
+        {"ngram": 1, "position": 4, "copied": 4, "token": 0},
+    ]
+    assert draft_once(speclab.PromptLookup(), [3, 1]).events[0].values == {"route": "plain"}
+
+
+@pytest.mark.parametrize("prompt", [[1], [1, 2]])
+def test_a_prompt_shorter_than_the_ngram_is_decoded_plainly_until_there_is_one(prompt):
+    strategy = speclab.PromptLookup(longest_ngram=5, shortest_ngram=5)
+    session = speclab.Session(PAIR, strategy, prompt, max_new_tokens=12)
+    session.run()
+    assert session.token_ids == speclab.generate(PAIR, speclab.Autoregressive(), prompt, max_new_tokens=12).token_ids
+    assert len(session.steps[0].tree) == 1
+
+
+def test_lengths_in_the_wrong_order():
+    with pytest.raises(speclab.SettingsError, match=r"shortest_ngram \(4\) is above longest_ngram \(3\)"):
+        speclab.PromptLookup(shortest_ngram=4)
