@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +44,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
     began = perf_counter()
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)
-    ttft = perf_counter() - began
+    prefill = Metrics(Counts(), perf_counter() - began, own.target.calls)
     checker = Checker(decoding) if chosen.check else None
     counts = Counts()
     try:
@@ -53,10 +53,10 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
             if checker is not None:
                 checker.compare()
     except KeyboardInterrupt:
-        raise Interrupted(_result(decoding, counts, ttft, "interrupted")) from None
-    return _result(decoding, counts, ttft, decoding.finished)
+        raise Interrupted(_result(decoding, replace(prefill, counts=counts), "interrupted")) from None
+    return _result(decoding, replace(prefill, counts=counts), decoding.finished)
 
 
-def _result(decoding: Decoding, counts: Counts, ttft: float, finished: str) -> Generation:
+def _result(decoding: Decoding, metrics: Metrics, finished: str) -> Generation:
     ids = decoding.tokens[decoding.prompt_length :]
-    return Generation(ids, decoding.pair.decode(ids), Metrics(counts, ttft), finished)
+    return Generation(ids, decoding.pair.decode(ids), metrics, finished)

@@ -39,6 +39,7 @@ class Metrics:
     ttft: float = 0.0
     """Time to first token as felt: from the call to the first token, prefill included. Seconds."""
     prefill_calls: int = 1
+    """Target passes before the first iteration: the prefill, and one more where the root is drafted."""
 
     @property
     def iterations(self) -> int:
@@ -67,7 +68,7 @@ class Metrics:
 
     @property
     def target_calls(self) -> int:
-        """Forward passes of the target, the prefill included."""
+        """Forward passes of the target, those before the first iteration included."""
         return self.counts.target_calls + self.prefill_calls
 
     @property

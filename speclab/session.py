@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import RLock
 from time import perf_counter
 from typing import Any
@@ -44,19 +45,15 @@ class Session:
         began = perf_counter()
         chosen = SessionSettings(**settings)
         decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
-        self._begin(decoding, strategy, (), perf_counter() - began, [decoding.drafter.snapshot()])
+        prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
+        self._begin(decoding, strategy, (), prefill, [decoding.drafter.snapshot()])
 
     def _begin(
-        self,
-        decoding: Decoding,
-        strategy: Strategy,
-        steps: Sequence[Step],
-        ttft: float,
-        learned: list[object],
+        self, decoding: Decoding, strategy: Strategy, steps: Sequence[Step], prefill: Metrics, learned: list[object]
     ) -> None:
         self.strategy, self.settings = strategy, decoding.settings
         self.steps, self.cursor = list(steps), len(steps)
-        self._decoding, self._ttft, self._learned = decoding, ttft, learned
+        self._decoding, self._prefill, self._learned = decoding, prefill, learned
         self._checker = Checker(decoding) if decoding.settings.check else None
         self._lock = RLock()
 
@@ -98,7 +95,7 @@ class Session:
     @property
     def metrics(self) -> Metrics:
         """Figures of the iterations up to the cursor."""
-        return Metrics(sum((step.counts for step in self.steps[: self.cursor]), Counts()), self._ttft)
+        return replace(self._prefill, counts=sum((step.counts for step in self.steps[: self.cursor]), Counts()))
 
     @property
     def trace(self) -> Trace:
@@ -111,7 +108,8 @@ class Session:
             settings={**self.strategy.describe(), **self.settings.model_dump()},
             models=self.pair.describe(),
             texts={token: self.pair.token_text(token) for token in sorted(set(tokens))},
-            prefill_seconds=self._ttft,
+            prefill_seconds=self._prefill.ttft,
+            prefill_calls=self._prefill.prefill_calls,
             finished=self.finished,
         )
 
@@ -122,11 +120,8 @@ class Session:
             FinishedError: the text has ended.
             CancelledError: `cancel` was called meanwhile; nothing changed.
         """
-        with self._lock:
-            if self.cursor == len(self.steps):
-                self._decode()
-            self.cursor += 1
-            return self.steps[self.cursor - 1]
+        self._decoding.cancel.clear()
+        return self._advance()
 
     def back(self) -> Step | None:
         """Goes back by one iteration; the step now shown, None at the beginning."""
@@ -150,7 +145,7 @@ class Session:
         self._decoding.cancel.clear()
         while not self.done and not self._decoding.cancel.is_set():
             try:
-                step = self.step()
+                step = self._advance()
             except CancelledError:
                 break
             if until is not None and until(step):
@@ -187,8 +182,15 @@ class Session:
             decoding = resume(self._decoding, shared, other, chosen, learned)
         twin = type(self).__new__(type(self))
         snapshots = [*self._learned[:at], decoding.drafter.snapshot()]
-        twin._begin(decoding, other, self.steps[:at], self._ttft, snapshots)
+        twin._begin(decoding, other, self.steps[:at], self._prefill, snapshots)
         return twin
+
+    def _advance(self) -> Step:
+        with self._lock:
+            if self.cursor == len(self.steps):
+                self._decode()
+            self.cursor += 1
+            return self.steps[self.cursor - 1]
 
     def _decode(self) -> None:
         if self.finished:

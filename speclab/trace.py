@@ -165,7 +165,8 @@ class Trace:
     """A whole run: the prompt, the first token (from the prefill), and every step.
 
     `settings`: session settings and the strategy's own, as the user gave them, with `strategy` its name. `models`:
-    what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token.
+    what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
+    `prefill_calls` target passes.
     """
 
     prompt_ids: tuple[int, ...]
@@ -175,6 +176,7 @@ class Trace:
     models: Mapping[str, Value]
     texts: Mapping[int, str]
     prefill_seconds: float = 0.0
+    prefill_calls: int = 1
     finished: str = ""
     version: int = VERSION
 
@@ -186,7 +188,7 @@ class Trace:
     @property
     def metrics(self) -> Metrics:
         """Metrics over all steps."""
-        return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds)
+        return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds, self.prefill_calls)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the trace as gzipped JSON, whole or not at all; returns the path.
