@@ -262,6 +262,22 @@ def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, n
         assert moved >= 0 if bold else moved <= 0, name
 
 
+def test_history_a_prompt_moves_the_thresholds_at_the_next_prompt_only():
+    target = random_law(8, 3, low=0.5, high=2.0)
+    pair = table_pair(target, mixed_law(target, random_law(8, 4), 0.5), 8)
+    strategy = speclab.DynaTree(history="prompt", base_depth=4)
+    first = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
+    first.run()
+    shares = [step.counts.accepted / step.counts.drafted for step in first.steps if step.counts.drafted]
+    for name in ("base_depth", "high_confidence", "deep_probability"):
+        assert {step.settings[name] for step in first.steps} == {getattr(strategy, name)}
+    second = speclab.Session(pair, strategy, TEXT, max_new_tokens=30).step().settings
+    expected = reference.adjust(strategy.model_dump(), shares)
+    assert expected != strategy.model_dump(), "else this test shows nothing"
+    for name in ("base_depth", "high_confidence", "deep_probability"):
+        assert second[name] == pytest.approx(expected[name], abs=1e-4)
+
+
 # Whole runs
 
 
