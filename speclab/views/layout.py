@@ -67,11 +67,15 @@ def choose(tree: DraftTree, path: Sequence[int], keep: Iterable[int] = (), limit
             shown.update(tree.children[int(tree.parent[node])])
     if path:
         shown.update(tree.children[path[-1]])
-    likely = sorted(range(len(tree)), key=lambda node: (-tree.path_log_prob[node], node))
-    for node in likely:
-        wider = shown | set(tree.path(node))
-        if len(wider) < limit and len(wider) + len(_stubs(tree, wider)) <= limit:
-            shown = wider
+    hidden = {node: sum(child not in shown for child in tree.children[node]) for node in shown}
+    stubs = sum(count > 0 for count in hidden.values())
+    for node in sorted(range(len(tree)), key=lambda node: (-tree.path_log_prob[node], node)):  # parents come first
+        parent, below = int(tree.parent[node]), len(tree.children[node])
+        wider = stubs + (below > 0) - (hidden.get(parent) == 1)
+        if node not in shown and parent in shown and len(shown) + 1 + wider <= limit:
+            shown.add(node)
+            hidden[node], stubs = below, wider
+            hidden[parent] -= 1
     lonely = {nodes[0] for nodes in _stubs(tree, shown).values() if len(nodes) == 1}
     return frozenset(shown | lonely)
 

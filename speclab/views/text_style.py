@@ -35,7 +35,7 @@ def _frame() -> list[str]:
         ".sl-mark b{font-weight:600;margin-left:2px}",
         f".sl-x{{font-size:11px;margin-left:4px;cursor:pointer;color:{_MUTED};border-bottom:2px dotted {_RED}}}",
         ".sl-fold{display:none}.sl-x:focus .sl-fold,.sl-open .sl-fold{display:inline}",
-        f".sl-x s{{text-decoration-color:{_RED};text-decoration-thickness:1.5px;margin:0 3px}}",
+        f".sl-x s{{text-decoration:line-through 1.5px {_rgba(_RED, 0.7)};margin:0 3px}}",
     ]
 
 

@@ -6,6 +6,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
@@ -14,6 +15,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _MARKS = {"Mn", "Mc", "Me"}
 
 
+@lru_cache(maxsize=8192)
 def display(text: str) -> str:
     r"""`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
 

@@ -18,7 +18,7 @@ from speclab.views.walk import WHOLE, Moment
 
 __all__ = ["summary", "table", "tree_figure", "tree_svg", "update_tree"]
 
-LEAST_WIDTH = 640.0
+LEAST_WIDTH = 740.0
 _LINKS = {
     "plain": ("line", 1.2, "none"),
     "choice": ("ink", 1.4, "none"),
@@ -111,7 +111,7 @@ def _stub(mark: Mark, colors: Theme) -> str:
 def _legend(moment: Moment, colors: Theme, drawn: Scene, width: float) -> tuple[str, float]:
     kinds, links = {mark.kind for mark in drawn.marks}, {link.kind for link in drawn.links}
     entries = [
-        (glyphs.shape(kind, 0, 0, 5.5, 1.0, colors), look.label, 14.0) for kind, look in LOOKS.items() if kind in kinds
+        (glyphs.shape(kind, 0, 0, 5.5, 1.0, colors), look.label, 16.0) for kind, look in LOOKS.items() if kind in kinds
     ]
     lines = (("choice", "ink", 1.4, "the target's choice"), ("path", "path", 3.2, "committed"))
     entries += [(_line(role, wide, colors), name, 16.0) for kind, role, wide, name in lines if kind in links]
