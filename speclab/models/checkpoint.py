@@ -26,9 +26,9 @@ _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16
 class Checkpoint:
     """One model's files.
 
-    `name`: as the user wrote it. `where`: a folder, or a hub id still to be downloaded. `parameters`: how
-    many, None if the files do not say. `item_bytes`: bytes a parameter takes in the files. `safetensors`,
-    `pickled`: what weights there are.
+    `name`: as the user wrote it. `where`: a folder if `local`, else a hub id still to be downloaded. `parameters`: how
+    many, None if the files do not say. `item_bytes`: bytes a parameter takes in the files. `safetensors`, `pickled`:
+    what weights there are.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Checkpoint:
     item_bytes: float
     safetensors: bool
     pickled: bool
+    local: bool
 
 
 def locate(source: str | PathLike[str]) -> Checkpoint:
-    """Finds a local folder, a model in the hub's cache, or a model on the hub, in this order; downloads
-    nothing.
+    """Finds a local folder, a model in the hub's cache, or a model on the hub, in this order; downloads nothing.
 
     Raises:
         ModelNotFoundError: there is no such folder and no such model.
@@ -64,10 +64,9 @@ def locate(source: str | PathLike[str]) -> Checkpoint:
 def _in_folder(name: str, folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
-    files = sorted(folder.glob("*.safetensors"))
+    files = [path for path in _weights(folder) if path.is_file()]
     parameters, item_bytes = _count(files)
-    pickled = any(path.suffix in _PICKLES for path in folder.iterdir())
-    return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), pickled)
+    return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), _is_pickled(folder), local=True)
 
 
 def _on_hub(name: str) -> Checkpoint:
@@ -83,8 +82,8 @@ def _on_hub(name: str) -> Checkpoint:
     total = info.safetensors.total if info.safetensors else None
     kinds = info.safetensors.parameters if info.safetensors else {}
     item_bytes = sum(count * _ITEM_BYTES.get(kind, 4) for kind, count in kinds.items()) / total if total else 4.0
-    pickled = any(file.endswith(_PICKLES) for file in names)
-    return Checkpoint(name, name, total, item_bytes, any(file.endswith(".safetensors") for file in names), pickled)
+    safe, pickled = (any(file.endswith(ending) for file in names) for ending in (".safetensors", _PICKLES))
+    return Checkpoint(name, name, total, item_bytes, safe, pickled, local=False)
 
 
 def offline(name: str) -> OfflineError:
@@ -95,12 +94,23 @@ def offline(name: str) -> OfflineError:
     )
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether a snapshot in the cache has weights, and every shard its index names."""
-    for index in folder.glob("*.index.json"):
-        shards = set(json.loads(index.read_text())["weight_map"].values())
-        return all((folder / shard).is_file() for shard in shards)
-    return any(path.suffix in {".safetensors", *_PICKLES} for path in folder.iterdir())
+def _weights(folder: Path) -> list[Path]:
+    """The safetensors files that the library loads, there or not; none if the folder has no such weights."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return [folder / shard for shard in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    single = folder / "model.safetensors"
+    return [single] if single.is_file() else []
+
+
+def _is_pickled(folder: Path) -> bool:
+    return any(path.suffix in _PICKLES for path in folder.iterdir())
+
+
+def _is_whole(snapshot: Path) -> bool:
+    """Whether a snapshot in the cache has weights, every shard of them."""
+    files = _weights(snapshot)
+    return all(path.is_file() for path in files) if files else _is_pickled(snapshot)
 
 
 def _count(files: Iterable[Path]) -> tuple[int | None, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path as Folder
@@ -17,6 +18,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
 from speclab.models import memory
@@ -59,9 +61,9 @@ class Loader:
     def tokenizer(self, source: Path) -> PreTrainedTokenizerBase | None:
         """Loads a tokenizer from a hub id or folder; None if the folder holds none."""
         folder = Folder(source).expanduser()
-        if folder.is_dir() and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-            return None
         where = str(folder) if folder.is_dir() else locate(source).where
+        if Folder(where).is_dir() and not any((Folder(where) / name).is_file() for name in _TOKENIZER_FILES):
+            return None
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 where, trust_remote_code=self.trust_remote_code
@@ -92,7 +94,7 @@ class Loader:
         try:
             config: PreTrainedConfig = AutoConfig.from_pretrained(place.where, trust_remote_code=self.trust_remote_code)
         except (OSError, ValueError, KeyError) as error:
-            raise _explain(error, place.name, "model") from error
+            raise _explain(error, place.name, "config") from error
         return config
 
     def _bytes(self, place: Checkpoint) -> int:
@@ -105,12 +107,13 @@ class Loader:
 
     def _load(self, place: Checkpoint) -> PreTrainedModel:
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                place.where,
-                dtype=self._dtype_for_load(),
-                trust_remote_code=self.trust_remote_code,
-                use_safetensors=None if self.allow_pickle else True,
-            )
+            with _progress_shown(not place.local):
+                model = AutoModelForCausalLM.from_pretrained(
+                    place.where,
+                    dtype=self._dtype_for_load(),
+                    trust_remote_code=self.trust_remote_code,
+                    use_safetensors=None if self.allow_pickle else True,
+                )
             loaded: PreTrainedModel = nn.Module.to(model, self._place)
         except Exception as error:
             raise _explain(error, place.name, "model") from error
@@ -121,6 +124,19 @@ class Loader:
         if self.device is not None or self.dtype is not None:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
+
+
+@contextmanager
+def _progress_shown(show: bool) -> Iterator[None]:
+    """The library's progress bars: for downloads, not for files that are here."""
+    were_shown = logging.is_progress_bar_enabled()
+    if not show:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_shown:
+            logging.enable_progress_bar()
 
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:
@@ -158,4 +174,4 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     first = text.splitlines()[0][:160] if text else type(error).__name__
     if isinstance(error, OSError):
         return ModelNotFoundError(f"{name} has no readable {what} ({first}): check its files.")
-    return UnsupportedModelError(f"{name} does not load as a causal language model ({first}): choose another model.")
+    return UnsupportedModelError(f"The {what} of {name} does not load ({first}): choose another model.")

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path as Folder
 from typing import Any
 
 import torch
@@ -77,10 +78,10 @@ class ModelPair:
             PromptError: it is empty, an id is no token of the models, or it is text and there is no
                 tokenizer.
         """
-        if isinstance(prompt, str):
+        if isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
                 raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
-            ids = list(self.tokenizer(prompt, verbose=False)["input_ids"]) if prompt else []
+            ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
         else:
             ids = _whole_numbers(prompt)
         if not ids:
@@ -216,4 +217,8 @@ def _share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerB
 
 
 def _name(model: PreTrainedModel) -> str:
-    return str(model.config.name_or_path or model.config.get_text_config(decoder=True).model_type)
+    """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
+    name = str(model.config.name_or_path)
+    if not name:
+        return str(model.config.get_text_config(decoder=True).model_type)
+    return "/".join(Folder(name).resolve().parts[-2:]) if Folder(name).is_dir() else name

@@ -37,9 +37,9 @@ PRESETS = {
     "mini": Preset(
         str(MINI / "target"),
         str(MINI / "draft"),
-        11_176_320,
-        919_296,
-        "shipped with speclab: runs anywhere, reads like simple prose",
+        11_175_040,
+        921_088,
+        "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),

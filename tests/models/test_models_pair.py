@@ -1,0 +1,224 @@
+"""Pairs: prompts, texts of tokens, the shipped family, modules in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny
+
+from speclab.errors import (
+    ModelNotFoundError,
+    OutOfMemoryError,
+    PromptError,
+    SettingsError,
+    TokenizerMismatchError,
+    UnsupportedModelError,
+)
+from speclab.models import memory, pair, presets
+from speclab.models.checkpoint import locate
+from speclab.models.pair import load_pair
+
+pytestmark = pytest.mark.model
+MINI_TOKENIZER = presets.MINI / "tokenizer"
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return load_pair()
+
+
+@pytest.fixture(scope="module")
+def bare():
+    return load_pair(target=tiny("gpt_neox"), draft=tiny("gpt_neox", seed=1))
+
+
+def test_the_shipped_pair_loads_in_float32_and_shares_one_vocabulary(mini):
+    assert mini.name == "mini"
+    assert {runner.dtype for runner in mini.runners.values()} == {torch.float32}
+    assert mini.target.vocab_size == mini.draft.vocab_size == len(mini.tokenizer) == 4096
+    assert mini.context == 1024
+    assert mini.eos_ids == {mini.tokenizer.eos_token_id}
+    assert mini.describe()["target"] == "mini/target"
+    preset = presets.PRESETS["mini"]
+    assert locate(preset.target).parameters == preset.target_parameters == mini.target.model.num_parameters()
+    assert locate(preset.draft).parameters == preset.draft_parameters
+
+
+def test_the_shipped_pair_continues_text(mini):
+    one = mini.fresh()
+    ids = one.encode("Once upon a time")
+    logits = one.target.extend(ids)
+    for _ in range(8):
+        ids.append(int(logits.argmax()))
+        logits = one.target.extend(ids[-1:])
+    with torch.inference_mode():
+        theirs = one.target.model.generate(torch.tensor([ids[:-8]]), max_new_tokens=8, do_sample=False)[0].tolist()
+    assert ids == theirs
+    assert one.decode(ids).startswith("Once upon a time ")
+
+
+def test_fresh_pairs_share_modules_and_texts_and_not_caches(mini):
+    first, second = mini.fresh(), mini.fresh()
+    first.target.extend([1, 2, 3])
+    assert first.target.model is second.target.model is mini.target.model
+    assert (first.target.length, second.target.length, mini.target.length) == (3, 0, 0)
+    assert (first.target.calls, second.target.calls) == (1, 0)
+    assert first.texts is second.texts
+    assert second.target.slot_bytes == first.target.slot_bytes > 0
+
+
+@pytest.mark.parametrize("text", ["the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"])
+def test_texts_of_tokens_add_up_to_the_text(mini, text):
+    ids = mini.encode(text)
+    pieces = [mini.token_text(token) for token in ids]
+    joined = b"".join(
+        bytes(int(part[3:5], 16) for part in piece.replace("><", ">|<").split("|"))
+        if piece.startswith("<0x")
+        else piece.encode()
+        for piece in pieces
+    )
+    assert joined.decode() == mini.decode(ids) == text
+
+
+def test_texts_of_tokens(mini):
+    assert mini.token_text(mini.encode("a the")[-1]) == " the"
+    assert mini.token_text(mini.encode("\n")[0]) == "\n"
+    assert mini.token_text(mini.tokenizer.eos_token_id) == "<|endoftext|>"
+    assert mini.token_text(4096) == "#4096"
+    assert mini.token_text(-1) == "#-1"
+    assert {mini.token_text(token) for token in mini.encode("🦊")} & {"<0xF0>", "<0xF0><0x9F>"}
+
+
+def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
+    assert bare.tokenizer is None
+    assert bare.encode((1, 2)) == bare.encode(np.array([1, 2])) == bare.encode(torch.tensor([1, 2])) == [1, 2]
+    assert bare.decode([5, 6]) == "#5 #6"
+    assert bare.eos_ids == frozenset()
+    assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
+    assert not bare.target.model.training
+
+
+def test_a_pair_may_have_no_draft():
+    alone = load_pair(target=tiny("llama"))
+    assert alone.draft is None
+    assert alone.fresh().draft is None
+    assert list(alone.runners) == ["target"]
+
+
+def test_the_smaller_context_holds():
+    both = load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32))
+    assert both.context == 32
+
+
+def test_eos_ids_come_from_configs_and_tokenizer():
+    module = tiny("llama", vocab=4096, eos_token_id=7)
+    module.generation_config.eos_token_id = [7, 9]
+    assert load_pair(target=module).eos_ids == {7, 9}
+    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {0, 7, 9}
+
+
+def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
+    tiny("gpt2").save_pretrained(tmp_path / "mine" / "target")
+    loaded = load_pair(target=tmp_path / "mine" / "target")
+    assert loaded.target.name == loaded.describe()["target"] == "mine/target"
+    assert str(tmp_path) not in str(loaded.describe())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        ("", "empty"),
+        ([], "empty"),
+        ([1, 64], "Id 64 is outside the vocabulary: ids go from 0 to 63"),
+        ([-1], "Id -1 is outside"),
+        ("text", "no tokenizer"),
+        ([1.5], "1.5 is no token id"),
+        ([True], "True is no token id"),
+        ([[1, 2]], "no token id"),
+        (None, "None is neither"),
+        (7, "7 is neither"),
+    ],
+)
+def test_bad_prompts_are_one_sentence(bare, prompt, reason):
+    with pytest.raises(PromptError, match=reason):
+        bare.encode(prompt)
+
+
+def test_an_empty_text_is_empty_whatever_the_tokenizer_adds(mini):
+    with pytest.raises(PromptError, match="empty"):
+        mini.encode("")
+    assert len(mini.encode("a")) == 1
+
+
+def test_vocabularies_of_modules_must_agree():
+    with pytest.raises(TokenizerMismatchError, match="gpt2 has 60 token ids and llama 64"):
+        load_pair(target=tiny("llama"), draft=tiny("gpt2", vocab=60))
+    with pytest.raises(TokenizerMismatchError, match="The tokenizer has 4096 ids and llama knows 64"):
+        load_pair(target=tiny("llama"), tokenizer=MINI_TOKENIZER)
+
+
+def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
+    padded = load_pair(target=tiny("llama", vocab=4160), draft=tiny("gpt2", vocab=4100), tokenizer=MINI_TOKENIZER)
+    assert padded.target.extend([1]).shape == padded.draft.extend([1]).shape == (4100,)
+    assert padded.vocab_size == 4100
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
+    other = {"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
+    with pytest.raises(UnsupportedModelError, match="gpt_neo"):
+        load_pair(**other)
+
+
+def test_an_attention_without_masks_is_replaced():
+    module = tiny("llama")
+    module.config._attn_implementation = "flex_attention"
+    assert load_pair(target=module).describe()["target_attention"] == "sdpa"
+    module = tiny("gemma2")  # has no sdpa
+    module.config._attn_implementation = "flex_attention"
+    assert load_pair(target=module).describe()["target_attention"] == "eager"
+
+
+def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
+    module = tiny("llama").to(torch.bfloat16)
+    assert load_pair(target=module).target.dtype == torch.bfloat16
+    assert load_pair(target=module, dtype="float32", device="cpu").target.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
+        ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, pythia"),
+        ({"draft": "gpt2"}, SettingsError, "needs its target"),
+        ({"dtype": "int8"}, SettingsError, 'use "float32"'),
+        ({"dtype": "nothing"}, SettingsError, 'use "float32"'),
+        ({"device": "abacus"}, SettingsError, 'use "cpu"'),
+        ({"device": "cuda:99"}, SettingsError, 'no cuda:99: use device="cpu"'),
+        ({"tokenizer": presets.MINI / "target"}, ModelNotFoundError, "holds no tokenizer"),
+    ],
+)
+def test_bad_settings_are_one_sentence(given, error, reason):
+    with pytest.raises(error, match=reason) as caught:
+        load_pair(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(presets, "MINI", tmp_path)
+    with pytest.raises(ModelNotFoundError, match="speclab train"):
+        load_pair()
+
+
+def test_too_little_memory_is_found_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda device: 10 << 20)
+    monkeypatch.setattr(pair.Loader, "_load", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(OutOfMemoryError, match=r"mini.target .* and .*mini.draft .* need 0.1 GiB .*float16"):
+        load_pair()
+
+
+def test_presets_say_what_they_need():
+    for preset in presets.PRESETS.values():
+        both = preset.target_parameters + preset.draft_parameters
+        assert preset.draft_parameters < preset.target_parameters
+        assert (preset.weight_bytes("float16"), preset.weight_bytes()) == (2 * both, 4 * both)

@@ -1,0 +1,131 @@
+"""The probe at load: what verifies trees passes, what does not is refused with its family and the reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import FAMILIES, REFUSED, WINDOW, tiny
+from transformers import CONFIG_MAPPING
+
+from speclab.errors import OutOfMemoryError, UnsupportedModelError
+from speclab.models import probe
+from speclab.models.masks import MaskPlan
+from speclab.models.probe import check_trees, measure, unfit
+from speclab.models.runner import Runner
+from speclab.tree import DraftTree
+
+pytestmark = pytest.mark.model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_that_verify_trees_pass_far_below_the_bound(family):
+    assert check_trees(Runner(tiny(family))) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("family", ["gpt_neox", "mistral", "gemma3_text"])
+def test_half_precision_passes_within_its_own_bound(family, dtype):
+    assert check_trees(Runner(tiny(family).to(dtype))) > 0
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_unfit_families_are_refused_with_name_and_reason(family):
+    reason = {"gpt_neo": "local attention", "bloom": "ALiBi", "mamba": "recurrent state"}[family]
+    with pytest.raises(UnsupportedModelError, match=rf"family {family}\) cannot verify a draft tree: .*{reason}"):
+        check_trees(Runner(tiny(family)))
+
+
+@pytest.mark.parametrize("window", [WINDOW, 100])
+def test_a_silently_wrong_family_is_measured_without_knowing_its_name(window):
+    difference, bound = measure(Runner(tiny("gpt_neo", window_size=window)))
+    assert difference > 100 * bound
+
+
+@pytest.mark.parametrize(
+    ("family", "plan"),
+    [
+        ("mistral", MaskPlan()),  # the window forgotten
+        ("mistral", MaskPlan(WINDOW + 1)),  # off by one
+        ("gemma3_text", MaskPlan(WINDOW)),  # one mask for layers of two kinds
+        ("gemma2", MaskPlan(None, ("full_attention", "sliding_attention"))),
+    ],
+)
+def test_wrong_masks_are_measured(family, plan):
+    difference, bound = measure(Runner(tiny(family), plan=plan))
+    assert difference > 10 * bound
+
+
+@pytest.mark.parametrize("dtype", probe.TOLERANCE)
+def test_a_causal_mask_instead_of_the_trees_exceeds_the_bound(dtype, monkeypatch):
+    monkeypatch.setattr(DraftTree, "ancestor_mask", lambda tree: torch.ones(len(tree), len(tree)).tril().bool().numpy())
+    for family in ("llama", "gpt2"):
+        difference, bound = measure(Runner(tiny(family).to(dtype)))
+        assert difference > bound
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
+def test_a_long_window_is_crossed_by_a_short_probe_and_restored(family):
+    model = tiny(family, sliding_window=200)
+    runner, lengths = Runner(model), []
+    model.register_forward_pre_hook(lambda module, args: lengths.append(args[0].shape[1]))
+    check_trees(runner)
+    assert 0 < max(lengths) < 20
+    assert (model.config.sliding_window, runner.plan.window) == (200, 200)
+
+
+def test_the_window_is_restored_after_a_refusal():
+    model = tiny("gemma3_text", sliding_window=200)
+    with pytest.raises(UnsupportedModelError, match="differ from those over single paths"):
+        check_trees(Runner(model, plan=MaskPlan(200)))
+    assert model.config.sliding_window == 200
+
+
+def test_an_empty_runner_learns_its_layout_and_a_used_one_is_left_alone():
+    runner = Runner(tiny("gpt_neox"))
+    check_trees(runner)
+    assert (runner.length, runner.calls, runner.slot_bytes) == (0, 0, 512)
+    runner.extend([1, 2, 3])
+    cache = runner.cache
+    check_trees(runner)
+    assert runner.cache is cache
+    assert (runner.length, runner.calls) == (3, 1)
+
+
+def test_logits_that_are_not_numbers_are_refused_by_that_name():
+    model = tiny("llama")
+    torch.nn.init.constant_(model.get_output_embeddings().weight, float("nan"))
+    with pytest.raises(UnsupportedModelError, match="not numbers in float32"):
+        check_trees(Runner(model))
+
+
+def test_a_pass_that_raises_is_a_reason_and_running_out_of_memory_is_not():
+    for error, refusal in (
+        (TypeError("no 4-D masks\nhere"), UnsupportedModelError),
+        (torch.OutOfMemoryError(), OutOfMemoryError),
+    ):
+        model = tiny("llama")
+        model.get_output_embeddings().register_forward_pre_hook(lambda module, args, e=error: (_ for _ in ()).throw(e))
+        with pytest.raises(refusal) as caught:
+            check_trees(Runner(model))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "reason"),
+    [
+        ("falcon", {"alibi": True}, "ALiBi"),
+        ("t5", {}, "encoder"),
+        ("llama4_text", {}, "chunked_attention"),
+        ("qwen3_next", {}, "linear_attention"),
+        ("rwkv", {}, "recurrent"),
+    ],
+)
+def test_configs_known_to_be_unfit(family, settings, reason):
+    assert reason in unfit(CONFIG_MAPPING[family](**settings))
+
+
+@pytest.mark.parametrize(
+    "family", ["gpt_neox", "llama", "qwen2", "gpt2", "mistral", "gemma2", "gemma3", "phi3", "olmo2"]
+)
+def test_configs_of_common_families_are_not_refused_unmeasured(family):
+    assert unfit(CONFIG_MAPPING[family]()) is None
