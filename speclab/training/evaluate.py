@@ -35,7 +35,7 @@ class EvaluateConfig(BaseModel):
     out: Path = Field(Path("checkpoints/figures.json"), description="File for the figures.")
     mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources with held-out text.")
     new_tokens: int = Field(128, ge=1, description="Tokens of each greedy continuation.")
-    per_file: int = Field(120, ge=1, description="Prompts taken of each file, evenly spread.")
+    per_file: int = Field(60, ge=1, description="Prompts taken of each file, evenly spread.")
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
@@ -50,30 +50,34 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     }
     figures["copying"] = copying(target, sources)
     for name, entries in prompt_sets(config.prompts, config.per_file).items():
-        texts = [tokenizer.encode(prompt).ids for prompt, _ in entries]
-        full = [tokenizer.encode(prompt + reference).ids for prompt, reference in entries]
-        figures["prompts"][name] = prompt_figures(target, draft, texts, full, config.new_tokens)
+        prompts = [tokenizer.encode(prompt).ids for prompt, _ in entries]
+        made = continue_all(target, prompts, config.new_tokens)
+        entry = loop_figures(made, target.config.eos_token_id)
+        if draft is not None:
+            full = [tokenizer.encode(prompt + reference).ids for prompt, reference in entries]
+            entry |= agreement_figures(target, draft, prompts, made, full)
+        figures["prompts"][name] = entry
     config.out.write_text(json.dumps(figures, indent=2) + "\n")
     return figures
 
 
+@torch.no_grad()
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
     """Losses (nats a token, nats and bits a byte) of the target, and of any draft, on held-out text."""
-    tokens = source.held_out_tokens()
-    nats, count, _ = _read(target, None, _windows(tokens, target.config.max_position_embeddings))
-    figures = _losses("target", nats, count, source.held_out_bytes)
-    if draft is not None:
-        nats, count, agreed = _read(draft, target, _windows(tokens, target.config.max_position_embeddings))
-        figures |= _losses("draft", nats, count, source.held_out_bytes) | {"agreement": round(agreed / count, 4)}
-    return figures | {"tokens": count}
-
-
-def _losses(who: str, nats: float, count: int, size: int) -> dict[str, float]:
-    return {
-        f"{who}_nats_per_token": round(nats / count, 4),
-        f"{who}_nats_per_byte": round(nats / size, 4),
-        f"{who}_bits_per_byte": round(nats / size / math.log(2), 4),
-    }
+    models = {"target": target} | ({"draft": draft} if draft is not None else {})
+    nats, count, agreed = dict.fromkeys(models, 0.0), 0, 0
+    for row in _windows(source.held_out_tokens(), target.config.max_position_embeddings):
+        scores = {who: logits(model, row[None, :-1])[0] for who, model in models.items()}
+        for who, rows in scores.items():
+            nats[who] += functional.cross_entropy(rows, row[1:], reduction="sum").item()
+        count += len(row) - 1
+        agreed += _same(*scores.values()) if draft is not None else 0
+    figures: dict[str, float] = {"tokens": count}
+    for who, total in nats.items():
+        figures[f"{who}_nats_per_token"] = round(total / count, 4)
+        figures[f"{who}_nats_per_byte"] = round(total / source.held_out_bytes, 4)
+        figures[f"{who}_bits_per_byte"] = round(total / source.held_out_bytes / math.log(2), 4)
+    return figures | ({"agreement": round(agreed / count, 4)} if draft is not None else {})
 
 
 def _windows(tokens: Tokens, length: int) -> Iterable[Tensor]:
@@ -82,50 +86,41 @@ def _windows(tokens: Tokens, length: int) -> Iterable[Tensor]:
         yield ids[start : start + length + 1]
 
 
-@torch.no_grad()
-def _read(model: Any, other: Any | None, rows: Iterable[Tensor]) -> tuple[float, int, int]:
-    """Over rows of ids: the model's loss in nats, the positions, and how many have equal argmax."""
-    nats, count, agreed = 0.0, 0, 0
-    for row in rows:
-        scores = logits(model, row[None, :-1])[0]
-        nats += functional.cross_entropy(scores, row[1:], reduction="sum").item()
-        count += len(row) - 1
-        if other is not None:
-            agreed += int((scores.argmax(-1) == logits(other, row[None, :-1])[0].argmax(-1)).sum())
-    return nats, count, agreed
+def _same(left: Tensor, right: Tensor) -> int:
+    return int((left.argmax(-1) == right.argmax(-1)).sum())
 
 
-def prompt_figures(
-    target: Any, draft: Any | None, prompts: list[list[int]], full: list[list[int]], new_tokens: int
-) -> dict[str, float]:
-    """Shares of greedy continuations that loop, are periodic, or ended; agreement on `full` and on them."""
-    made = continue_all(target, prompts, new_tokens)
-    number, eos = len(prompts), target.config.eos_token_id
-    figures = {
+def loop_figures(made: list[list[int]], eos: int) -> dict[str, float]:
+    """Of greedy continuations, the shares that loop, are periodic, or ended; the mean share of repeated 4-grams."""
+    number = len(made)
+    return {
         "prompts": number,
         "looping": round(sum(map(loops, made)) / number, 4),
         "periodic": round(sum(map(periodic, made)) / number, 4),
         "ended": round(sum(row[-1] == eos for row in made) / number, 4),
-        "repeated_4grams": round(sum(sum(repeated(m)) / len(m) for m in made) / number, 4),
+        "repeated_4grams": round(sum(sum(repeated(row)) / len(row) for row in made) / number, 4),
     }
-    if draft is not None:
-        context = target.config.max_position_embeddings
-        agreed = _agreement(target, draft, [row[:context] for row in full])
-        room = context - new_tokens
-        rows = [prompt[-room:] + more for prompt, more in zip(prompts, made, strict=True)]
-        own = _agreement(target, draft, rows, [len(prompt[-room:]) for prompt in prompts])
-        figures |= {"agreement_text": round(agreed, 4), "agreement_own": round(own, 4)}
-    return figures
+
+
+def agreement_figures(
+    target: Any, draft: Any, prompts: list[list[int]], made: list[list[int]], full: list[list[int]]
+) -> dict[str, float]:
+    """Shares of positions where both models' argmax agree: in the text `full`, and in the target's continuations."""
+    context = target.config.max_position_embeddings
+    on_text = [_agreed(target, draft, row[:context], 1) for row in full]
+    kept = [prompt[-(context - len(more)) :] for prompt, more in zip(prompts, made, strict=True)]
+    on_own = [_agreed(target, draft, p + more, len(p)) for p, more in zip(kept, made, strict=True)]
+    return {
+        name: round(sum(same for same, _ in pairs) / sum(count for _, count in pairs), 4)
+        for name, pairs in (("agreement_text", on_text), ("agreement_own", on_own))
+    }
 
 
 @torch.no_grad()
-def _agreement(target: Any, draft: Any, rows: list[list[int]], begins: list[int] | None = None) -> float:
-    same = total = 0
-    for row, begin in zip(rows, begins or [1] * len(rows), strict=True):
-        tokens = torch.tensor(row)[None, :-1]
-        equal = (logits(target, tokens)[0].argmax(-1) == logits(draft, tokens)[0].argmax(-1))[begin - 1 :]
-        same, total = same + int(equal.sum()), total + len(equal)
-    return same / total
+def _agreed(target: Any, draft: Any, row: list[int], begin: int) -> tuple[int, int]:
+    tokens = torch.tensor(row)[None, :-1]
+    same = _same(logits(target, tokens)[0, begin - 1 :], logits(draft, tokens)[0, begin - 1 :])
+    return same, len(row) - begin
 
 
 @torch.no_grad()
