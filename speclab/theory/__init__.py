@@ -1,0 +1,29 @@
+"""Expected yields and best shapes of draft trees from acceptance rates alone: the papers' formulas, as pure functions.
+
+An *expected yield* is the mean number of tokens that one verification pass commits, the bonus token included:
+plain decoding has 1. Every function counts nodes as the papers do, drafted nodes only: the root is free.
+"""
+
+from __future__ import annotations
+
+from speclab.theory.dominance import dominance_gap
+from speclab.theory.sequoia import HardwareChoice, TreeShape, hardware_choice, sequoia_shape
+from speclab.theory.spine import SpineShape, best_spine, optimal_widths, spine_yield
+from speclab.theory.yields import IsotropicShape, best_isotropic, chain_yield, isotropic_yield, tree_yield
+
+__all__ = [
+    "HardwareChoice",
+    "IsotropicShape",
+    "SpineShape",
+    "TreeShape",
+    "best_isotropic",
+    "best_spine",
+    "chain_yield",
+    "dominance_gap",
+    "hardware_choice",
+    "isotropic_yield",
+    "optimal_widths",
+    "sequoia_shape",
+    "spine_yield",
+    "tree_yield",
+]

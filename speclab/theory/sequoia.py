@@ -1,0 +1,157 @@
+"""The tree shapes of Sequoia (Chen et al. 2024): the best one for a budget, and the best budget for a machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speclab.errors import SettingsError
+from speclab.theory._checks import check_amount, check_count, check_counts, check_rates
+from speclab.tree import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """`parents[i]` is the parent of node i, breadth-first, -1 for the root; siblings stand in order of rank."""
+
+    parents: tuple[int, ...]
+    expected_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareChoice:
+    """The budget and depth that decode fastest, by a model of the cost."""
+
+    node_budget: int
+    depth: int
+    expected_tokens: float
+    seconds_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Best trees of one depth, by budget m = 0…M: the subtree under a node that is accepted, itself not counted.
+
+    `gain[m]`: expected accepted tokens; `children[m]`: how many children; `share[b, m]`: nodes that the child of rank b
+    (1 is the first) takes of m, itself included, when the node has exactly b children.
+    """
+
+    gain: Floats
+    children: Ints
+    share: Ints
+
+
+def sequoia_shape(rank_acceptance: Sequence[float], node_budget: int, depth: int) -> TreeShape:
+    """The tree with the largest `tree_yield` under positional acceptance (Sequoia, tree construction).
+
+    Dynamic programming over T[m][l][b], the best tree of m nodes, l levels and b children at its root: the last child
+    takes j nodes, of which it is one, and T[m][l][b] = max_j T[m−j][l][b−1] + p_b (1 + max_b' T[j−1][l−1][b']). Ranks
+    are filled from the first, also where a later rate is higher. Where rates never rise with rank, this is the
+    tree of the `node_budget` most probable paths; the programme needs no such order. Time grows with
+    depth · ranks · budget².
+
+    Args:
+        rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its parent is.
+        node_budget: most drafted nodes, the root not counted; nodes that add nothing are left out.
+        depth: most levels under the root.
+
+    Raises:
+        SettingsError: an argument is out of its range.
+    """
+    check_count("node_budget", node_budget)
+    check_count("depth", depth)
+    levels = _levels(check_rates("rank_acceptance", rank_acceptance), node_budget, depth)
+    parents = [-1]
+    open_nodes = deque([(0, depth, node_budget)])
+    while open_nodes:
+        node, level, room = open_nodes.popleft()
+        for nodes in _shares(levels[level], room):
+            open_nodes.append((len(parents), level - 1, nodes - 1))
+            parents.append(node)
+    return TreeShape(tuple(parents), 1.0 + float(levels[depth].gain[node_budget]))
+
+
+def _shares(level: _Level, room: int) -> list[int]:
+    """Nodes for each child, first rank first."""
+    shares = []
+    for rank in range(int(level.children[room]), 0, -1):
+        shares.append(int(level.share[rank, room]))
+        room -= shares[-1]
+    return shares[::-1]
+
+
+def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
+    """Best trees of 0…`depth` levels."""
+    nothing = np.zeros(budget + 1, dtype=np.int64)
+    levels = [_Level(np.zeros(budget + 1), nothing, nothing[None])]
+    # left[m, j - 1] = m - j: the budget of the earlier ranks when this one takes j; -1, the last entry, where j > m.
+    left = np.maximum(np.arange(budget + 1)[:, None] - np.arange(1, budget + 1), -1)
+    for _ in range(depth):
+        levels.append(_deepen(levels[-1].gain, rates[:budget], left))
+    return levels
+
+
+def _deepen(below: Floats, rates: Floats, left: Ints) -> _Level:
+    """One level more, where a child with m nodes under it is worth `below[m]`."""
+    gains = [np.zeros(len(below))]
+    shares = [np.zeros(len(below), dtype=np.int64)]
+    for rate in rates.tolist():
+        totals = np.append(gains[-1], -np.inf)[left] + rate * (1.0 + below[:-1])
+        best = totals.argmax(axis=1)
+        gains.append(np.take_along_axis(totals, best[:, None], axis=1)[:, 0])
+        shares.append(best + 1)
+    table = np.stack(gains)
+    return _Level(table.max(axis=0), table.argmax(axis=0), np.stack(shares))
+
+
+def hardware_choice(
+    rank_acceptance: Sequence[float],
+    draft_seconds: float,
+    target_seconds: Mapping[int, float] | Callable[[int], float],
+    budgets: Sequence[int],
+    depths: Sequence[int],
+) -> HardwareChoice:
+    """The budget and depth with the fewest seconds a token: (depth · t_draft + t_target(budget)) / expected tokens.
+
+    Sequoia, hardware-aware optimisation. Among equals the smaller budget is given, then the smaller depth. A budget
+    and a depth of 0 let plain decoding compete.
+
+    Args:
+        rank_acceptance: `[r]` rates 0…1 by rank, as for `sequoia_shape`.
+        draft_seconds: t_draft, seconds to draft one level of the tree, at least 0.
+        target_seconds: t_target, seconds of the verification pass of a tree with so many drafted nodes (the root's row
+            is one more): a measured table, or a function.
+        budgets: numbers of drafted nodes to choose from.
+        depths: numbers of levels to choose from.
+
+    Raises:
+        SettingsError: an argument is out of its range, or a budget has no measured time.
+    """
+    check_amount("draft_seconds", draft_seconds)
+    check_counts("budgets", budgets)
+    check_counts("depths", depths)
+    levels = _levels(check_rates("rank_acceptance", rank_acceptance), max(budgets), max(depths))
+    choices = []
+    for budget in sorted(set(budgets)):
+        verify = _pass_seconds(target_seconds, budget)
+        for depth in sorted(set(depths)):
+            tokens = 1.0 + float(levels[depth].gain[budget])
+            seconds = (depth * draft_seconds + verify) / tokens
+            choices.append(HardwareChoice(budget, depth, tokens, seconds))
+    return min(choices, key=lambda choice: choice.seconds_per_token)
+
+
+def _pass_seconds(target_seconds: Mapping[int, float] | Callable[[int], float], budget: int) -> float:
+    if callable(target_seconds):
+        seconds = target_seconds(budget)
+    elif budget in target_seconds:
+        seconds = target_seconds[budget]
+    else:
+        raise SettingsError(
+            f"target_seconds has no time for {budget} nodes: measure it, or drop {budget} from budgets."
+        )
+    check_amount(f"target_seconds of {budget} nodes", seconds)
+    return seconds
