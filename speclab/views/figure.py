@@ -16,7 +16,7 @@ from speclab.views.walk import WHOLE, Moment
 
 _LINKS = {"plain": ("line", 1.2), "choice": ("ink", 1.4), "path": ("path", 3.2)}
 _RINGS = {"fresh": 1.2, "selected": 2.0}
-_CURVE, _ABOVE, _BELOW, _LEAST = 12, 30, 46, 740
+_CURVE, _ABOVE, _BELOW, _LEAST = 12, 30, 64, 740
 TRACES = (*_LINKS, *_RINGS, *LOOKS, "stub", "label", "note")
 """Names of the traces, in order; their number never changes."""
 
@@ -171,7 +171,14 @@ def _note(colors: Theme) -> dict[str, Any]:
     return {**_label(colors), "name": "note", "textfont": font}
 
 
+_KEY = "size: path probability · border: target's probability · strong line: the target's choice · blue line: committed"
+
+
 def _layout(colors: Theme) -> dict[str, Any]:
+    key = {
+        "text": _KEY, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xshift": 6, "yshift": -34, "xanchor": "left",
+        "yanchor": "top", "showarrow": False, "font": {"size": 10, "color": colors.muted},
+    }  # fmt: skip
     axis = {"showgrid": False, "zeroline": False, "fixedrange": False}
     return {
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "dragmode": "pan", "hovermode": "closest",
@@ -180,5 +187,6 @@ def _layout(colors: Theme) -> dict[str, Any]:
         "xaxis": {**axis, "side": "top", "tickfont": {"color": colors.muted}, "ticks": "", "tickangle": 0},
         "yaxis": {**axis, "showticklabels": False},
         "legend": {"orientation": "h", "y": 0, "yanchor": "top", "x": 0, "itemsizing": "constant"},
+        "annotations": [key],
         "hoverlabel": {"font": {"family": PLOT_MONO, "size": 12}, "align": "left"},
     }  # fmt: skip
