@@ -114,9 +114,9 @@ class _DynaTreeDrafter(ModelDrafter):
             drafting=settings.drafting,
         )
         self._window: Window = ()
-        self._carried = pair.carried
+        self._given, self._carried = settings, pair.carried
         if settings.history == "prompt":
-            self._window = self._carried.get("DynaTree", ())
+            self.settings, self._window = self._carried.get(settings, (settings, ()))
             self._adjust()
 
     def learn(self, outcome: Outcome) -> Adaptation:
@@ -126,7 +126,7 @@ class _DynaTreeDrafter(ModelDrafter):
             return Adaptation("history is off" if drafted else "nothing was drafted")
         self._window = remember(self._window, len(outcome.accepted) / drafted)
         if self.settings.history == "prompt":
-            self._carried["DynaTree"] = self._window
+            self._carried[self._given] = self.settings, self._window
             return Adaptation("history moves the thresholds at the next prompt")
         return self._adjust()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as Folder
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
 from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype
-from speclab.models.presets import find
+from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.runner import Runner
 from speclab.models.vocabulary import TokenTexts, compare
@@ -30,7 +30,7 @@ class ModelPair:
     heads: object | None = None
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
-    carried: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    carried: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     """What strategies carry from one prompt to the next, by strategy; shared by all copies of the pair."""
     texts: TokenTexts | None = field(default=None, repr=False)  # shared by all that are made fresh from this one
 
@@ -143,46 +143,55 @@ def load_pair(
 ) -> ModelPair:
     """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
 
-    Modules given in memory are set to eval mode, and to sdpa or eager attention if they use another; with
-    `device` or `dtype` given they are moved. Nothing of this is undone. Torch's thread count is left alone:
-    set it with `torch.set_num_threads` before loading; one thread is steadier than several on a busy machine.
+    Modules in memory are set to eval mode, to sdpa or eager attention if they use another, and to `device` and `dtype`
+    if given; this is not undone. Torch's thread count is left alone: one thread is steadier on a busy machine.
 
     Args:
-        name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with
-            speclab.
+        name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
         target: hub id, local folder, or a `transformers` module.
         draft: the same; None for strategies that need no draft.
         heads: draft heads trained for the target.
-        tokenizer: a tokenizer, or where to find one; then it is taken for both models unchecked. By default
-            those of target and draft are loaded and compared. Modules in memory work without one, on token
-            ids.
+        tokenizer: one for both models, or where to find it, taken unchecked; by default those of target and draft are
+            loaded and compared. Modules in memory work without one, on token ids.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
         trust_remote_code: let a checkpoint run its own Python code.
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
 
     Raises:
-        ModelNotFoundError, OfflineError, OutOfMemoryError, TokenizerMismatchError, UnsupportedModelError,
-        SettingsError: one sentence each, with the way out.
+        SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
     """
     if target is None:
-        if draft is not None:
-            raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
-        preset = find(name)
-        target, draft, tokenizer = preset.target, preset.draft, tokenizer or preset.tokenizer
-        dtype = dtype or ("float32" if name == "mini" else None)
-    elif name == "mini":
+        preset = _preset(name, draft)
+        target, draft = preset.target, preset.draft
+        tokenizer, dtype = tokenizer or preset.tokenizer, dtype or preset.dtype
+    else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
-    sources = [source for source in (target, draft) if source is not None]
+    return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
+
+
+def _preset(name: str, draft: Source | None) -> Preset:
+    if draft is not None:
+        raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
+    return find(name)
+
+
+def _assemble(
+    loader: Loader,
+    sources: Sequence[Source],
+    heads: object | None,
+    tokenizer: PreTrainedTokenizerBase | Path | None,
+    name: str,
+) -> ModelPair:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = _tokenizer(loader, sources, tokenizer)
     runners = [Runner(model, _name(model)) for model in loader.models(sources)]
     _share_vocabulary(runners, tokenizer)
     for runner in runners:
         check_trees(runner)
-    pair = ModelPair(runners[0], runners[1] if len(runners) > 1 else None, heads, tokenizer, name)
-    return pair.fresh()
+    name = name or " + ".join(runner.name for runner in runners)
+    return ModelPair(runners[0], runners[1] if len(runners) > 1 else None, heads, tokenizer, name).fresh()
 
 
 def _tokenizer(loader: Loader, sources: Sequence[Source], given: Path | None) -> PreTrainedTokenizerBase | None:
