@@ -15,9 +15,9 @@ _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 class Preset:
     """Two checkpoints that share a tokenizer.
 
-    `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones
-    once. `tokenizer`: where it is, if not beside the target. `note`: what a reader should know before
-    choosing it.
+    `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones once.
+    `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `note`: what to know
+    before choosing it.
     """
 
     target: str
@@ -26,6 +26,7 @@ class Preset:
     draft_parameters: int
     note: str = ""
     tokenizer: str | None = None
+    dtype: str | None = None
 
     def weight_bytes(self, dtype: str = "float32") -> int:
         """Bytes of both models' weights; decoding takes about a fifth more (`speclab.models.memory`)."""
@@ -41,6 +42,7 @@ PRESETS = {
         921_088,
         "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
+        dtype="float32",
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),
     "pythia-2.8b": Preset(

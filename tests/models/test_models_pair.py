@@ -95,6 +95,7 @@ def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
     assert bare.encode((1, 2)) == bare.encode(np.array([1, 2])) == bare.encode(torch.tensor([1, 2])) == [1, 2]
     assert bare.decode([5, 6]) == "#5 #6"
     assert bare.eos_ids == frozenset()
+    assert bare.name == "gpt_neox + gpt_neox"
     assert bare.describe()["draft_parameters"] == bare.draft.model.num_parameters()
     assert not bare.target.model.training
 
@@ -116,6 +117,16 @@ def test_eos_ids_come_from_configs_and_tokenizer():
     module.generation_config.eos_token_id = [7, 9]
     assert load_pair(target=module).eos_ids == {7, 9}
     assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {0, 7, 9}
+
+
+def test_a_pair_forks_with_as_much_of_each_cache_as_there_is(bare):
+    one = bare.fresh()
+    one.target.extend([1, 2, 3, 4])
+    one.draft.extend([1, 2])
+    twin = one.fork(3)
+    assert (twin.target.length, twin.draft.length) == (3, 2)
+    torch.testing.assert_close(twin.target.extend([4]), one.fork(3).target.extend([4]))
+    assert one.target.length == 4
 
 
 def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
