@@ -31,15 +31,11 @@ def test_a_source_of_one_document_gives_its_end() -> None:
     assert 0 < len(held) < 0.05 * len(text)
 
 
-def test_packed_tokens_decode_to_the_documents(
-    corpus: Path, packed: list[Packed], tokenizer_folder: Path
-) -> None:
+def test_packed_tokens_decode_to_the_documents(corpus: Path, packed: list[Packed], tokenizer_folder: Path) -> None:
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
     sums = packed[1]
     texts = [d.encode() for d in split(read_documents(corpus, "sums"))[1]]
-    pieces = tokenizer.decode(sums.held_out_tokens().tolist(), skip_special_tokens=False).split(
-        "<|endoftext|>"
-    )
+    pieces = tokenizer.decode(sums.held_out_tokens().tolist(), skip_special_tokens=False).split("<|endoftext|>")
     assert [p.encode() for p in pieces[:-1]] == texts
     assert sums.held_out_bytes == sum(map(len, texts))
 
@@ -55,9 +51,7 @@ def test_batches_hold_the_mixture_exactly(packed: list[Packed], mixture: dict[st
 
 def test_one_pass_reads_every_window_once(tmp_path: Path) -> None:
     np.arange(1000, dtype=np.uint16).tofile(tmp_path / "train.bin")
-    source = Packed(
-        name="tales", train=tmp_path / "train.bin", held_out=tmp_path / "train.bin", held_out_bytes=1
-    )
+    source = Packed(name="tales", train=tmp_path / "train.bin", held_out=tmp_path / "train.bin", held_out_bytes=1)
     rows = Batches([source], {"tales": 1.0}, seed=0).next(61, 16)
     starts = sorted(rows[:, 0].tolist())
     assert starts == list(range(starts[0], starts[0] + 61 * 16, 16))
@@ -73,9 +67,7 @@ def test_batches_go_on_from_their_state(packed: list[Packed], mixture: dict[str,
 
 
 def test_seeds_give_other_orders(packed: list[Packed], mixture: dict[str, float]) -> None:
-    assert not np.array_equal(
-        Batches(packed, mixture, 0).next(8, 16), Batches(packed, mixture, 1).next(8, 16)
-    )
+    assert not np.array_equal(Batches(packed, mixture, 0).next(8, 16), Batches(packed, mixture, 1).next(8, 16))
 
 
 def test_a_missing_corpus_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
