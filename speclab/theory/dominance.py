@@ -22,9 +22,10 @@ def dominance_gap(
     - Negative for 0 pairs at N = 60, 4 at 120, 16 at 250, 46 at 1,000. No spine tree passes
       1 + p_s / (1 − p_s) + (1 + E), while the isotropic yield grows with N without end: for any p_s < 1 and p_t > 0
       some budget turns the gap. We found the first at N = 72, p_t = 0.20, p_s = 0.201: b = 8 with 2 levels is ahead.
-    - It does not vanish: at p_s = p_t and N = 60 it is 0.03 to 3.8, for the extensions cost no nodes.
-    - With every node counted (`nodes_per_branch=branch_depth`) it is negative for 28 pairs at N = 60, low rates such
-      as p_s = 0.3, p_t = 0.05 among them; with the best D of 1…6 for each pair, for 2.
+    - It does not vanish: at p_s = p_t and N = 60 it is 0.03 to 3.84. The shapes differ where the rates do not.
+    - The extensions of the branches cost no nodes. With every node counted (`nodes_per_branch=branch_depth`) the gap
+      is negative for 28 pairs at N = 60, low rates such as p_s = 0.3, p_t = 0.05 among them, and −0.51 to 2.35 at
+      equal rates; with the best D of 1…6 for each pair it is negative for 2.
     - It grows with p_s on that grid for N = 10 to 1,000, but not everywhere for N = 2 and 5.
 
     The proof (E.3) takes an isotropic tree, raises one path to p_s, and calls it a tree of Proposition 1; but its

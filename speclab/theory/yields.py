@@ -90,9 +90,9 @@ def _full_levels(branching: int, node_budget: int) -> int:
 def tree_yield(tree: DraftTree, rank_acceptance: Sequence[float]) -> float:
     """Expected yield of a tree under positional acceptance: 1 + Σ_v Π_{u on the path to v} p(rank of u).
 
-    Sequoia (Chen et al. 2024), positional acceptance; the root adds the 1. Exact where siblings exclude one another, as different
-    tokens under one parent do: then the rates of the ranks add up to at most 1. Rates that add up to more can only
-    be those of independent siblings, and the figure is an upper bound.
+    Sequoia (Chen et al. 2024), positional acceptance; the root adds the 1. Exact where siblings exclude one another,
+    as different tokens under one parent do: then the rates of the ranks add up to at most 1. Rates that add up to
+    more can only be those of independent siblings, and the figure is an upper bound.
 
     Args:
         tree: only its shape is read; rank 0 is a parent's first child.
