@@ -6,90 +6,18 @@ Every strategy runs through `iterate`; it differs only in its drafter. `generate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Event as Flag
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from speclab.acceptance import walk
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
-from speclab.errors import CancelledError, ContextExceededError
+from speclab.decoding import Decoding, Iteration, Verification, calls, lengths, undone_on_failure
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy, checked
+from speclab.errors import ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
-from speclab.models.runner import Runner
-from speclab.sampling import Choice, chooser
+from speclab.sampling import chooser
 from speclab.settings import SessionSettings
 from speclab.timing import Stopwatch
-from speclab.trace import Adaptation
 from speclab.tree import DraftTree
-
-
-@dataclass
-class Decoding:
-    """The state of one text being decoded: `tokens` is the prompt and everything committed since.
-
-    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `next_logits` `[V]` are what the target makes of them.
-    """
-
-    pair: ModelPair
-    drafter: Drafter
-    settings: SessionSettings
-    tokens: list[int]
-    prompt_length: int
-    next_logits: Tensor | None = None
-    cancel: Flag = field(default_factory=Flag)
-
-    @property
-    def room(self) -> int:
-        """New tokens that may still be committed."""
-        return self.prompt_length + self.settings.max_new_tokens - len(self.tokens)
-
-    @property
-    def finished(self) -> str:
-        """Why the text has ended; empty while it goes on."""
-        if self.ends(self.tokens[-1]):
-            return "end of text"
-        return "" if self.room > 0 else "max_new_tokens"
-
-    def ends(self, token: int) -> bool:
-        """Whether this token ends the text."""
-        return self.settings.stop_at_eos and token in self.pair.eos_ids
-
-    def check(self) -> None:
-        """Raises where the run was cancelled."""
-        if self.cancel.is_set():
-            raise CancelledError("stopped before this iteration was committed: step again to go on")
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What the target makes of a tree: `logits` `[n, V]` and its choice after each node.
-
-    With a drafted root also `root_logits` `[V]` and `root_choice` for the root's own place.
-    """
-
-    logits: Tensor
-    choose: Choice
-    root_logits: Tensor | None = None
-    root_choice: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it."""
-
-    prefix_length: int
-    strategy: Strategy
-    draft: Draft
-    verification: Verification
-    outcome: Outcome
-    adaptation: Adaptation
-    lengths: tuple[int, ...]
-    seconds: dict[str, float]
-    counts: Counts
 
 
 def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
@@ -128,13 +56,10 @@ def resume(
 
 def iterate(decoding: Decoding) -> Iteration:
     """One iteration. Where it fails or is cancelled, everything is as it was before it."""
-    drafter, prefix_length, strategy = (
-        decoding.drafter,
-        decoding.pair.target.length,
-        decoding.drafter.settings,
-    )
-    lengths, calls = _lengths(decoding.pair), _calls(decoding.pair)
-    watch = Stopwatch(decoding.pair.target.device)
+    pair, drafter = decoding.pair, decoding.drafter
+    prefix_length, strategy = pair.target.length, drafter.settings
+    held, called = lengths(pair), calls(pair)
+    watch = Stopwatch(pair.target.device)
     with undone_on_failure(decoding):
         draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check))
         decoding.check()
@@ -147,9 +72,9 @@ def iterate(decoding: Decoding) -> Iteration:
         watch.lap("commit")
         adaptation = drafter.learn(outcome)
         watch.lap("adapt")
-    spent = [after - before for after, before in zip(_calls(decoding.pair), calls, strict=True)]
+    spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
     counts = _counts(drafter, outcome, spent, sum(watch.laps.values()))
-    return Iteration(prefix_length, strategy, draft, verification, outcome, adaptation, lengths, watch.laps, counts)
+    return Iteration(prefix_length, strategy, draft, verification, outcome, adaptation, held, watch.laps, counts)
 
 
 def verify(decoding: Decoding, tree: DraftTree) -> Verification:
@@ -197,22 +122,6 @@ def catch_up(decoding: Decoding) -> None:
         decoding.next_logits = target.extend(missing)
 
 
-@contextmanager
-def undone_on_failure(decoding: Decoding) -> Iterator[None]:
-    """Puts tokens, caches and what was learned back where they were, whatever goes wrong inside, Ctrl-C included."""
-    tokens, logits, learned = len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot()
-    lengths = _lengths(decoding.pair)
-    try:
-        yield
-    except BaseException:
-        del decoding.tokens[tokens:]
-        decoding.next_logits = logits
-        decoding.drafter.restore(learned)
-        for runner, length in zip(_runners(decoding.pair), lengths, strict=True):
-            runner.crop(min(length, runner.length))
-        raise
-
-
 def _deepest(decoding: Decoding) -> int:
     context = decoding.pair.context
     return context - 1 - decoding.pair.target.length if context is not None else 1 << 30
@@ -241,15 +150,3 @@ def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: f
         draft_calls=sum(calls[1:]),
         seconds=seconds,
     )
-
-
-def _runners(pair: ModelPair) -> tuple[Runner, ...]:
-    return (pair.target,) if pair.draft is None else (pair.target, pair.draft)
-
-
-def _lengths(pair: ModelPair) -> tuple[int, ...]:
-    return tuple(runner.length for runner in _runners(pair))
-
-
-def _calls(pair: ModelPair) -> tuple[int, ...]:
-    return tuple(runner.calls for runner in _runners(pair))

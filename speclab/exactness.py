@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from speclab.decoder import Decoding
+from speclab.decoding import Decoding
 from speclab.errors import ExactnessError
 from speclab.sampling import chooser
 

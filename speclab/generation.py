@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from speclab.decoder import Decoding, iterate, start
+from speclab.decoder import iterate, start
+from speclab.decoding import Decoding
 from speclab.drafters.base import Strategy
 from speclab.exactness import Checker
 from speclab.metrics import Counts, Metrics

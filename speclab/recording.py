@@ -9,7 +9,7 @@ from math import exp
 import torch
 from torch import Tensor
 
-from speclab.decoder import Decoding, Iteration
+from speclab.decoding import Decoding, Iteration
 from speclab.drafters.base import Top
 from speclab.models.runner import Runner
 from speclab.sampling import draw, transform, uniform

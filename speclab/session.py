@@ -8,7 +8,8 @@ from threading import RLock
 from time import perf_counter
 from typing import Any
 
-from speclab.decoder import Decoding, iterate, resume, start, undone_on_failure
+from speclab.decoder import iterate, resume, start
+from speclab.decoding import Decoding, undone_on_failure
 from speclab.drafters.base import Strategy, checked
 from speclab.errors import CancelledError, FinishedError, SettingsError
 from speclab.exactness import Checker

@@ -1,0 +1,116 @@
+"""The state of one text being decoded, what an iteration leaves behind, and the way back when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event as Flag
+
+from torch import Tensor
+
+from speclab.drafters.base import Draft, Drafter, Outcome, Strategy
+from speclab.errors import CancelledError
+from speclab.metrics import Counts
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+from speclab.sampling import Choice
+from speclab.settings import SessionSettings
+from speclab.trace import Adaptation
+
+
+@dataclass
+class Decoding:
+    """The state of one text being decoded: `tokens` is the prompt and everything committed since.
+
+    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
+    root it holds them all, and `next_logits` `[V]` are what the target makes of them.
+    """
+
+    pair: ModelPair
+    drafter: Drafter
+    settings: SessionSettings
+    tokens: list[int]
+    prompt_length: int
+    next_logits: Tensor | None = None
+    cancel: Flag = field(default_factory=Flag)
+
+    @property
+    def room(self) -> int:
+        """New tokens that may still be committed."""
+        return self.prompt_length + self.settings.max_new_tokens - len(self.tokens)
+
+    @property
+    def finished(self) -> str:
+        """Why the text has ended; empty while it goes on."""
+        if self.ends(self.tokens[-1]):
+            return "end of text"
+        return "" if self.room > 0 else "max_new_tokens"
+
+    def ends(self, token: int) -> bool:
+        """Whether this token ends the text."""
+        return self.settings.stop_at_eos and token in self.pair.eos_ids
+
+    def check(self) -> None:
+        """Raises where the run was cancelled."""
+        if self.cancel.is_set():
+            raise CancelledError("stopped before this iteration was committed: step again to go on")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the target makes of a tree: `logits` `[n, V]` and its choice after each node.
+
+    With a drafted root also `root_logits` `[V]` and `root_choice` for the root's own place.
+    """
+
+    logits: Tensor
+    choose: Choice
+    root_logits: Tensor | None = None
+    root_choice: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it."""
+
+    prefix_length: int
+    strategy: Strategy
+    draft: Draft
+    verification: Verification
+    outcome: Outcome
+    adaptation: Adaptation
+    lengths: tuple[int, ...]
+    seconds: dict[str, float]
+    counts: Counts
+
+
+@contextmanager
+def undone_on_failure(decoding: Decoding) -> Iterator[None]:
+    """Puts tokens, caches and what was learned back where they were, whatever goes wrong inside, Ctrl-C included."""
+    tokens, logits, learned = len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot()
+    held = lengths(decoding.pair)
+    try:
+        yield
+    except BaseException:
+        del decoding.tokens[tokens:]
+        decoding.next_logits = logits
+        decoding.drafter.restore(learned)
+        for runner, length in zip(runners(decoding.pair), held, strict=True):
+            runner.crop(min(length, runner.length))
+        raise
+
+
+def runners(pair: ModelPair) -> tuple[Runner, ...]:
+    """Target, then draft if there is one."""
+    return (pair.target,) if pair.draft is None else (pair.target, pair.draft)
+
+
+def lengths(pair: ModelPair) -> tuple[int, ...]:
+    """Entries in each runner's cache."""
+    return tuple(runner.length for runner in runners(pair))
+
+
+def calls(pair: ModelPair) -> tuple[int, ...]:
+    """Forward passes of each runner so far."""
+    return tuple(runner.calls for runner in runners(pair))
