@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
 from speclab.training.generation import continue_all
 from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.model import DRAFT, Shape, build, export, load, logits
+from speclab.training.tokenizer import read_tokenizer
 
 MADE = "made_by_target"
 
@@ -49,7 +49,7 @@ class DistilConfig(BaseModel):
 
 def distil(config: DistilConfig) -> Any:
     """Distil, or go on from the checkpoint in `out`; returns the draft and writes it to `out/model`."""
-    tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
+    tokenizer = read_tokenizer(config.tokenizer)
     config.out.mkdir(parents=True, exist_ok=True)
     target = load(config.target).eval().requires_grad_(False)
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out / "packed")

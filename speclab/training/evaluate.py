@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,6 +19,7 @@ from speclab.training.corpus import MIXTURE, Packed, Tokens, corpus_folder, pack
 from speclab.training.generation import continue_all
 from speclab.training.looping import loops, periodic, repeated
 from speclab.training.model import load, logits
+from speclab.training.tokenizer import read_tokenizer
 
 
 class EvaluateConfig(BaseModel):
@@ -40,7 +40,7 @@ class EvaluateConfig(BaseModel):
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Measure and write `out`; the two parts are `held_out` (by source) and `prompts` (by file or kind)."""
-    tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
+    tokenizer = read_tokenizer(config.tokenizer)
     target = load(config.target).eval()
     draft = load(config.draft).eval() if config.draft else None
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out.parent / "packed")

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
+from speclab.errors import SpeclabError
+
 
 class Shape(BaseModel):
     """Sizes of a GPT-NeoX model."""
@@ -101,7 +103,11 @@ def export(model: Any, folder: Path) -> None:
 
 
 def load(folder: Path) -> Any:
-    """The model saved in `folder`, as float32."""
+    """The model saved in `folder`, as float32; raises `SpeclabError` if there is none."""
     from transformers import GPTNeoXForCausalLM
 
+    if not (folder / "config.json").is_file():
+        raise SpeclabError(
+            f"There is no model in {folder}: run the training phase before this one, or name its folder."
+        )
     return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32)

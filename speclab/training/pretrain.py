@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from tokenizers import Tokenizer
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
 from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.model import TARGET, Shape, build, export, next_token_loss
+from speclab.training.tokenizer import read_tokenizer
 
 
 class PretrainConfig(BaseModel):
@@ -39,7 +39,7 @@ class PretrainConfig(BaseModel):
 
 def pretrain(config: PretrainConfig) -> Any:
     """Train, or go on from the checkpoint in `out`; returns the model and writes it to `out/model`."""
-    tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
+    tokenizer = read_tokenizer(config.tokenizer)
     config.out.mkdir(parents=True, exist_ok=True)
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out / "packed")
     batches = Batches(sources, config.mixture, config.seed)

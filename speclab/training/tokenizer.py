@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from speclab.errors import SpeclabError
 from speclab.training.corpus import EOT, MIXTURE, corpus_folder, training_documents
 
 
@@ -60,3 +61,11 @@ def save(tokenizer: Tokenizer, out: Path, context: int = 1024) -> None:
         clean_up_tokenization_spaces=False,
     )
     fast.save_pretrained(out)
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer saved in `folder`; raises `SpeclabError` if there is none."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SpeclabError(f"There is no tokenizer in {folder}: run `speclab train tokenizer`, or pass --tokenizer.")
+    return Tokenizer.from_file(str(path))

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, corpus_folder, pack
@@ -23,6 +22,7 @@ from speclab.training.generation import continue_all
 from speclab.training.loop import Schedule, State, accumulate, run
 from speclab.training.looping import loops, repeated
 from speclab.training.model import export, load, logits, next_token_loss
+from speclab.training.tokenizer import read_tokenizer
 
 Continued = tuple[list[int], list[int]]  # token ids of a prefix and of what the model added
 
@@ -66,7 +66,7 @@ class UnloopConfig(BaseModel):
 
 def unloop(config: UnloopConfig) -> Any:
     """Run the phase, or go on from its checkpoint; returns the model and writes it to `out/model`."""
-    tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
+    tokenizer = read_tokenizer(config.tokenizer)
     config.out.mkdir(parents=True, exist_ok=True)
     sources = pack(corpus_folder(config.corpus), config.mixture, tokenizer, config.out / "packed")
     text = Batches(sources, config.mixture, config.seed)

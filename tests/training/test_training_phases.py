@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from speclab import SpeclabError
 from speclab.training.distil import MADE, DistilConfig, distil
 from speclab.training.evaluate import EvaluateConfig, evaluate
 from speclab.training.generation import continue_all
@@ -133,6 +134,14 @@ def test_unlikelihood_is_about_repeated_tokens_alone() -> None:
         chances = logits(model, tokens[:, :-1]).float().softmax(-1)[0]
     wanted = -sum(torch.log(1 - chances[i - 1, tokens[0, i]]) for i in range(2 + 7, 18))
     assert unlikelihood(model, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
+
+
+def test_a_phase_without_the_one_before_says_so(recipe, tmp_path: Path) -> None:
+    config = recipe(tmp_path / "target", 1)
+    with pytest.raises(SpeclabError, match="speclab train tokenizer"):
+        pretrain(config.model_copy(update={"tokenizer": tmp_path}))
+    with pytest.raises(SpeclabError, match="no model"):
+        distil(DistilConfig(corpus=config.corpus, tokenizer=config.tokenizer, target=tmp_path, out=tmp_path / "out"))
 
 
 def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
