@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from speclab.drafters.dynatree import DynaTree
     from speclab.drafters.fixed_tree import FixedTree
     from speclab.drafters.prompt_lookup import PromptLookup
+    from speclab.drafters.token_recycling import TokenRecycling
     from speclab.generation import Generation, generate
     from speclab.lab import Lab
     from speclab.models.pair import ModelPair, load_pair
@@ -66,6 +67,7 @@ __all__ = [
     "SpeclabError",
     "Step",
     "Strategy",
+    "TokenRecycling",
     "TokenizerMismatchError",
     "Trace",
     "TraceError",
@@ -91,6 +93,7 @@ _HOME = {
     "Session": "speclab.session",
     "Step": "speclab.trace",
     "Strategy": "speclab.drafters",
+    "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace",
     "generate": "speclab.generation",
     "load_pair": "speclab.models.pair",

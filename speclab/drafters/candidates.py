@@ -34,7 +34,8 @@ class Tops(Mapping[int, Top]):
 
     def __getitem__(self, place: int) -> Top:
         node = self._nodes[place]
-        probs = dict(self._trie.looked_up.get(node, ()))
+        tokens, scores, weight = self._trie.looked_up.get(node, ((), (), 1.0))
+        probs = {token: score * weight for token, score in zip(tokens, scores, strict=True)}
         probs |= {token: self._trie.prob[child] for token, child in self._trie.children[node].items()}
         best = sorted(probs.items(), key=lambda pair: -pair[1])
         return tuple((token, log(prob)) for token, prob in best if prob > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import log
 
 from speclab.tree import DraftTree
@@ -14,14 +14,15 @@ class Trie:
     Attributes:
         token, parent, depth, prob, source: columns; `prob` is the source's probability of the token, above 0.
         children: for each node, its children by token.
-        looked_up: for a node, the candidates that its source had, with their probabilities; some became children.
+        looked_up: for a node, the tokens that its source had, their scores, and what a score is multiplied by to give a
+            probability; some of them became children.
     """
 
     def __init__(self, root: int) -> None:
         self.token, self.parent, self.depth = [root], [-1], [0]
         self.prob, self.source = [1.0], ["target"]
         self.children: list[dict[int, int]] = [{}]
-        self.looked_up: dict[int, Iterable[tuple[int, float]]] = {}
+        self.looked_up: dict[int, tuple[Sequence[int], Sequence[float], float]] = {}
 
     def __len__(self) -> int:
         return len(self.token)
@@ -37,10 +38,6 @@ class Trie:
             self.source.append(source)
             self.children.append({})
         return node
-
-    def before(self, node: int, root_before: int) -> int:
-        """The token before a node's own: its parent's, for the root the one given."""
-        return self.token[self.parent[node]] if node else root_before
 
     def grown(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""

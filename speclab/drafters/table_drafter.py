@@ -1,0 +1,116 @@
+"""A drafter with a transition table: harvested from the prefill and every verified row, cold or carried over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy
+from speclab.sources.transitions import Row, TableState, TransitionTable
+from speclab.sources.trie import Trie
+from speclab.trace import Adaptation, Event, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
+
+Carry = Annotated[
+    Literal["cold", "carried"],
+    Field(description="the transition table at the start of a prompt: empty, or as the prompt before left it"),
+]
+Megabytes = Annotated[
+    int, Field(ge=1, le=4096, description="bound on the transition table's memory, in MiB; rows beyond it are hashed")
+]
+
+PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
+"""A prompt is run in chunks of at most so many rows, and so many logits."""
+
+
+class TableDrafter(Drafter):
+    """Keeps a `table` of transitions; a subclass drafts from it and may add to what is learned."""
+
+    def __init__(
+        self,
+        settings: Strategy,
+        pair: ModelPair,
+        *,
+        successors: int,
+        bigram_entries: int,
+        carry: Literal["cold", "carried"],
+        megabytes: int,
+    ) -> None:
+        super().__init__(settings)
+        self.table = TransitionTable(pair.target.vocab_size, successors, bigram_entries, megabytes << 20)
+        self._carry = carry
+        self._carried = pair.carried if carry == "carried" else None
+        self._carried_as = f"{type(settings).__name__}: {self.table.vocabulary} tokens, rows {self.table.ids.shape}"
+        self._before_root = -1
+        if self._carried is not None and self._carried_as in self._carried:
+            self.table.restore(self._carried[self._carried_as])
+
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Tensor:
+        """Runs the prompt and harvests all its rows (GOOSE, appendix C.1), in one pass unless it is long."""
+        rows = max(1, min(PREFILL_ROWS, PREFILL_LOGITS // target.vocab_size))
+        before = -1
+        for start in range(0, len(prompt_ids), rows):
+            chunk = prompt_ids[start : start + rows]
+            visible = np.tri(len(chunk), dtype=np.bool_)
+            logits = target.forward(chunk, range(start, start + len(chunk)), visible)
+            self.table.harvest([before, *chunk[:-1]], chunk, logits)
+            before = chunk[-1]
+        self._hand_on()
+        return logits[-1]
+
+    def rooted(self, context: Context) -> Trie:
+        """A tree of the root alone."""
+        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
+        return Trie(context.tokens[-1])
+
+    def successors(self, trie: Trie, node: int, weight: float = 1.0) -> Row:
+        """What the table has after a node; `weight`: what a score is multiplied by to give a probability."""
+        known = trie.looked_up.get(node)
+        if known is None:
+            previous = trie.token[trie.parent[node]] if node else self._before_root
+            row = self.table.successors(previous, trie.token[node])
+            trie.looked_up[node] = (*row, weight)
+            return row
+        return known[:2]
+
+    def route(self, name: str, reason: str = "", **values: Value) -> Event:
+        """Which way the draft went, with the state of the table."""
+        table = self.table
+        state = {"carry": self._carry, "table": "dense" if table.dense else "hashed", "table_bytes": table.bytes}
+        return Event("route", None, reason or name, {"route": name, **values, **self._known(), **state})
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Harvests all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
+        tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
+        before = [self._before_root, *(tokens[parent] for parent in parents[1:])]
+        order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
+        known = self._known()
+        self.table.harvest(before, tokens, outcome.logits, order)
+        self._hand_on()
+        now = self._known()
+        filled, refreshed = (now[name] - known[name] for name in ("table_rows", "rows_refreshed"))
+        return Adaptation(f"{filled} table rows filled, {refreshed} refreshed", known, now)
+
+    def snapshot(self) -> object:
+        return self.settings, self.table.snapshot()
+
+    def restore(self, state: object) -> None:
+        self.settings, table = cast("tuple[Strategy, TableState]", state)
+        self.table.restore(table)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._carried is not None:
+            self._carried[self._carried_as] = self.table.snapshot()
+
+    def _known(self) -> dict[str, int]:
+        table = self.table
+        return {"table_rows": table.filled, "rows_refreshed": table.refreshed, "bigrams": table.bigrams}

@@ -1,0 +1,100 @@
+"""Token Recycling: a static tree filled from a table of each token's likeliest successors (Luo et al. 2025).
+
+The table is read off every row that the target verifies, rejected ones too. The paper's tree has 80 drafted nodes: 8,
+21, 25, 15, 8 and 3 by depth. Which of them get the children is ours: those with the smallest product of ranks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.candidates import finished
+from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+LEVELS = (8, 21, 25, 15, 8, 3)
+"""Drafted nodes by depth, 1 and on, of the paper's tree."""
+FIRST = 0.4
+"""Acceptance of the first successor that smaller trees are cut by; a guess of ours."""
+
+
+class TokenRecycling(Strategy):
+    """A static tree whose nodes are the likeliest successors of their parents' tokens, as the target last saw them."""
+
+    node_budget: int = Field(
+        81,
+        ge=1,
+        le=512,
+        description="nodes of the static tree, root included; other trees than the paper's 81 are ours",
+    )
+    successors: int = Field(8, ge=1, le=64, title="k", description="successors kept of each token")
+    carry: Carry = "cold"
+    table_megabytes: Megabytes = 64
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {
+            "paper, 80 drafted nodes": cls(),
+            "40 drafted nodes (ours)": cls(node_budget=41),
+            "24 drafted nodes (ours)": cls(node_budget=25),
+            "12 drafted nodes (ours)": cls(node_budget=13),
+            "carried over between prompts": cls(carry="carried"),
+        }
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return _TokenRecyclingDrafter(self, pair)
+
+
+class _TokenRecyclingDrafter(TableDrafter):
+    settings: TokenRecycling
+
+    def __init__(self, settings: TokenRecycling, pair: ModelPair) -> None:
+        super().__init__(
+            settings,
+            pair,
+            successors=settings.successors,
+            bigram_entries=0,
+            carry=settings.carry,
+            megabytes=settings.table_megabytes,
+        )
+
+    def draft(self, context: Context) -> Draft:
+        """A node of rank r is the r-th successor of its parent's token; where the table has none, it is left out."""
+        trie = self.rooted(context)
+        node: dict[int, int] = {0: 0}
+        for place, (parent, rank) in enumerate(template(self.settings.node_budget, self.settings.successors), start=1):
+            above = node.get(parent)
+            if above is None or trie.depth[above] >= context.max_depth:
+                continue
+            tokens, scores = self.successors(trie, above)
+            if rank < len(tokens) and scores[rank] > 0:
+                node[place] = trie.add(above, tokens[rank], scores[rank], "transition")
+        return finished(trie, [self.route("transitions" if len(trie) > 1 else "plain")])
+
+
+@lru_cache(maxsize=32)
+def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
+    """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root, rank 0 the likeliest.
+
+    A level's nodes are those with the smallest product of ranks (counted from 1) on their path, whatever power of the
+    rank acceptance falls with. A smaller tree keeps the nodes that are likeliest to be accepted when the first
+    successor is at the rate `FIRST` and the others in inverse proportion to their rank; a larger one has larger levels.
+    """
+    scale = max(1.0, (node_budget - 1) / sum(LEVELS))
+    found = [(1.0, -1, 0)]
+    level = range(1)
+    for size in LEVELS:
+        children = [(found[node][0] * FIRST / (rank + 1), node, rank) for node in level for rank in range(successors)]
+        chosen = sorted(children, key=lambda child: (-child[0], child[1:]))[: ceil(size * scale)]
+        level = range(len(found), len(found) + len(chosen))
+        found += sorted(chosen, key=lambda child: child[1:])
+    kept = sorted(sorted(range(len(found)), key=lambda node: (-found[node][0], node))[:node_budget])
+    place = {node: place for place, node in enumerate(kept)}
+    return tuple((place[found[node][1]], found[node][2]) for node in kept[1:])

@@ -1,0 +1,173 @@
+"""Which token follows which: a table of likeliest successors, read off every row that the target verifies.
+
+Token Recycling (Luo et al. 2025) keeps it by the last token (unigram); GOOSE (section 4.1, appendix C.1) adds the
+last two (bigram), and harvests every row, rejected branches and the prefill included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from speclab.sources.book import ENTRY_BYTES, Book, Taken
+from speclab.sources.likeliest import likeliest
+from speclab.tree import Ints
+
+Row = tuple[Sequence[int], Sequence[float]]
+"""Successors and their probabilities, best first; probabilities of 0 mark places without a successor."""
+
+
+@dataclass(eq=False)
+class Version:
+    """A moment in a table's life. It holds what leads back to it from the next; a moment that nobody keeps is freed."""
+
+    undo: _Undo | None = None
+    later: Version | None = None
+
+
+class TableState(NamedTuple):
+    """A snapshot: the table as it was at a version."""
+
+    table: TransitionTable
+    version: Version
+
+
+class _Undo(NamedTuple):
+    """The rows that a harvest overwrote, the keys it took in, and the counts before it."""
+
+    slots: Ints
+    ids: np.ndarray
+    scores: np.ndarray
+    unigrams: list[Taken]
+    bigrams: list[Taken]
+    filled: int
+    refreshed: int
+
+
+class TransitionTable:
+    """The `width` likeliest successors of a token, and of a pair of tokens where that pair was seen.
+
+    Unigram rows are dense, `[vocabulary, width]`, int32 ids and float32 probabilities. Where they would not fit
+    half of `most_bytes` they are hashed: rows for as many tokens as fit, the oldest give way. Bigram rows are hashed
+    always, up to `bigram_entries` or what fits. The rows lie in host memory, where trees are built: on a GPU, reading
+    one would wait for the device each time, while a harvest brings over `[n, width]` numbers once.
+
+    Args:
+        vocabulary: columns of the logits.
+        width: successors kept of each (K).
+        bigram_entries: most pairs of tokens; 0 for a table of unigrams only.
+        most_bytes: bound on `bytes`.
+
+    Attributes:
+        filled: unigram rows that hold successors.
+        refreshed: how often a row that held some was overwritten.
+    """
+
+    def __init__(self, vocabulary: int, width: int, bigram_entries: int = 0, most_bytes: int = 1 << 26) -> None:
+        width = min(width, vocabulary)
+        row = width * (np.int32().nbytes + np.float32().nbytes)
+        self.dense = vocabulary * row <= most_bytes // 2
+        share = most_bytes // 2 // (row + ENTRY_BYTES)
+        unigrams = vocabulary if self.dense else max(share, 1)
+        self.vocabulary, self.width = vocabulary, width
+        self._unigrams = Book(0, 0 if self.dense else unigrams)
+        self._bigrams = Book(unigrams, min(bigram_entries, share))
+        self.ids = np.zeros((unigrams + self._bigrams.size, width), np.int32)
+        self.scores = np.zeros(self.ids.shape, np.float32)
+        self.filled = self.refreshed = 0
+        self._version = Version()
+
+    @property
+    def bigrams(self) -> int:
+        """Pairs of tokens with a row of their own."""
+        return len(self._bigrams)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of rows and keys when full; the keys' share is an estimate."""
+        hashed = self._unigrams.size + self._bigrams.size
+        return self.ids.nbytes + self.scores.nbytes + hashed * ENTRY_BYTES
+
+    def successors(self, previous: int, token: int) -> Row:
+        """What follows `token`, after `previous` if that pair was seen, else after any token."""
+        slot = self._bigrams.slots.get((previous, token))
+        if slot is None:
+            slot = token if self.dense else self._unigrams.slots.get(token)
+        if slot is None:
+            return [], []
+        return self.ids[slot].tolist(), self.scores[slot].tolist()
+
+    def harvest(
+        self, previous: Sequence[int], tokens: Sequence[int], logits: Tensor, order: Iterable[int] | None = None
+    ) -> None:
+        """Takes the likeliest successors of every row; of several rows for one token the last in `order` counts.
+
+        Args:
+            previous: `n` tokens, the one before each of `tokens`; -1 where there is none.
+            tokens: `n` ids.
+            logits: `[n, V]`, the target's after each of them.
+            order: all `n` rows in the order in which they are taken; by default as they stand.
+        """
+        best, probabilities = likeliest(logits, self.width)
+        ids, scores = best.cpu().numpy(), probabilities.cpu().numpy()
+        unigrams: list[Taken] = []
+        bigrams: list[Taken] = []
+        rows: dict[int, int] = {}
+        for row in range(len(tokens)) if order is None else order:
+            before, token = previous[row], tokens[row]
+            rows[token if self.dense else self._unigrams.take(token, unigrams)] = row
+            if self._bigrams.size:
+                rows[self._bigrams.take((before, token), bigrams)] = row
+        slots, chosen = np.fromiter(rows, np.int64), np.fromiter(rows.values(), np.int64)
+        undo = _Undo(slots, self.ids[slots], self.scores[slots], unigrams, bigrams, self.filled, self.refreshed)
+        self.ids[slots], self.scores[slots] = ids[chosen], scores[chosen]
+        self._count(undo)
+        self._version.undo, self._version.later = undo, Version()
+        self._version = self._version.later
+
+    def snapshot(self) -> TableState:
+        """The table as it is now; costs nothing until it is restored."""
+        return TableState(self, self._version)
+
+    def restore(self, state: TableState) -> None:
+        """Takes back a snapshot: of this table by undoing what came after it, of another by a copy of it.
+
+        Undoing makes snapshots of this table that were taken after `state` worthless.
+        """
+        if state.table is not self:
+            self._copy(state.table)
+        undos = []
+        version = state.version
+        while version.undo is not None:
+            assert version.later is not None
+            undos.append(version.undo)
+            version = version.later
+        assert version is state.table._version, "a snapshot from after a moment that was gone back to"
+        for undo in reversed(undos):
+            self._undo(undo)
+        if state.table is self:
+            self._version = state.version
+            self._version.undo = self._version.later = None
+
+    def _count(self, undo: _Undo) -> None:
+        first = undo.scores[:, 0] == 0
+        unigrams = undo.slots < len(self.ids) - self._bigrams.size
+        new = int((first & unigrams).sum()) if self.dense else len(self._unigrams) - self.filled
+        self.filled += new
+        self.refreshed += int(unigrams.sum()) - new
+
+    def _undo(self, undo: _Undo) -> None:
+        self.ids[undo.slots], self.scores[undo.slots] = undo.ids, undo.scores
+        self._unigrams.give_back(undo.unigrams)
+        self._bigrams.give_back(undo.bigrams)
+        self.filled, self.refreshed = undo.filled, undo.refreshed
+
+    def _copy(self, other: TransitionTable) -> None:
+        self.ids, self.scores = other.ids.copy(), other.scores.copy()
+        self._unigrams, self._bigrams = other._unigrams.copy(), other._bigrams.copy()
+        self.filled, self.refreshed = other.filled, other.refreshed
+        self._version = Version()

@@ -1,0 +1,156 @@
+"""Token Recycling: the static template, filled from a table of what was verified, cold or carried over."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import assert_consistent
+from reference import transitions as reference
+from table_runner import TableRunner, mixed_law, random_law, table_pair
+
+import speclab
+from speclab.drafters.base import Context
+from speclab.drafters.token_recycling import LEVELS, template
+
+VOCAB = 12
+LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-1:]), 0.8)
+"""What comes next depends mostly on the last token, so that a table of transitions is often right."""
+
+
+def lone(law=LAW):
+    return table_pair(law, None, VOCAB)
+
+
+def paths_of(tree):
+    return [tuple(tree.token[list(tree.path(node))[1:]].tolist()) for node in range(1, len(tree))]
+
+
+@given(st.integers(1, 200), st.integers(1, 12))
+def test_the_template_is_a_tree_within_the_budget_and_siblings_are_the_first_ranks(budget, successors):
+    nodes = template(budget, successors)
+    assert len(nodes) < budget or budget == len(nodes) + 1
+    depth, ranks = [0], Counter()
+    for place, (parent, rank) in enumerate(nodes, start=1):
+        assert parent < place
+        assert rank == ranks[parent] < successors
+        ranks[parent] += 1
+        depth.append(depth[parent] + 1)
+    assert depth == sorted(depth)
+    assert [parent for parent, _ in nodes] == sorted(parent for parent, _ in nodes)
+
+
+def test_the_papers_template():
+    depth = [0]
+    for parent, _ in template(81, 8):
+        depth.append(depth[parent] + 1)
+    assert Counter(depth[1:]) == dict(enumerate(LEVELS, start=1))
+    assert template(81, 8)[:8] == tuple((0, rank) for rank in range(8))
+
+
+@pytest.mark.parametrize("budget", [1, 2, 13, 25, 41, 60, 81])
+def test_smaller_templates_are_part_of_the_larger(budget):
+    """As (rank, rank, …) paths."""
+
+    def paths(nodes):
+        found = [()]
+        for parent, rank in nodes:
+            found.append((*found[parent], rank))
+        return set(found)
+
+    assert len(paths(template(budget, 8))) == budget
+    assert paths(template(budget, 8)) <= paths(template(81, 8))
+
+
+@pytest.mark.parametrize("budget", [13, 81])
+def test_every_iteration_is_the_papers(budget):
+    """The table of prefill and all rows, as a dict of dicts; the tree filled from it; the text the target's own."""
+    strategy = speclab.TokenRecycling(node_budget=budget, successors=5)
+    session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2], max_new_tokens=30)
+    plain, text = reference.Table(5), list(session.prompt_ids)
+    rows = [LAW(tuple(text[: end + 1])) for end in range(len(text))]
+    plain.harvest([-1, *text[:-1]], text, [reference.logs(row) for row in rows])
+    while not session.done:
+        text = session.prompt_ids + session.token_ids
+        step = session.step()
+        expected = reference.static_tree(plain, text, template(budget, 5), 1000)
+        assert paths_of(step.tree) == expected
+        accepted = {0, *step.accepted}
+        for node in sorted(range(len(step.tree)), key=accepted.__contains__):
+            path = (*text, *step.tree.token[list(step.tree.path(node))[1:]].tolist())
+            plain.harvest([path[-2]], [path[-1]], [reference.logs(LAW(path))])
+        assert_consistent(step)
+        assert step.adaptation.after["table_rows"] == len(plain.after)
+    assert (
+        session.token_ids
+        == speclab.generate(lone(), speclab.Autoregressive(), [1, 2, 3, 1, 2], max_new_tokens=30).token_ids
+    )
+    assert session.metrics.counts.accepted > 5
+
+
+def test_one_target_call_an_iteration_and_no_work_that_grows_with_the_prompt():
+    for length in (8, 400):
+        session = speclab.Session(lone(), speclab.TokenRecycling(), [1, 2, 3, 4] * (length // 4), max_new_tokens=20)
+        while not session.done:
+            calls, rows = session.pair.target.calls, session.pair.target.rows
+            step = session.step()
+            assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree))
+            assert step.counts.draft_calls == 0
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_no_node_lies_beyond_the_context(depth):
+    drafter = speclab.TokenRecycling().drafter(lone())
+    drafter.prefill(TableRunner(LAW, VOCAB), [1, 2, 3, 4, 5])
+    assert drafter.draft(Context([1, 2, 3, 4, 5], depth, lambda: None)).tree.depth.max() == depth
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
+    """The last row's logits, every row in the table, and the cache as one pass leaves it."""
+    monkeypatch.setattr("speclab.drafters.table_drafter.PREFILL_ROWS", rows)
+    prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(LAW, VOCAB)
+    drafter = speclab.TokenRecycling().drafter(lone())
+    logits = drafter.prefill(runner, prompt)
+    assert logits.tolist() == pytest.approx(reference.logs(LAW(tuple(prompt))), abs=1e-4)
+    assert runner.tokens == prompt
+    assert runner.calls == -(-len(prompt) // rows)
+    assert drafter.table.filled == 7
+
+
+# Cold and carried
+
+
+def test_a_cold_table_knows_nothing_of_the_prompt_before():
+    pair = lone()
+    speclab.generate(pair, speclab.TokenRecycling(), [1, 2, 3, 4, 5, 6], max_new_tokens=20)
+    session = speclab.Session(pair, speclab.TokenRecycling(), [7], max_new_tokens=4)
+    assert session.step().adaptation.before["table_rows"] == 1
+
+
+def test_a_carried_table_goes_on_from_prompt_to_prompt():
+    pair, strategy = lone(), speclab.TokenRecycling(carry="carried")
+    first = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
+    first.run()
+    known = first.steps[-1].adaptation.after["table_rows"]
+    second = speclab.Session(pair, strategy, [7], max_new_tokens=8)
+    step = second.step()
+    assert step.adaptation.before["table_rows"] >= known
+    assert next(event for event in step.events if event.kind == "route").values["carry"] == "carried"
+    again = speclab.Session(lone(), strategy, [7], max_new_tokens=8)
+    assert again.step().adaptation.before["table_rows"] == 1, "another pair carries nothing"
+
+
+def test_the_sessions_of_a_carried_table_do_not_disturb_each_other():
+    """Each learns in a table of its own, and what was carried is a copy."""
+    pair, strategy = lone(), speclab.TokenRecycling(carry="carried", node_budget=13)
+    first = speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=20)
+    first.step()
+    before = first._decoding.drafter.table.ids.copy()
+    speclab.Session(pair, strategy, [9, 8, 7, 6, 5], max_new_tokens=20).run()
+    assert (first._decoding.drafter.table.ids == before).all()
+    trees = [step.tree.token.tolist() for step in (first.step(), first.step())]
+    twin = first.fork(at=1)
+    assert [step.tree.token.tolist() for step in (twin.step(), twin.step())] == trees
