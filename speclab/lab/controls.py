@@ -44,10 +44,15 @@ def control(name: str, field: FieldInfo) -> DOMWidget:
     return made
 
 
+def slides(widget: DOMWidget) -> bool:
+    """Whether a control is a slider of fractions."""
+    return isinstance(getattr(widget, "inner", widget), FloatSlider)
+
+
 def title(name: str, field: FieldInfo) -> str:
-    """`high_confidence` with the symbol τ_h: `high confidence <i>τ<sub>h</sub></i>`."""
+    """`high_confidence` with the symbol τ_h: `high confidence <i>τ<b>h</b></i>`; the browser lets no `sub` through."""
     base, _, low = (field.title or "").partition("_")
-    symbol = f" <i>{escape(base)}<sub>{escape(low)}</sub></i>" if low else f" <i>{escape(base)}</i>" if base else ""
+    symbol = f" <i>{escape(base)}<b>{escape(low)}</b></i>" if low else f" <i>{escape(base)}</i>" if base else ""
     return escape(name.replace("_", " ")) + symbol
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipywidgets import HTML, Box, DOMWidget, VBox
 
-from speclab.lab.controls import control
+from speclab.lab.controls import FINE, control, slides
 from speclab.lab.sync import assign, on_change
 from speclab.settings import Settings
 from speclab.views.markup import tag
@@ -26,6 +26,7 @@ class Form(Box):
     def __init__(self, kind: type[Settings], changed: Callable[[], None], *, helps: bool = True) -> None:
         self.kind = kind
         self.controls: dict[str, DOMWidget] = {name: control(name, field) for name, field in kind.model_fields.items()}
+        self._written: dict[str, Any] = {}
         self._quiet = False
         self._changed = changed
         for widget in self.controls.values():
@@ -40,18 +41,28 @@ class Form(Box):
         Raises:
             SettingsError: they contradict each other.
         """
-        return self.kind(**{name: widget.value for name, widget in self.controls.items()})
+        return self.kind(**{name: self._value(name) for name in self.controls})
 
     def write(self, settings: Settings | Mapping[str, Any]) -> None:
         """Shows these settings."""
         values = settings.model_dump() if isinstance(settings, Settings) else dict(settings)
         self._quiet = True
         try:
+            self._written.update(values)
             for name, value in values.items():
                 assign(self.controls[name], value=value)
         finally:
-            self._quiet = False
+            self._written: dict[str, Any] = {}
+        self._quiet = False
         self._changed()
+
+    def _value(self, name: str) -> Any:
+        """What a control says. A browser moves a slider to its nearest step: till it goes further, what was set stands."""
+        value, written = self.controls[name].value, self._written.get(name)
+        if not isinstance(value, float):
+            return value
+        near = isinstance(written, float) and abs(value - written) <= FINE / 2
+        return written if near and slides(self.controls[name]) else round(value, 9)
 
     def _cell(self, name: str) -> DOMWidget:
         said = self.kind.model_fields[name].description or ""

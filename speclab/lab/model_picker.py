@@ -28,7 +28,7 @@ class ModelPicker(HBox):
         presets = [(_label(name), name) for name in PRESETS]
         self._pair = pair
         self.name = Dropdown(
-            options=[*given, *presets, ("your own…", OWN)], description="Models", tooltip="target and draft that decode together"
+            options=[*given, *presets, ("your own…", OWN)], description="Models", tooltip="target and draft; memory in half precision"
         )  # fmt: skip
         self.device = Dropdown(options=_DEVICES.items(), description="Device")
         self.dtype = Dropdown(options=_DTYPES.items(), description="Precision")
@@ -80,7 +80,7 @@ class ModelPicker(HBox):
 def _label(name: str) -> str:
     preset = PRESETS[name]
     size = preset.weight_bytes("float16") / 2**30
-    memory = f"{size:.1f} GiB in half precision" if size >= 0.1 else "shipped"
+    memory = f"{size:.1f} GiB" if size >= 0.1 else "shipped"
     return f"{name} · {_count(preset.target_parameters)} + {_count(preset.draft_parameters)} · {memory}"
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ipywidgets import HTML, Box, Dropdown, HBox, Tab, VBox
+from ipywidgets import Box, Dropdown, HBox, Tab, VBox
 
 from speclab.lab.commands import Commands
-from speclab.lab.picture import Picture, empty
+from speclab.lab.picture import Picture, empty, heading, said
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, on_change, show
 from speclab.lab.text_panel import TextPanel
@@ -18,7 +16,7 @@ from speclab.views import cache, explain, mask, metrics, tree
 from speclab.views.markup import tag
 from speclab.views.summary import summary, table
 from speclab.views.text import table as text_table
-from speclab.views.tokens import clip, label
+from speclab.views.tokens import clip, escape, label
 
 
 class Panels(VBox):
@@ -29,7 +27,7 @@ class Panels(VBox):
         self.tree = TreePanel(state, commands)
         self.mask_mode = Dropdown(
             options=[("prefix folded", "folded"), ("whole", "full"), ("expected against given", "compare")],
-            tooltip="how the attention mask is drawn", description="mask",
+            tooltip="how the attention mask is drawn", description="show",
         )  # fmt: skip
         self.mask = Picture("mask", self._mask, lambda frame: (frame.step, frame.selected))
         on_change(self.mask_mode, lambda _: self.mask.redraw())
@@ -38,14 +36,17 @@ class Panels(VBox):
         self.pinned = Picture("pinned", _pinned, lambda frame: (frame.pinned,))
         self.text = TextPanel()
         self.tabs = Tabs()
-        bar = HBox([Phases(state, commands), self.node, self.pin])
+        bar = HBox([Phases(state, commands)])
         bar.add_class("speclab-bar")
-        left, right = VBox([self.tree]), VBox([self.mask_mode, self.mask.widget])
+        self.why = Picture("why", _why, lambda frame: (frame.step, frame.selected))
+        left = VBox([heading("Draft tree", self.node, self.pin), self.tree, self.why.widget])
+        right = VBox([heading("Attention mask", self.mask_mode), self.mask.widget])
         left.add_class("speclab-left")
         right.add_class("speclab-right")
         main = Box([left, right])
         main.add_class("speclab-main")
         super().__init__([bar, main, self.pinned.widget, self.text, self.tabs])
+        self.add_class("speclab-panels")
         state.observe(lambda _: self.update(), names="frame")
         self.update()
 
@@ -56,13 +57,13 @@ class Panels(VBox):
         self.pinned.see(frame.pinned is not None)
         same = frame.pinned is not None and frame.pinned is frame.step
         assign(self.pin, description="Unpin" if same else "Pin")
-        for part in (self.tree, self.mask, self.node, self.pinned, self.text, self.tabs):
+        for part in (self.tree, self.mask, self.node, self.why, self.pinned, self.text, self.tabs):
             part.update(frame)
 
     def _mask(self, frame: Frame) -> str:
         if frame.step is None:
             return empty("The tree attention mask of an iteration appears here.")
-        return mask.mask_svg(frame.step, frame.selected, self.mask_mode.value)
+        return mask.mask_svg(frame.step, frame.selected, self.mask_mode.value) + said(mask.summary(frame.step))
 
 
 class Nodes(Dropdown):
@@ -138,10 +139,16 @@ def _metrics(frame: Frame) -> str:
     )
 
 
+def _why(frame: Frame) -> str:
+    if frame.step is None or frame.selected is None:
+        return ""
+    return tag("div", escape(explain.why(frame.step, frame.selected)), class_="sl-why")
+
+
 def _details(frame: Frame) -> str:
     if frame.step is None or frame.selected is None:
         return empty("Select a node, in the tree or in the list above it, to read why it stands where it stands.")
-    return tag("p", explain.why(frame.step, frame.selected)) + explain.node_table(frame.step, frame.selected)
+    return explain.node_table(frame.step, frame.selected)
 
 
 def _decisions(frame: Frame) -> str:
@@ -166,6 +173,3 @@ def _pinned(frame: Frame) -> str:
 
 def _folded(name: str, body: str) -> str:
     return tag("details", tag("summary", name), body)
-
-
-Widgets = Any

@@ -59,6 +59,7 @@ class Pickers(VBox):
         self.note = HTML()
         self.note.add_class("speclab-note")
         super().__init__(self._rows())
+        self.add_class("speclab-pickers")
         on_change(self.toggle, lambda wide: show(self.strategy.panel, visible=wide))
         show(self.strategy.panel, visible=False)
         state.observe(lambda _: self._draw(), names=["applied", "frame"])
@@ -80,13 +81,15 @@ class Pickers(VBox):
 
     def _rows(self) -> list[Any]:
         title = HTML(tag("span", "speclab", class_="sl-title"))
-        head = HBox([title, self.models, self.strategy.choice, self.strategy.preset, self.toggle])
-        head.add_class("speclab-head")
-        body = Box([self.prompt, self.session])
-        body.add_class("speclab-inputs")
+        left = HBox([title, self.models])
+        right = HBox([self.strategy.choice, self.strategy.preset, self.toggle])
+        for row in (left, right):
+            row.add_class("speclab-head")
+        grid = Box([left, right, self.prompt, self.session])
+        grid.add_class("speclab-inputs")
         self.pending = HBox([self.apply, self.note])
         self.pending.add_class("speclab-pending")
-        return [head, self.strategy.panel, body, self.pending]
+        return [grid, self.strategy.panel, self.pending]
 
     def _draw(self) -> None:
         if not self._ready:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ipywidgets import HTML
+from ipywidgets import HTML, DOMWidget, HBox
 
 from speclab.lab.state import Frame
 from speclab.lab.sync import assign
@@ -53,7 +53,7 @@ class Picture:
         if self._frame is not None:
             self.update(self._frame)
 
-    def see(self, seen: bool) -> None:  # noqa: FBT001  # reads as `see(True)`
+    def see(self, seen: bool) -> None:  # reads as `see(True)`
         """Says whether the picture is on the screen; coming back, it catches up."""
         self._seen = seen
         if seen and self._frame is not None:
@@ -68,6 +68,18 @@ def _same(key: Any, drawn: Any) -> bool:
 
 
 _PLAIN = (int, str, float, bool, frozenset)
+
+
+def heading(name: str, *controls: DOMWidget) -> HBox:
+    """A view's name, and what changes how it is drawn."""
+    made = HBox([HTML(tag("span", escape(name), class_="sl-h", role="heading", aria_level=3)), *controls])
+    made.add_class("speclab-heading")
+    return made
+
+
+def said(sentence: str) -> str:
+    """What a picture shows, in words, below it."""
+    return tag("p", escape(sentence), class_="sl-said")
 
 
 def empty(message: str) -> str:

@@ -32,6 +32,11 @@ class Frame:
         """The iteration shown; None before the first."""
         return self.trace.steps[self.cursor - 1] if self.cursor else None
 
+    @property
+    def committed(self) -> int:
+        """Iterations whose tokens are committed at the moment shown."""
+        return self.cursor if self.moment.reached("commit") else self.cursor - 1
+
     def at(self, cursor: int, trace: Trace | None = None) -> Frame:
         """Another iteration, whole, nothing selected."""
         return replace(self, trace=trace or self.trace, cursor=cursor, moment=WHOLE, selected=None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from speclab.lab.state import Frame
 from speclab.trace import Trace
 from speclab.views.cache import cache_svg
-from speclab.views.mask import mask_svg
 from speclab.views.markup import tag
+from speclab.views.mask import mask_svg
 from speclab.views.metrics import metrics_svg
 from speclab.views.summary import summary
 from speclab.views.text import text_html

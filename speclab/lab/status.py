@@ -31,6 +31,7 @@ class Status(VBox):
         self.bar = HBox([self.line, HBox([self.progress, self.count])])
         self.bar.add_class("speclab-statusbar")
         super().__init__([self.bar, self.error])
+        self.add_class("speclab-says")
         state.observe(self._draw, names=["status", "busy", "frame", "done", "total"])
         state.observe(self._draw_error, names=["error", "details"])
         self._draw()

@@ -18,7 +18,7 @@ def assign(widget: Widget, **values: Any) -> None:
             setattr(widget, name, value)
 
 
-def show(widget: Widget, visible: bool) -> None:  # noqa: FBT001  # reads as `show(panel, True)`
+def show(widget: Widget, visible: bool) -> None:  # reads as `show(panel, True)`
     """Takes a widget out of the layout, or puts it back."""
     assign(widget.layout, display=None if visible else "none")
 

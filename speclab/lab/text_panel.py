@@ -6,10 +6,11 @@ from typing import Any
 
 from ipywidgets import HTML, Box, Dropdown, VBox
 
+from speclab.lab.picture import heading
 from speclab.lab.state import Frame
 from speclab.lab.sync import assign, on_change
 from speclab.views import text
-from speclab.views.markup import tag
+from speclab.views.text_style import STYLE
 
 
 class TextPanel(VBox):
@@ -26,20 +27,24 @@ class TextPanel(VBox):
         self.legend = HTML()
         self.body = Box()
         self.body.add_class("speclab-text-body")
-        super().__init__([self.by, self.legend, self.body])
+        page = Box([self.body])
+        page.add_class("speclab-text-page")  # scrolled to its end by CSS
+        super().__init__([heading("Text", self.by), self.legend, page])
         self.add_class("speclab-text")
-        on_change(self.by, lambda _: self._frame and self.update(self._frame))
+        on_change(self.by, lambda _: self.update(self._frame))
 
-    def update(self, frame: Frame) -> None:
+    def update(self, frame: Frame | None) -> None:
         """Draws the frame; chunks that stay as they are send nothing."""
         self._frame = frame
-        key = (frame.trace, frame.cursor, self.by.value)
+        if frame is None:
+            return
+        key = (frame.trace, frame.committed, self.by.value)
         if self._drawn and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
             return
         self._drawn = key
-        style = f"<style>{text.STYLE}</style>"
-        assign(self.legend, value=style + tag("div", text.legend(frame.trace, self.by.value), class_="speclab-text"))
-        chunks = text.text_chunks(frame.trace, frame.cursor, self.by.value)
+        style = f"<style>{STYLE}</style>"
+        assign(self.legend, value=style + text.legend(frame.trace, self.by.value))
+        chunks = text.text_chunks(frame.trace, frame.committed, self.by.value)
         held = list(self.body.children)
         widgets = held[: len(chunks)] + [HTML() for _ in chunks[len(held) :]]
         for widget, chunk in zip(widgets, chunks, strict=True):

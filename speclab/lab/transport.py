@@ -55,7 +55,12 @@ class Transport(HBox):
 
     def _draw(self, _: Any = None) -> None:
         state, count = self._state, len(self._state.trace.steps)
-        assign(self.cursor, max=count, value=state.cursor, description=f"{state.cursor} of {count}")
+        # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
+        order = ("value", "max") if count < self.cursor.max else ("max", "value")
+        target = {"max": count, "value": state.cursor}
+        for name in order:
+            assign(self.cursor, **{name: target[name]})
+        assign(self.cursor, description=f"{state.cursor} of {count}")
 
 
 class RunUntil(HBox):
@@ -78,7 +83,7 @@ class RunUntil(HBox):
             lambda: self._go(commands.run),
         )
         self.backward = button(
-            "back-until", "", "back to the last iteration where it held; no model runs", "undo",
+            "back-until", "Back until", "back to the last iteration where it held; no model runs", "reply",
             lambda: self._go(commands.back),
         )  # fmt: skip
         self._ask = commands.ask

@@ -10,6 +10,7 @@ from speclab.lab.commands import Commands
 from speclab.lab.picture import empty
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, show
+from speclab.lab.theme import figure_style
 from speclab.trace import Step
 from speclab.views.tree import tree_figure, tree_svg, update_tree
 
@@ -25,6 +26,7 @@ class TreePanel(Box):
         self.still, self.stage = HTML(), Box()
         super().__init__([self.still, self.stage])
         self.add_class("speclab-tree-panel")
+        self.stage.add_class("speclab-tree-panel")
 
     def update(self, frame: Frame) -> None:
         """Draws the frame, if its tree differs from the one shown."""
@@ -51,13 +53,13 @@ class TreePanel(Box):
         import plotly.graph_objects as go
 
         figure = go.FigureWidget()
-        figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}  # noqa: SLF001
+        figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
         tree_figure(step, self._state.theme, selected=frame.selected, moment=frame.moment, figure=figure)
         figure.add_class("speclab-tree")
         for trace in figure.data:
             trace.on_click(self._clicked)
         self.figure = figure
-        self.stage.children = [figure]
+        self.stage.children = [HTML(f"<style>{figure_style(figure)}</style>"), figure]
         assign(self.still, value="")
 
     def _clicked(self, trace: Any, points: Any, _: Any) -> None:

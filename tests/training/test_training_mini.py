@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import speclab
+from speclab.prompts import examples, kinds
+from speclab.training.generation import continue_all
+from speclab.training.looping import loops
+
+pytestmark = pytest.mark.model
+
+MINI = Path(speclab.__file__).parent / "models" / "mini"
+
+# Written for this test.
+TEXT = """The old man and his daughter lived in a little house by the sea. Every morning he went down to the shore to
+mend his nets, and she carried the water from the well. "Father," she said one day, "I have seen a ship with
+white sails, and it came so near that I could hear the men singing." The old man put down his work and looked
+at her for a long time before he spoke."""
+
+
+@pytest.fixture(scope="module")
+def family():
+    tokenizer = AutoTokenizer.from_pretrained(MINI / "tokenizer")
+    models = [AutoModelForCausalLM.from_pretrained(MINI / name, dtype=torch.float32) for name in ("target", "draft")]
+    return tokenizer, *models
+
+
+def test_it_fits_into_25_mib() -> None:
+    assert sum(f.stat().st_size for f in MINI.rglob("*") if f.is_file()) <= 25 * 2**20
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("target", 11.0e6, 11.3e6), ("draft", 0.9e6, 0.96e6)])
+def test_weights_are_float16_and_tied(name: str, low: float, high: float) -> None:
+    with safe_open(MINI / name / "model.safetensors", "pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    assert {t.dtype for t in tensors.values()} == {torch.float16}
+    assert low < sum(t.numel() for t in tensors.values()) < high
+
+
+def test_sizes_and_specials_fit_together(family) -> None:
+    tokenizer, target, draft = family
+    for model in (target, draft):
+        assert model.config.vocab_size == len(tokenizer) == 4096
+        assert model.config.max_position_embeddings == 1024
+        assert model.config.eos_token_id == tokenizer.eos_token_id == 0
+    assert target.config.hidden_size == 320
+    assert target.config.num_hidden_layers == 8
+
+
+@torch.no_grad()
+def test_the_target_reads_and_the_draft_agrees(family) -> None:
+    tokenizer, target, draft = family
+    ids = tokenizer(TEXT, return_tensors="pt").input_ids
+    expected, guessed = target(ids, labels=ids), draft(ids, labels=ids)
+    # Uniform guessing costs ln 4096 = 8.3 nats a token.
+    assert expected.loss < 4.2
+    assert guessed.loss < 5.0
+    assert (expected.logits.argmax(-1) == guessed.logits.argmax(-1)).float().mean() >= 0.5
+
+
+@torch.no_grad()
+def test_all_1024_positions_work(family) -> None:
+    tokenizer, target, _ = family
+    ids = tokenizer("\n\n".join(p.text for p in examples()) * 2, return_tensors="pt").input_ids[:, :1024]
+    assert ids.shape[1] == 1024
+    losses = torch.nn.functional.cross_entropy(target(ids).logits[0, :-1], ids[0, 1:], reduction="none")
+    assert losses[-128:].mean() < 5.5
+
+
+def test_prose_does_not_loop(family) -> None:
+    tokenizer, target, _ = family
+    prompts = [tokenizer(p.text).input_ids for p in examples("prose")]
+    assert sum(map(loops, continue_all(target, prompts, 128))) <= len(prompts) // 2
+
+
+def test_prompts_come_in_all_kinds() -> None:
+    assert kinds() == ["prose", "code", "maths", "dialogue", "repetitive", "unicode"]
+    for kind in kinds():
+        assert 2 <= len(examples(kind)) <= 6
+    assert len({p.name for p in examples()}) == len(examples())
+    with pytest.raises(speclab.SpeclabError, match="dialogue"):
+        examples("poems")
+
+
+def test_prompts_are_short_and_round_trip(family) -> None:
+    tokenizer, *_ = family
+    for prompt in examples():
+        ids = tokenizer(prompt.text).input_ids
+        assert 20 <= len(ids) <= 120, prompt.name
+        assert tokenizer.decode(ids) == prompt.text
+
+
+def test_the_card_states_every_figure() -> None:
+    card = (MINI / "README.md").read_text()
+    figures = json.loads((MINI / "figures.json").read_text())
+    for source, entry in figures["held_out"].items():
+        row = next(line for line in card.splitlines() if line.startswith(f"| {source} "))
+        for figure in ("target_nats_per_token", "target_nats_per_byte", "draft_nats_per_byte"):
+            assert f"{entry[figure]:.3f}" in row, (source, figure)
+        assert f"{entry['agreement']:.1%}" in row, source
+    for name, entry in figures["prompts"].items():
+        row = next(line for line in card.splitlines() if line.startswith(f"| {name} "))
+        for figure in ("looping", "periodic", "ended", "agreement_text", "agreement_own"):
+            assert f"{entry[figure]:.1%}" in row, (name, figure)
