@@ -26,7 +26,7 @@ SET_THEME = "theme => jupyterapp.commands.execute('apputils:change-theme', {them
 INK = "getComputedStyle(document.querySelector('.speclab-status [role=status]')).color"
 SEEN = {
     "tree": "JSON.stringify(document.querySelector('.speclab-tree').data.map(t => [[...t.x], [...t.y], t.text]))",
-    "mask": "document.querySelector('.speclab-mask svg')?.outerHTML ?? ''",
+    "mask": "document.querySelector('.speclab-mask svg').outerHTML",
     "status": "document.querySelector('.speclab-status [role=status]').innerText",
 }
 
@@ -81,6 +81,16 @@ def test_a_node_chosen_in_the_list_is_marked_in_tree_and_mask(lab):
     lab.wait(equals(before, "tree", "mask"))
 
 
+def test_a_click_on_a_node_selects_it(lab):
+    before = see(lab)
+    lab.page.locator(".speclab-tree .points path").first.hover(force=True)
+    lab.page.mouse.down()
+    lab.page.mouse.up()
+    lab.wait(differs(before, "tree", "mask"))
+    lab.page.select_option(".speclab-node select", index=0)
+    lab.wait(equals(before, "tree", "mask"))
+
+
 def test_phases_replay_the_iteration(lab):
     before = see(lab)
     lab.page.click(".speclab-phases button:has-text('draft')")
@@ -101,8 +111,8 @@ def test_stop_ends_a_run_and_keeps_what_was_decoded(lab):
 def test_a_mistake_is_said_in_the_panel_until_it_is_dismissed(lab):
     lab.page.select_option(".speclab-condition select", label="the tree has more nodes than")
     lab.page.fill(".speclab-argument input", "many")
-    said = "document.querySelector('.speclab-error [role=alert]')?.innerText ?? ''"
-    before = click(lab, "run-until", f"({said}).includes('many')")
+    said = "document.querySelector('.speclab-error [role=alert]')?.innerText"
+    before = click(lab, "run-until", f"{said}?.includes('many')")
     assert lab.page.is_visible(".speclab-error")
     lab.shot("error")
     lab.page.click("button.speclab-dismiss")
@@ -111,6 +121,9 @@ def test_a_mistake_is_said_in_the_panel_until_it_is_dismissed(lab):
 
 
 def test_the_lab_follows_the_theme(lab):
+    lab.page.set_viewport_size({"width": 1600, "height": 2600})  # the pictures show all of it
+    lab.page.evaluate(SHOW_LAB)
+    lab.page.wait_for_timeout(1000)
     lab.shot("light")
     light = lab.page.evaluate(INK)
     lab.page.evaluate(SET_THEME, "JupyterLab Dark")
