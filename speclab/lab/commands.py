@@ -104,7 +104,7 @@ class Commands:
         except SpeclabError as error:
             _log.info("%s", error)
             state.fail(str(error), "".join(traceback.format_exception_only(error)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # a bug too must end in the panel, not in a silent thread
             _log.exception("the lab failed")
             details = "".join(traceback.format_exception(error))
             state.fail(
@@ -126,7 +126,7 @@ class Commands:
     def _phase(self, name: str, level: int | None) -> None:
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
-        self._show(Moment(name, level))  # type: ignore[arg-type]
+        self._show(Moment(name, level))
 
     def _show(self, moment: Moment) -> None:
         step = self._state.step

@@ -32,7 +32,7 @@ FINE, COARSE = 0.01, 0.05
 def control(name: str, field: FieldInfo) -> DOMWidget:
     """A widget whose `value` is the field's; it starts at the default."""
     kind, optional = _kind(field.annotation)
-    words = {"description": title(name, field), "tooltip": field.description or "", "description_allow_html": True}
+    words: dict[str, Any] = {"description": title(name, field), "tooltip": field.description or "", "description_allow_html": True}
     made = (
         Optional_(_plain(kind, field, {"tooltip": words["tooltip"]}), **words)
         if optional
@@ -92,18 +92,29 @@ def _kind(annotation: Any) -> tuple[Any, bool]:
 def _plain(kind: Any, field: FieldInfo, words: dict[str, Any]) -> DOMWidget:
     if get_origin(kind) is Literal:
         return Dropdown(options=get_args(kind), **words)
-    if kind is bool:
-        return Checkbox(indent=False, **words)
-    if kind is int:
-        low, high = bounds(field, 1)
-        if low is not None and high is not None and high - low < WIDEST_SLIDER:
-            return IntSlider(min=int(low), max=int(high), **words)
-        return BoundedIntText(min=_or(low, -LARGEST), max=min(_or(high, LARGEST), LARGEST), **words)
-    if kind is float:
-        low, high = bounds(field, FINE)
-        if low is not None and high is not None and high - low <= 1:
-            return FloatSlider(min=low, max=high, step=FINE, readout_format=".2f", **words)
-        return BoundedFloatText(min=_or(low, -LARGEST), max=_or(high, LARGEST), step=COARSE, **words)
+    makers = {bool: _flag, int: _whole, float: _real}
+    return makers.get(kind, _words)(field, words)
+
+
+def _flag(_: FieldInfo, words: dict[str, Any]) -> DOMWidget:
+    return Checkbox(indent=False, **words)
+
+
+def _whole(field: FieldInfo, words: dict[str, Any]) -> DOMWidget:
+    low, high = bounds(field, 1)
+    if low is not None and high is not None and high - low < WIDEST_SLIDER:
+        return IntSlider(min=int(low), max=int(high), **words)
+    return BoundedIntText(min=_or(low, -LARGEST), max=min(_or(high, LARGEST), LARGEST), **words)
+
+
+def _real(field: FieldInfo, words: dict[str, Any]) -> DOMWidget:
+    low, high = bounds(field, FINE)
+    if low is not None and high is not None and high - low <= 1:
+        return FloatSlider(min=low, max=high, step=FINE, readout_format=".2f", **words)
+    return BoundedFloatText(min=_or(low, -LARGEST), max=_or(high, LARGEST), step=COARSE, **words)
+
+
+def _words(_: FieldInfo, words: dict[str, Any]) -> DOMWidget:
     return Text(**words)
 
 

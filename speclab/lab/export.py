@@ -13,7 +13,8 @@ from speclab.views.markup import tag
 from speclab.views.tokens import escape
 
 _STYLE = """
-:root{color-scheme:light dark;--jp-ui-font-color1:light-dark(#1f2328,#e8eaed);--jp-ui-font-color2:light-dark(#5b646e,#a4acb5);
+:root{color-scheme:light dark;--jp-ui-font-color1:light-dark(#1f2328,#e8eaed);
+--jp-ui-font-color2:light-dark(#5b646e,#a4acb5);
 --jp-border-color1:light-dark(#c3c9d0,#5a626b);--jp-border-color2:light-dark(#e4e7eb,#3a4048);
 --jp-layout-color1:light-dark(#fff,#16181c);--jp-layout-color2:light-dark(#f6f7f9,#1f2328)}
 body{margin:0;font:14px/1.5 system-ui,sans-serif;color:var(--jp-ui-font-color1);background:var(--jp-layout-color1)}
@@ -23,7 +24,8 @@ header input{flex:1}main{padding:8px 24px 48px}main>section{display:none}main>se
 section>div>div{margin:16px 0;overflow-x:auto}footer{padding:0 24px 24px;color:var(--jp-ui-font-color2)}
 """
 _SCRIPT = """
-const at=document.getElementById('at'),said=document.getElementById('said'),all=[...document.querySelectorAll('main>section')];
+const at=document.getElementById('at'),said=document.getElementById('said');
+const all=[...document.querySelectorAll('main>section')];
 function show(){all.forEach((s,i)=>s.classList.toggle('now',i==at.value));said.textContent=all[at.value].dataset.said}
 function move(by){at.value=+at.value+by;show()}
 at.addEventListener('input',show);
@@ -43,8 +45,8 @@ def page(trace: Trace, cursor: int = 0, name: str = "speclab") -> str:
     )  # fmt: skip
     facts = ", ".join(f"{key} {value}" for key, value in {**trace.settings, **trace.models}.items())
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title><style>{_STYLE}</style>'
-        f"</head><body>{header}<main>{''.join(sections)}</main><footer>{escape(facts)}</footer>"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
+        f"<style>{_STYLE}</style></head><body>{header}<main>{''.join(sections)}</main><footer>{escape(facts)}</footer>"
         f"<script>{_SCRIPT}</script></body></html>"
     )
 

@@ -26,11 +26,13 @@ class Form(Box):
     def __init__(self, kind: type[Settings], changed: Callable[[], None], *, helps: bool = True) -> None:
         self.kind = kind
         self.controls: dict[str, DOMWidget] = {name: control(name, field) for name, field in kind.model_fields.items()}
-        self._written: dict[str, Any] = {}
+        self._set: dict[str, tuple[Any, Any]] = {}
+        """What was set last, and what the control made of it."""
+        self._remember({name: field.default for name, field in kind.model_fields.items()})
         self._quiet = False
         self._changed = changed
         for widget in self.controls.values():
-            on_change(widget, lambda _: self._quiet or changed())
+            on_change(widget, lambda _: self._edited())
         cells = [self._cell(name) for name in self.controls] if helps else list(self.controls.values())
         super().__init__(cells)
         self.add_class("speclab-form")
@@ -48,17 +50,25 @@ class Form(Box):
         values = settings.model_dump() if isinstance(settings, Settings) else dict(settings)
         self._quiet = True
         try:
-            self._written.update(values)
             for name, value in values.items():
                 assign(self.controls[name], value=value)
+            self._remember(values)
         finally:
-            self._written: dict[str, Any] = {}
-        self._quiet = False
+            self._quiet = False
         self._changed()
 
+    def _edited(self) -> None:
+        if not self._quiet:
+            self._changed()
+
+    def _remember(self, values: Mapping[str, Any]) -> None:
+        self._set.update({name: (value, self.controls[name].value) for name, value in values.items()})
+
     def _value(self, name: str) -> Any:
-        """What a control says. A browser moves a slider to its nearest step: till it goes further, what was set stands."""
-        value, written = self.controls[name].value, self._written.get(name)
+        """What a control says; what was set stands while the control does, give or take a browser's rounding."""
+        value, (written, shown) = self.controls[name].value, self._set[name]
+        if value == shown:
+            return written
         if not isinstance(value, float):
             return value
         near = isinstance(written, float) and abs(value - written) <= FINE / 2

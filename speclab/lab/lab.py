@@ -1,9 +1,9 @@
-"""The lab as one widget: the last value of a cell shows it, and each of its controls has a method that does the same."""
+"""The lab as one widget: the last value of a cell shows it, and what its controls do, its methods do."""
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from speclab.drafters.autoregressive import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError
 from speclab.lab import static
-from speclab.lab.choices import Prompt
+from speclab.lab.choices import Choices, Prompt
 from speclab.lab.commands import Commands
 from speclab.lab.export import write
 from speclab.lab.panels import Panels
@@ -61,7 +61,7 @@ class Lab(VBox):
         self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
         self._worker = Worker(self._interrupt)
         self._player = Player(self.state, self._worker.cancelled, pair)
-        self._commands = Commands(self.state, self._player, self._worker, lambda: self.pickers.read())
+        self._commands = Commands(self.state, self._player, self._worker, self._read)
         strategy = strategy or _default_strategy(pair)
         self.pickers = Pickers(
             self.state, pair, strategy, prompt, self._session_settings(settings), self._commands.apply
@@ -72,7 +72,7 @@ class Lab(VBox):
         style = HTML(f"<style>{STYLE}</style>")
         super().__init__([style, self.pickers, self.transport, self.status, self.panels])
         self.add_class("speclab-lab")
-        if pair is not None:
+        if pair is not None and not self.state.error:
             self._wait(self._commands.start())
 
     @property
@@ -93,7 +93,7 @@ class Lab(VBox):
         return self._wait(self._commands.goto(index))  # type: ignore[no-any-return]
 
     def phase(self, name: str, level: int | None = None) -> None:
-        """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision of it."""
+        """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
         self._wait(self._commands.phase(name, level))
 
     def run(self, until: Until | None = None) -> Step | None:
@@ -134,17 +134,27 @@ class Lab(VBox):
         super().close()
 
     def _session_settings(self, given: dict[str, Any]) -> SessionSettings:
-        try:
-            return SessionSettings(**given)
-        except SettingsError as error:
-            self.state.fail(f"{error}. The defaults stand in.")
-            return SessionSettings()
+        """The settings given; where one cannot be, the panel says so and its default stands in."""
+        kept = {}
+        for name, value in given.items():
+            try:
+                SessionSettings(**{name: value})
+            except SettingsError as error:
+                self.state.fail(f"{error}; its default stands in.")
+            else:
+                kept[name] = value
+        return SessionSettings(**kept)
+
+    def _read(self) -> Choices:
+        return self.pickers.read()
 
     def _interrupt(self) -> None:
         self._player.interrupt()
 
     def _wait(self, result: Future[Any]) -> Any:
         try:
+            while not wait([result], timeout=0.2).done:  # in pieces, so that Ctrl-C is heard on every system
+                pass
             return result.result()
         except CancelledError:
             return None

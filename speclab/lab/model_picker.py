@@ -28,8 +28,10 @@ class ModelPicker(HBox):
         presets = [(_label(name), name) for name in PRESETS]
         self._pair = pair
         self.name = Dropdown(
-            options=[*given, *presets, ("your own…", OWN)], description="Models", tooltip="target and draft; memory in half precision"
-        )  # fmt: skip
+            options=[*given, *presets, ("your own…", OWN)],
+            description="Models",
+            tooltip="target and draft; memory in half precision",
+        )
         self.device = Dropdown(options=_DEVICES.items(), description="Device")
         self.dtype = Dropdown(options=_DTYPES.items(), description="Precision")
         self.target = Text(
@@ -38,10 +40,11 @@ class ModelPicker(HBox):
         self.draft = Text(
             description="Draft", placeholder="hub id or folder, or empty", tooltip="the small model that drafts"
         )
-        super().__init__([self.name, self.target, self.draft, self.device, self.dtype])
+        super().__init__([self.name, self.device, self.dtype, self.target, self.draft])
         self.add_class("speclab-models")
         for widget in self.children:
-            on_change(widget, lambda _: (self._fit(), changed()))
+            on_change(widget, lambda _: self._fit())
+            on_change(widget, lambda _: changed())
         self._fit()
 
     def read(self) -> Models | None:

@@ -42,7 +42,7 @@ class Picture:
             return
         try:
             assign(self.widget, value=self._draw(frame))
-        except Exception as error:  # one broken picture must not take the others along
+        except Exception as error:  # noqa: BLE001  # one broken picture must not take the others along
             _log.exception("a view failed")
             assign(self.widget, value=tag("div", f"This view failed: {escape(error)}", class_="sl-empty"))
         self._drawn = key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
     from speclab.session import Session
 
+_LOADING = Lock()  # transformers cannot load two models at once
 REDRAW_SECONDS = 0.25
 """During a run the pictures follow at this pace, not at every iteration."""
 
@@ -48,8 +49,9 @@ class Player:
 
             wanted = models or Models()
             self._state.status = f"Loading {wanted.target or wanted.name}…"
-            self.pair, self._loaded = load_pair(**wanted.arguments()), models
-        self._state.loaded = True
+            with _LOADING:
+                self.pair = load_pair(**wanted.arguments())
+            self._loaded = models
         assert self.pair is not None
         return self.pair
 

@@ -35,7 +35,8 @@ class PromptPicker(VBox):
         self.add_class("speclab-prompts")
         self._fit()
         on_change(self.example, self._chosen)
-        on_change(self.text, lambda _: (self._fit(), changed()))
+        on_change(self.text, lambda _: self._fit())
+        on_change(self.text, lambda _: changed())
 
     def read(self) -> Prompt:
         """The prompt: token ids if they were given as such and left alone, else the text."""

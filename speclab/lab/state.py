@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from traitlets import Bool, Enum, HasTraits, Instance, Int, Unicode
+from traitlets import HasTraits, Instance, Int, Unicode
 
 from speclab.lab.choices import Choices
 from speclab.trace import Step, Trace
@@ -57,9 +57,7 @@ class LabState(HasTraits):
     status = Unicode()
     error = Unicode()
     details = Unicode()
-    loaded = Bool(default_value=False)
     applied: Any = Instance(Choices, allow_none=True)
-    theme = Enum(["light", "dark"], "light")
 
     @property
     def trace(self) -> Trace:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipywidgets import Button, Dropdown, HBox, IntSlider, Text, ToggleButtons
 
-from speclab.breakpoints import BREAKPOINTS, Until
+from speclab.breakpoints import BREAKPOINTS, Breakpoint, Until
 from speclab.errors import SettingsError
 from speclab.lab.commands import Commands
 from speclab.lab.state import LabState
@@ -99,14 +99,7 @@ class RunUntil(HBox):
             SettingsError: the argument is not of the condition's type.
         """
         point = BREAKPOINTS[self.condition.value]
-        kind = type(point.default)
-        try:
-            return point.until(None if point.default is None else kind(self.argument.value))
-        except ValueError as error:
-            if isinstance(error, SettingsError):
-                raise
-            wanted = "whole number" if kind is int else "number"
-            raise SettingsError(f"{point.label}: write a {wanted}, not {self.argument.value!r}.") from None
+        return point.until(_parse(point, self.argument.value))
 
     def _chosen(self, index: int) -> None:
         default = BREAKPOINTS[index].default
@@ -121,6 +114,17 @@ class RunUntil(HBox):
             self._ask(lambda: _raise(failure))
             return
         command(until)
+
+
+def _parse(point: Breakpoint, written: str) -> int | float | str:
+    """The argument, of the type of its default."""
+    if point.default is None or isinstance(point.default, str):
+        return written
+    try:
+        return int(written) if isinstance(point.default, int) else float(written)
+    except ValueError:
+        wanted = "whole number" if isinstance(point.default, int) else "number"
+        raise SettingsError(f"{point.label}: write a {wanted}, not {written!r}.") from None
 
 
 class Phases(HBox):

@@ -54,7 +54,7 @@ class TreePanel(Box):
 
         figure = go.FigureWidget()
         figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
-        tree_figure(step, self._state.theme, selected=frame.selected, moment=frame.moment, figure=figure)
+        tree_figure(step, selected=frame.selected, moment=frame.moment, figure=figure)
         figure.add_class("speclab-tree")
         for trace in figure.data:
             trace.on_click(self._clicked)
@@ -75,4 +75,4 @@ class TreePanel(Box):
                 self.still, value=empty("No iteration yet. Step decodes the first one: its draft tree appears here.")
             )
         else:
-            assign(self.still, value=tree_svg(frame.step, frame.selected, self._state.theme, moment=frame.moment))
+            assign(self.still, value=tree_svg(frame.step, frame.selected, moment=frame.moment))

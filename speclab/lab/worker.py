@@ -52,6 +52,9 @@ class Worker:
             _run(request)
             return request.result
         with self._changed:
+            if self._closed:
+                request.result.set_exception(CancelledError("the lab is closed"))
+                return request.result
             if key:
                 self._drop(key)
             self._waiting.append(request)

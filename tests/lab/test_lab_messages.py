@@ -1,0 +1,100 @@
+"""What an action sends to the browser, counted: bounded, and nothing where nothing changed."""
+
+from __future__ import annotations
+
+import pytest
+from lab_tools import Messages
+
+STEP_MESSAGES, STEP_BYTES = 24, 60_000
+
+
+@pytest.fixture
+def drawn(make, messages: Messages):
+    """A lab with its figure, some iterations in."""
+    lab = make(max_new_tokens=200)
+    lab.step()
+    lab.panels.tree.want_figure()
+    for _ in range(3):
+        lab.step()
+    messages.clear()
+    return lab
+
+
+def test_a_step_sends_little(drawn, messages):
+    drawn.step()
+    assert 0 < len(messages) <= STEP_MESSAGES
+    assert messages.size <= STEP_BYTES
+
+
+def test_a_step_late_in_a_run_sends_as_little_as_an_early_one(drawn, messages):
+    drawn.run()
+    drawn.goto(len(drawn.session.steps) - 1)
+    messages.clear()
+    drawn.step()
+    assert len(messages) <= STEP_MESSAGES
+    assert messages.size <= STEP_BYTES
+
+
+def test_the_figure_is_made_once_and_changed_in_place(drawn, messages):
+    figure = drawn.panels.tree.figure
+    assert "speclab-tree" in figure._dom_classes
+    drawn.step()
+    drawn.select(0)
+    drawn.phase("draft")
+    assert drawn.panels.tree.figure is figure
+    assert len(messages.of(figure)) <= 12
+    assert not [
+        message for message in messages if message["type"] == "comm_open" and message["data"]["state"].get("_esm")
+    ]
+
+
+def test_back_and_goto_send_as_little_as_a_step(drawn, messages):
+    drawn.back()
+    assert len(messages) <= STEP_MESSAGES
+    messages.clear()
+    drawn.goto(1)
+    assert len(messages) <= STEP_MESSAGES
+
+
+def test_where_nothing_changed_nothing_is_drawn(drawn, messages):
+    drawn.state.frame = drawn.state.frame
+    drawn.panels.update()
+    drawn.goto(drawn.state.cursor)
+    pictures = [drawn.panels.tree.figure, drawn.panels.mask.widget, drawn.panels.text.body, drawn.panels.node]
+    pictures += [picture.widget for picture in drawn.panels.tabs.pictures] + list(drawn.panels.text.body.children)
+    assert [widget for widget in pictures if messages.of(widget)] == []
+
+
+def test_selecting_redraws_neither_text_nor_metrics(drawn, messages):
+    drawn.panels.tabs.selected_index = 1
+    messages.clear()
+    drawn.select(0)
+    assert messages.of(drawn.panels.mask.widget)
+    assert not messages.of(drawn.panels.tabs.pictures[1].widget)
+    assert not any(messages.of(chunk) for chunk in drawn.panels.text.body.children)
+
+
+def test_only_the_last_chunk_of_the_text_is_sent_again(drawn, messages):
+    drawn.run(until=lambda step: sum(len(s.committed) for s in drawn.session.steps) > 70)
+    chunks = list(drawn.panels.text.body.children)
+    assert len(chunks) >= 3
+    messages.clear()
+    drawn.step()
+    assert [bool(messages.of(chunk)) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+def test_a_hidden_tab_is_not_drawn_until_it_is_looked_at(drawn, messages):
+    drawn.step()
+    hidden = drawn.panels.tabs.pictures[1:]
+    assert not any(messages.of(picture.widget) for picture in hidden)
+    drawn.panels.tabs.selected_index = 1
+    assert messages.of(hidden[0].widget)
+
+
+def test_a_run_draws_at_its_pace_not_at_every_iteration(drawn, messages, monkeypatch):
+    monkeypatch.setattr("speclab.lab.player.REDRAW_SECONDS", 1e9)
+    drawn.run()
+    iterations = len(drawn.session.steps) - 4
+    assert iterations > 10
+    assert len(messages.of(drawn.panels.mask.widget)) == 1
+    assert len(messages) <= STEP_MESSAGES + 4 * iterations

@@ -1,0 +1,210 @@
+"""Choosing models, prompts, strategies and settings, and what Apply makes of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+from lab_tools import PROMPT, settle
+from pydantic import TypeAdapter, ValidationError
+
+from speclab.drafters import strategies
+from speclab.drafters.autoregressive import Autoregressive
+from speclab.drafters.dynatree import DynaTree
+from speclab.drafters.fixed_tree import FixedTree
+from speclab.lab import Lab
+from speclab.lab.controls import LARGEST, control, title
+from speclab.lab.form import Form
+from speclab.models.pair import ModelPair
+from speclab.models.presets import PRESETS
+from speclab.prompts import examples
+from speclab.settings import SessionSettings
+
+MODELS = [*strategies().values(), SessionSettings]
+
+
+@pytest.fixture
+def bare(pair) -> ModelPair:
+    """The target without a draft."""
+    return ModelPair(pair.target, name="bare")
+
+
+def apply(lab: Lab) -> None:
+    assert not lab.pickers.apply.disabled, lab.pickers.note.value
+    lab.pickers.apply.click()
+    assert settle(lab)
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_every_settings_model_becomes_controls_that_read_its_defaults(kind):
+    assert Form(kind, lambda: None).read() == kind()
+
+
+@pytest.mark.parametrize("kind", strategies().values(), ids=lambda kind: kind.__name__)
+def test_every_preset_goes_through_the_controls_unharmed(kind):
+    form = Form(kind, lambda: None)
+    for settings in kind.presets().values():
+        form.write(settings)
+        assert form.read() == settings
+
+
+@pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
+def test_no_control_can_leave_the_bounds_of_its_field_nor_stops_short_of_them(kind):
+    bounded = {name: field for name, field in kind.model_fields.items() if field.metadata}
+    for name, field in bounded.items():
+        widget, allowed = control(name, field), TypeAdapter(Annotated[field.annotation, *field.metadata])
+        widget = getattr(widget, "inner", widget)
+        assert widget.tooltip == field.description
+        for end, sign in ((widget.min, -1), (widget.max, 1)):
+            allowed.validate_python(end)
+            if abs(end) < LARGEST:
+                with pytest.raises(ValidationError):
+                    allowed.validate_python(end + sign * (1 if isinstance(end, int) else widget.step))
+
+
+def test_symbols_of_the_paper_stand_beside_the_name():
+    fields = DynaTree.model_fields
+    assert title("high_confidence", fields["high_confidence"]) == "high confidence <i>τ<b>h</b></i>"
+    assert title("root", fields["root"]) == "root"
+
+
+def test_a_slider_that_a_browser_has_rounded_still_gives_what_was_set():
+    form = Form(DynaTree, lambda: None)
+    form.write(DynaTree(stop_probability=0.1234))
+    form.controls["stop_probability"].value = 0.12
+    assert form.read().stop_probability == 0.1234
+    form.controls["stop_probability"].value = 0.15000000000000002
+    assert form.read().stop_probability == 0.15
+
+
+def test_a_seed_too_large_for_a_browser_stands_until_it_is_changed():
+    form = Form(SessionSettings, lambda: None)
+    form.write(SessionSettings(seed=2**60))
+    assert form.read().seed == 2**60
+    form.controls["seed"].value = 3
+    assert form.read().seed == 3
+
+
+def test_a_changed_setting_says_that_apply_forks_and_does(lab):
+    lab.step()
+    lab.step()
+    session = lab.session
+    assert not lab.pickers.note.value
+    lab.pickers.strategy.form.controls["max_branches"].value = 6
+    assert "max branches 3 → 6" in lab.pickers.note.value
+    assert "forks at iteration 2" in lab.pickers.note.value
+    lab.back()
+    assert "forks at iteration 1" in lab.pickers.note.value
+    apply(lab)
+    assert lab.session.strategy.max_branches == 6
+    assert lab.session.cursor == 1
+    assert lab.session is not session
+    assert not lab.pickers.note.value
+
+
+def test_another_strategy_and_session_settings_fork_too(lab):
+    lab.step()
+    lab.pickers.strategy.choice.value = "FixedTree"
+    lab.pickers.session.controls["temperature"].value = 0.7
+    lab.pickers.session.controls["top_k"].value = 5
+    apply(lab)
+    assert lab.session.strategy == FixedTree()
+    assert (lab.session.settings.temperature, lab.session.settings.top_k) == (0.7, 5)
+    assert len(lab.session.steps) == 1
+
+
+def test_another_prompt_starts_a_new_run(lab):
+    lab.step()
+    lab.pickers.prompt.text.value = "7, 8 9"
+    assert "starts a new run" in lab.pickers.note.value
+    apply(lab)
+    assert lab.session.prompt_ids == [7, 8, 9]
+    assert lab.state.cursor == 0
+
+
+def test_settings_that_contradict_each_other_disable_apply_and_say_why(lab):
+    lab.step()
+    lab.pickers.strategy.form.controls["low_confidence"].value = 0.95
+    assert lab.pickers.apply.disabled
+    assert "low_confidence (0.95) is above high_confidence (0.9)" in lab.pickers.note.value
+    lab.pickers.strategy.reset.click()
+    assert lab.pickers.note.value == ""
+
+
+def test_presets_fill_the_controls_and_show_which_one_is_in_force(lab):
+    picker = lab.pickers.strategy
+    assert picker.preset.value == "ours"
+    picker.preset.value = "paper's procedure"
+    assert picker.read() == DynaTree.presets()["paper's procedure"]
+    picker.form.controls["max_depth"].value = 20
+    assert picker.preset.value == "custom"
+
+
+def test_a_pair_without_a_draft_begins_with_plain_decoding_and_says_why_others_cannot_be(make, bare):
+    lab = make(bare)
+    assert lab.session.strategy == Autoregressive()
+    lab.step()
+    lab.pickers.strategy.choice.value = "DynaTree"
+    assert lab.pickers.apply.disabled
+    assert "DynaTree needs a draft model" in lab.pickers.note.value
+
+
+def test_a_strategy_without_its_draft_ends_in_the_panel_and_another_can_be_chosen(make, bare):
+    lab = make(bare, DynaTree())
+    assert lab.session is None
+    assert "draft" in lab.state.error
+    lab.pickers.strategy.choice.value = "Autoregressive"
+    assert lab.step() is not None
+
+
+def test_the_given_pair_stays_where_it_is(lab):
+    assert lab.pickers.models.device.disabled
+    assert "stays where it is" in lab.pickers.models.device.tooltip
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"prompt": []}, "prompt is empty"),
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": "once upon"}, "token ids"),
+        ({"prompt": [1, 999]}, "999"),
+        ({"prompt": [1] * 300}, "context"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": -3}, "max_new_tokens"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_a_person_gets_wrong_is_said_and_leaves_the_lab_usable(make, settings, said):
+    lab = make(**settings)
+    assert lab.session is None
+    assert said in lab.state.error
+    assert len(lab.state.error.splitlines()) == 1
+    lab.status.dismiss()
+    lab.pickers.prompt.text.value = " ".join(map(str, PROMPT))
+    lab.pickers.session.controls["max_new_tokens"].value = 40
+    assert lab.step() is not None
+    assert lab.state.error == ""
+
+
+def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
+    lab.step()
+    models, session = lab.pickers.models, lab.session
+    models.name.value = "own"
+    assert "No target is named" in lab.pickers.note.value
+    models.target.value = models.draft.value = "there/is-no-such-folder"
+    apply(lab)
+    assert "there/is-no-such-folder" in lab.state.error
+    assert lab.session is session
+    assert lab.step() is not None
+
+
+def test_every_preset_and_every_example_is_on_offer(make):
+    lab = make(None)
+    offered = [value for _, value in lab.pickers.models.name.options]
+    assert offered == [*PRESETS, "own"]
+    assert len(lab.pickers.prompt.example.options) == len(examples()) + 1
+    assert lab.pickers.prompt.example.value == -1
+    lab.pickers.prompt.example.value = 3
+    assert lab.pickers.prompt.read() == examples()[3].text

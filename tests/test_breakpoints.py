@@ -1,0 +1,63 @@
+"""Conditions to run until, on iterations whose outcome is known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from speclab import breakpoints
+from speclab.breakpoints import BREAKPOINTS
+from speclab.errors import SettingsError
+
+
+def step(**changes):
+    facts = {
+        "counts": SimpleNamespace(accepted=2),
+        "nodes": [
+            SimpleNamespace(verdict=v, entropy=e) for v, e in (("root", 0.5), ("accepted", 1.5), ("rejected", 9.0))
+        ],
+        "committed": (4, 5),
+        "texts": {4: " the", 5: " end"},
+        "accepted": (1,),
+        "tree": [0, 1, 2],
+        "adaptation": SimpleNamespace(before={"a": 1}, after={"a": 1}),
+    }
+    return SimpleNamespace(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("until", "holds"),
+    [
+        (breakpoints.fewer_accepted(2), False),
+        (breakpoints.fewer_accepted(3), True),
+        (breakpoints.token_rejected(), True),
+        (breakpoints.token_appears(5), True),
+        (breakpoints.token_appears(6), False),
+        (breakpoints.text_appears("the end"), True),
+        (breakpoints.text_appears("The"), False),
+        (breakpoints.entropy_above(1.4), True),
+        (breakpoints.entropy_above(1.5), False),
+        (breakpoints.tree_exceeds(2), True),
+        (breakpoints.tree_exceeds(3), False),
+        (breakpoints.settings_change(), False),
+    ],
+)
+def test_a_condition_holds_where_it_should(until, holds):
+    assert until(step()) is holds
+
+
+def test_nothing_rejected_and_changed_settings():
+    calm = step(nodes=[SimpleNamespace(verdict="accepted", entropy=0.0)] * 2, accepted=(1,))
+    assert not breakpoints.token_rejected()(calm)
+    assert breakpoints.settings_change()(step(adaptation=SimpleNamespace(before={"a": 1}, after={"a": 2})))
+
+
+def test_an_empty_text_is_refused():
+    with pytest.raises(SettingsError, match="name a text"):
+        breakpoints.text_appears("")
+
+
+def test_every_condition_on_offer_can_be_made_with_its_default():
+    for point in BREAKPOINTS:
+        assert isinstance(point.until(point.default)(step()), bool)
