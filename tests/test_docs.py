@@ -32,14 +32,15 @@ Every strategy and its settings, from `speclab.strategies()`. A symbol is the pa
 
 
 def _range(field: FieldInfo) -> str:
-    """`1 to 16`, `0 to under 1`, or the choices."""
+    """`1 to 16`, `0 to under 1`, `from 1`, or the choices."""
     if get_origin(field.annotation) is Literal:
         return ", ".join(map(str, get_args(field.annotation)))
-    names = ("ge", "gt", "le", "lt")
-    bounds = {name: getattr(mark, name) for mark in field.metadata for name in names if hasattr(mark, name)}
-    low = f"above {bounds['gt']:g}" if "gt" in bounds else f"{bounds['ge']:g}"
-    high = f"under {bounds['lt']:g}" if "lt" in bounds else f"{bounds['le']:g}"
-    return f"{low} to {high}"
+    if field.annotation is bool:
+        return "True, False"
+    words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}
+    marks = [(word, name, mark) for mark in field.metadata for name, word in words.items() if hasattr(mark, name)]
+    bounds = " ".join(f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks)
+    return bounds.removeprefix("from ") if len(marks) > 1 else bounds or "any"
 
 
 def _rows(kind: type[speclab.Strategy]) -> list[str]:
@@ -79,14 +80,18 @@ def test_the_table_of_strategies_is_the_registry():
 
 
 def _resolve(name: str) -> Any:
-    """`drafters.growth.grow` → the function; raises where it does not exist."""
+    """`drafters.growth.grow` → the function; raises where it does not exist, or is at home elsewhere."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         try:
             module = importlib.import_module(".".join(["speclab", *parts[:count]]))
         except ModuleNotFoundError:
             continue
-        return attrgetter(".".join(parts[count:]))(module) if parts[count:] else module
+        if not parts[count:]:
+            return module
+        if getattr(getattr(module, parts[count]), "__module__", module.__name__) != module.__name__:
+            raise AttributeError(f"{name} is imported there")
+        return attrgetter(".".join(parts[count:]))(module)
     raise AttributeError(name)
 
 
@@ -106,8 +111,9 @@ def test_every_name_in_the_architecture_page_exists():
 
 def test_a_name_that_is_gone_is_found():
     assert _names("`decoder.gone` and `notes.txt`") == ["decoder.gone"]
-    with pytest.raises(AttributeError):
-        _resolve("decoder.gone")
+    for name in ("decoder.gone", "gone.decoder", "session.start"):
+        with pytest.raises(AttributeError):
+            _resolve(name)
 
 
 def test_every_setting_in_the_table_of_symbols_exists():
