@@ -1,4 +1,4 @@
-"""An SVG as an image inside HTML, for saved notebooks.
+"""SVGs as images inside HTML, for saved notebooks.
 
 JupyterLab takes inline SVG out of a notebook that it does not trust, such as one just cloned, and leaves its words in a
 heap; an image stays. It lies on a light ground, for it cannot follow the theme, and has no tooltips.
@@ -12,12 +12,17 @@ from html import unescape
 
 from speclab.views.markup import tag
 
+_SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within an SVG
 _LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
 
 
-def still(svg: str) -> str:
-    """The picture as an HTML image; its text equivalent is the SVG's own label."""
+def still(markup: str) -> str:
+    """An SVG, or HTML with SVGs in it, with an image for each; an image's text equivalent is the SVG's own label."""
+    return _SVG.sub(lambda found: _image(found[0]), markup)
+
+
+def _image(svg: str) -> str:
     said = _LABEL.match(svg)
     source = "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
-    label = unescape(said[1]) if said else ""
-    return tag("img", alt=label, src=source, style="background:#fff;max-width:100%;display:block")
+    style = "background:#fff;max-width:100%;display:block"
+    return tag("img", alt=unescape(said[1]) if said else "", src=source, style=style)

@@ -1,4 +1,4 @@
-"""A still picture: one image that holds the whole SVG and says it in words."""
+"""A still picture: an image that holds the whole SVG and says it in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ def test_an_image_holds_the_picture_and_its_label(draw, sample):
     assert image.tag == "img"
     assert image.get("alt") == check_svg(svg)[0].get("aria-label")
     assert b64decode(image.get("src").removeprefix("data:image/svg+xml;base64,")).decode() == svg
+    assert "".join(image.itertext()) == "", "no words are left where images are taken out"
 
 
-def test_no_words_are_left_where_the_image_is_taken_out():
-    assert "".join(ElementTree.fromstring(still(tree_svg(five_nodes()))).itertext()) == ""
+def test_every_picture_of_a_page_becomes_an_image_and_the_rest_stays():
+    pictures = [tree_svg(five_nodes()), mask_svg(five_nodes())]
+    page = f"<div><p>Words.</p>{pictures[0]}<b>More.</b>{pictures[1]}</div>"
+    assert still(page) == f"<div><p>Words.</p>{still(pictures[0])}<b>More.</b>{still(pictures[1])}</div>"
+    assert still("<p>No picture.</p>") == "<p>No picture.</p>"
