@@ -251,6 +251,27 @@ def test_history_is_the_published_schedule(shares, base, above, high, deep):
     assert reason
 
 
+@pytest.mark.parametrize(
+    ("shares", "base_depth"),
+    [
+        ([1.0] * 4, 5),
+        ([1.0] * 5, 6),
+        ([0.0] * 5, 4),
+        ([0.79] * 9, 5),
+        ([0.61] * 9, 5),
+        ([0.0] + [0.85] * 9, 5),
+        ([0.0] * 3 + [0.85] * 10, 6),
+        ([1.0] * 3 + [0.55] * 10, 4),
+    ],
+)
+def test_history_looks_at_the_last_ten_and_at_no_fewer_than_five(shares, base_depth):
+    window = ()
+    for share in shares:
+        window = remember(window, share)
+    changes, _ = adjustment(speclab.DynaTree(), window)
+    assert changes.get("base_depth", 5) == base_depth
+
+
 @given(HISTORIES.filter(lambda shares: len(shares) >= 5), dynatrees())
 def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, now):
     """Whatever the settings: what comes out is valid, and goes where the mean points or stays."""
@@ -262,20 +283,22 @@ def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, n
         assert moved >= 0 if bold else moved <= 0, name
 
 
-def test_history_a_prompt_moves_the_thresholds_at_the_next_prompt_only():
+def test_history_a_prompt_moves_the_thresholds_from_prompt_to_prompt():
+    """Never within one; and each prompt goes on from what the last one used."""
     target = random_law(8, 3, low=0.5, high=2.0)
     pair = table_pair(target, mixed_law(target, random_law(8, 4), 0.5), 8)
-    strategy = speclab.DynaTree(history="prompt", base_depth=4)
-    first = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
-    first.run()
-    shares = [step.counts.accepted / step.counts.drafted for step in first.steps if step.counts.drafted]
-    for name in ("base_depth", "high_confidence", "deep_probability"):
-        assert {step.settings[name] for step in first.steps} == {getattr(strategy, name)}
-    second = speclab.Session(pair, strategy, TEXT, max_new_tokens=30).step().settings
-    expected = reference.adjust(strategy.model_dump(), shares)
-    assert expected != strategy.model_dump(), "else this test shows nothing"
-    for name in ("base_depth", "high_confidence", "deep_probability"):
-        assert second[name] == pytest.approx(expected[name], abs=1e-4)
+    strategy, shares, seen = speclab.DynaTree(history="prompt", base_depth=5), [], []
+    expected = strategy.model_dump()
+    for _ in range(3):
+        expected = reference.adjust(expected, shares)
+        session = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
+        session.run()
+        for step in session.steps:
+            for name in ("base_depth", "high_confidence", "deep_probability"):
+                assert step.settings[name] == pytest.approx(expected[name], abs=1e-4)
+        shares += [step.counts.accepted / step.counts.drafted for step in session.steps if step.counts.drafted]
+        seen.append(expected["base_depth"])
+    assert len(set(seen)) == 3, "else this test shows nothing"
 
 
 # Whole runs

@@ -362,22 +362,25 @@ def test_the_interrupted_iteration_is_done_again_just_the_same():
 
 
 def test_ctrl_c_while_the_record_is_made_loses_nothing(monkeypatch):
-    session = session_of()
-    session.step()
-    before = session.trace
+    """The iteration is committed and learned from by then: all of it is undone, and done again just the same."""
+    whole, session = finished(max_new_tokens=60), session_of(max_new_tokens=60)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("speclab.session.record", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            session.step()
-    assert_same(session.trace, before)
-    session.run()
-    assert session.token_ids == own_text()
-    assert session.trace.token_ids() == tuple(own_text())
-    assert_caches_follow(session)
+    while not session.done:
+        before = session.trace
+        with monkeypatch.context() as patch:
+            patch.setattr("speclab.session.record", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                session.step()
+        assert_same(session.trace, before)
+        assert_caches_follow(session)
+        session.step()
+    assert any(step.adaptation.after for step in whole.steps)
+    for mine, its in zip(whole.steps, session.steps, strict=True):
+        assert_same(mine.tree, its.tree)
+        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
 
 
 def test_ctrl_c_in_a_run_keeps_every_whole_iteration():
@@ -424,27 +427,43 @@ def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
 # Cancel
 
 
+def cancelling(law, session):
+    """The same law, which cancels the session whenever it is asked."""
+
+    def cancels(path):
+        session.cancel()
+        return law(path)
+
+    return cancels
+
+
+@pytest.mark.parametrize("name", [name for name, strategy in STRATEGIES.items() if strategy.needs_draft])
+def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
+    session = session_of(STRATEGIES[name])
+    session.step()
+    before, asked = session.trace, session.pair.target.calls
+    session.pair.draft.law = cancelling(DRAFT, session)
+    assert session.run() is session.steps[-1]
+    assert_same(session.trace, before)
+    with pytest.raises(speclab.SpeclabError, match="step again"):
+        session.step()
+    assert_same(session.trace, before)
+    assert session.pair.target.calls == asked
+    assert_caches_follow(session)
+    session.pair.draft.law = DRAFT
+    session.run()
+    assert session.token_ids == own_text()
+
+
 @every_strategy
-def test_cancel_inside_an_iteration_undoes_it_and_nothing_else(strategy):
+def test_cancel_while_verifying_ends_the_run_with_whole_iterations(strategy):
     session = session_of(strategy)
     session.step()
-    for runner in session.pair.runners.values():
-        law, left = runner.law, iter(range(3))
-
-        def cancelling(path, law=law, left=left):
-            if next(left, None) is None:
-                session.cancel()
-            return law(path)
-
-        runner.law = cancelling
-    before = len(session.steps)
+    session.pair.target.law = cancelling(TARGET, session)
     session.run()
-    assert before <= len(session.steps) == session.cursor
-    assert not session.done
+    assert len(session.steps) in {1, 2}
     assert_caches_follow(session)
     session.pair.target.law = TARGET
-    if session.pair.draft is not None:
-        session.pair.draft.law = DRAFT
     session.run()
     assert session.token_ids == own_text()
 
