@@ -32,7 +32,11 @@ FINE, COARSE = 0.01, 0.05
 def control(name: str, field: FieldInfo) -> DOMWidget:
     """A widget whose `value` is the field's; it starts at the default."""
     kind, optional = _kind(field.annotation)
-    words: dict[str, Any] = {"description": title(name, field), "tooltip": field.description or "", "description_allow_html": True}
+    words: dict[str, Any] = {
+        "description": title(name, field),
+        "tooltip": field.description or "",
+        "description_allow_html": True,
+    }
     made = (
         Optional_(_plain(kind, field, {"tooltip": words["tooltip"]}), **words)
         if optional

@@ -28,6 +28,7 @@ from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace import Step
+from speclab.views.still import still
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -169,7 +170,7 @@ class Lab(VBox):
             self._commands.ask(self.panels.tree.want_figure)
             self._commands.prepare()
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
-        return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": self.snapshot()}
+        return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": still(self.snapshot())}
 
 
 def _default_strategy(pair: ModelPair | None) -> Strategy:

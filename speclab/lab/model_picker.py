@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 GIVEN, OWN = "given", "own"
-_DEVICES = {"automatic": None, "CPU": "cpu", "CUDA": "cuda", "Apple GPU": "mps"}
-_DTYPES = {"automatic": None, "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+AUTOMATIC = "automatic"  # a list cannot show an option whose value is None
+_DEVICES = ((AUTOMATIC, AUTOMATIC), ("CPU", "cpu"), ("CUDA", "cuda"), ("Apple GPU", "mps"))
+_DTYPES = (AUTOMATIC, "float32", "float16", "bfloat16")
 
 
 class ModelPicker(HBox):
@@ -32,8 +33,8 @@ class ModelPicker(HBox):
             description="Models",
             tooltip="target and draft; memory in half precision",
         )
-        self.device = Dropdown(options=_DEVICES.items(), description="Device")
-        self.dtype = Dropdown(options=_DTYPES.items(), description="Precision")
+        self.device = Dropdown(options=_DEVICES, description="Device")
+        self.dtype = Dropdown(options=_DTYPES, description="Precision")
         self.target = Text(
             description="Target", placeholder="hub id or folder", tooltip="the model whose text is decoded"
         )
@@ -55,12 +56,12 @@ class ModelPicker(HBox):
         """
         if self.name.value == GIVEN:
             return None
-        places = {"device": self.device.value, "dtype": self.dtype.value}
+        device, dtype = _named(self.device.value), _named(self.dtype.value)
         if self.name.value != OWN:
-            return Models(self.name.value, **places)
+            return Models(self.name.value, device=device, dtype=dtype)
         if not self.target.value.strip():
             raise ModelNotFoundError("No target is named: write a hub id or a folder, or choose a pair from the list.")
-        return Models("", self.target.value.strip(), self.draft.value.strip(), **places)
+        return Models("", self.target.value.strip(), self.draft.value.strip(), device, dtype)
 
     @property
     def has_draft(self) -> bool:
@@ -78,6 +79,10 @@ class ModelPicker(HBox):
         assign(
             self.dtype, disabled=given, tooltip=why or "automatic: float32 on the CPU, the checkpoint's own on a GPU"
         )
+
+
+def _named(choice: str) -> str | None:
+    return None if choice == AUTOMATIC else choice
 
 
 def _label(name: str) -> str:

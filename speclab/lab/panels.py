@@ -18,6 +18,9 @@ from speclab.views.summary import summary, table
 from speclab.views.text import table as text_table
 from speclab.views.tokens import clip, escape, label
 
+NONE = -1
+"""No node, in the list of nodes: a list cannot show an option whose value is None."""
+
 
 class Panels(VBox):
     """Tree and mask side by side, the text below, and tabs for the rest; only what is seen is drawn."""
@@ -72,7 +75,7 @@ class Nodes(Dropdown):
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self._frame, self._step, self._commands = state.frame, object(), commands
-        super().__init__(options=[("none", None)], description="node", tooltip="the node that all views mark")
+        super().__init__(options=[("none", NONE)], description="node", tooltip="the node that all views mark")
         self.add_class("speclab-node")
         on_change(self, self._chosen)
 
@@ -82,10 +85,11 @@ class Nodes(Dropdown):
         if frame.step is not self._step:
             self._step = frame.step
             with self.hold_trait_notifications(), self.hold_sync():
-                self.options = [("none", None), *_node_names(frame.step)]
-        assign(self, value=frame.selected)
+                self.options = [("none", NONE), *_node_names(frame.step)]
+        assign(self, value=NONE if frame.selected is None else frame.selected)
 
-    def _chosen(self, node: int | None) -> None:
+    def _chosen(self, chosen: int) -> None:
+        node = None if chosen == NONE else chosen
         if node != self._frame.selected:
             self._commands.select(node)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from speclab.session import Session
 
 _LOADING = Lock()  # transformers cannot load two models at once
-REDRAW_SECONDS = 0.25
-"""During a run the pictures follow at this pace, not at every iteration."""
+REDRAW_SECONDS = 0.4
+"""During a run the pictures follow at this pace: a browser that falls behind hears Stop late."""
 
 
 class Player:
@@ -68,14 +68,11 @@ class Player:
     def step(self, choices: Choices) -> Step | None:
         """One iteration on; the first starts the session."""
         session = self._live(choices)
-        if session.done:
-            session.step()  # says why it has ended
         if self._cancelled.is_set():
             raise CancelledError("Stopped before the iteration began.")
-        before = session.cursor
-        session.run(until=lambda _: True)
-        self._show("" if session.cursor > before else "Stopped; the iteration was undone. Step goes on.")
-        return self._state.step if session.cursor > before else None
+        step = session.step()
+        self._show()
+        return step
 
     def run(self, choices: Choices, until: Until | None) -> Step | None:
         """Iterations until the condition holds, the text ends, or it is cancelled."""
@@ -90,7 +87,6 @@ class Player:
             if monotonic() - drawn > REDRAW_SECONDS:
                 self._show()
                 drawn = monotonic()
-            self._progress()
             return self._cancelled.is_set()
 
         if not self._cancelled.is_set():

@@ -152,7 +152,7 @@ def test_a_broken_view_says_so_and_spares_the_others(lab, monkeypatch, caplog):
 
 
 def test_a_bug_ends_in_the_panel_and_in_the_log(lab, monkeypatch, caplog):
-    monkeypatch.setattr(type(lab.session), "run", lambda *_, **__: {}["missing"])
+    monkeypatch.setattr(type(lab.session), "step", lambda *_, **__: {}["missing"])
     assert lab.step() is None
     assert "Something went wrong inside speclab (KeyError)" in lab.state.error
     assert "Traceback" in lab.state.details
