@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 import speclab
 from speclab.drafters.base import Strategy
 
@@ -17,3 +19,32 @@ VARIANTS: dict[str, Strategy] = {
     "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
     "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
 }
+
+
+@st.composite
+def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
+    """Any consistent settings; thresholds from a continuum, so that no law meets one exactly."""
+    low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
+    stop, deep = sorted(draw(st.tuples(st.floats(0, 0.6), st.floats(0, 0.6))))
+    few, some, many = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))
+    base, deepest = sorted(draw(st.tuples(*[st.integers(1, 7)] * 2)))
+    return speclab.DynaTree(
+        **(
+            {
+                "low_confidence": low,
+                "high_confidence": high,
+                "min_branches": few,
+                "mid_branches": some,
+                "max_branches": many,
+                "base_depth": base,
+                "max_depth": deepest,
+                "stop_probability": stop,
+                "deep_probability": deep,
+                "prune_probability": draw(st.floats(0, 0.3)),
+                "node_budget": draw(st.integers(1, 40)),
+                "root": draw(st.sampled_from(["verified", "drafted"])),
+                "drafting": draw(st.sampled_from(["level", "node"])),
+            }
+            | fixed
+        )
+    )

@@ -1,0 +1,86 @@
+"""Historical adjustment: the published schedule, its bounds, and what is carried from prompt to prompt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import dynatree as reference
+from table_runner import mixed_law, random_law, table_pair
+from variants import dynatrees
+
+import speclab
+from speclab.drafters.history import adjustment, remember
+
+TEXT = [2, 1, 0, 1, 2]
+
+HISTORIES = st.lists(st.floats(0, 1), min_size=0, max_size=25)
+
+
+@given(
+    HISTORIES,
+    st.integers(2, 8),
+    st.integers(1, 4),
+    st.floats(0.5, 0.95),
+    st.floats(0.3, 0.8),
+)
+def test_history_is_the_published_schedule(shares, base, above, high, deep):
+    window = ()
+    for share in shares:
+        window = remember(window, share)
+    now = speclab.DynaTree(base_depth=base, max_depth=base + above, high_confidence=high, deep_probability=deep)
+    expected = reference.adjust(now.model_dump(), shares)
+    changes, reason = adjustment(now, window)
+    got = now.model_dump() | changes
+    assert {k: pytest.approx(v, abs=1e-4) if isinstance(v, float) else v for k, v in expected.items()} == got
+    assert reason
+
+
+@pytest.mark.parametrize(
+    ("shares", "base_depth"),
+    [
+        ([1.0] * 4, 5),
+        ([1.0] * 5, 6),
+        ([0.0] * 5, 4),
+        ([0.79] * 9, 5),
+        ([0.61] * 9, 5),
+        ([0.0] + [0.85] * 9, 5),
+        ([0.0] * 3 + [0.85] * 10, 6),
+        ([1.0] * 3 + [0.55] * 10, 4),
+    ],
+)
+def test_history_looks_at_the_last_ten_and_at_no_fewer_than_five(shares, base_depth):
+    window = ()
+    for share in shares:
+        window = remember(window, share)
+    changes, _ = adjustment(speclab.DynaTree(), window)
+    assert changes.get("base_depth", 5) == base_depth
+
+
+@given(HISTORIES.filter(lambda shares: len(shares) >= 5), dynatrees())
+def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, now):
+    """Whatever the settings: what comes out is valid, and goes where the mean points or stays."""
+    changes, _ = adjustment(now, tuple(shares[-10:]))
+    after = now.changed(**changes)
+    bold = sum(shares[-10:]) / len(shares[-10:]) > 0.7
+    for name, sign in (("base_depth", 1), ("high_confidence", -1), ("deep_probability", -1)):
+        moved = sign * (getattr(after, name) - getattr(now, name))
+        assert moved >= 0 if bold else moved <= 0, name
+
+
+def test_history_a_prompt_moves_the_thresholds_from_prompt_to_prompt():
+    """Never within one; and each prompt goes on from what the last one used."""
+    target = random_law(8, 3, low=0.5, high=2.0)
+    pair = table_pair(target, mixed_law(target, random_law(8, 4), 0.5), 8)
+    strategy, shares, seen = speclab.DynaTree(history="prompt", base_depth=5), [], []
+    expected = strategy.model_dump()
+    for _ in range(3):
+        expected = reference.adjust(expected, shares)
+        session = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
+        session.run()
+        for step in session.steps:
+            for name in ("base_depth", "high_confidence", "deep_probability"):
+                assert step.settings[name] == pytest.approx(expected[name], abs=1e-4)
+        shares += [step.counts.accepted / step.counts.drafted for step in session.steps if step.counts.drafted]
+        seen.append(expected["base_depth"])
+    assert len(set(seen)) == 3, "else this test shows nothing"

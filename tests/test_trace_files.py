@@ -1,0 +1,153 @@
+"""Trace files that are missing, damaged, foreign or newer, and disks that refuse them: one sentence each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from records import assert_same
+from traces import TREE, step_of, trace_of
+
+from speclab.errors import TraceError
+from speclab.trace import VERSION, load_trace, parse_trace
+
+
+def _refused(path) -> str:
+    with pytest.raises(TraceError) as caught:
+        load_trace(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 250 + len(str(path))
+    assert str(path) in message
+    return message
+
+
+def test_missing_file_and_folder(tmp_path):
+    assert "cannot be read" in _refused(tmp_path / "nothing.json.gz")
+    assert "cannot be read" in _refused(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x1f\x8b", b'{"steps": []}', b"\x89PNG\r\n\x1a\n"])
+def test_a_file_that_is_no_trace(tmp_path, content):
+    path = tmp_path / "t"
+    path.write_bytes(content)
+    _refused(path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "3", '"text"', "{}", '{"version": 1}', "{", "NaN", "\ud800"])
+def test_gzipped_json_that_is_no_trace(tmp_path, content):
+    path = tmp_path / "t"
+    path.write_bytes(gzip.compress(content.encode("utf-8", "surrogatepass")))
+    _refused(path)
+
+
+def test_every_truncation_is_refused(tmp_path):
+    whole = trace_of(step_of(TREE)).save(tmp_path / "whole").read_bytes()
+    path = tmp_path / "t"
+    for length in range(0, len(whole), 37):
+        path.write_bytes(whole[:length])
+        _refused(path)
+    path.write_bytes(whole[:-1])
+    _refused(path)
+
+
+def test_a_flipped_byte_is_refused_or_harmless(tmp_path):
+    """Gzip's checksum finds a damaged body; a flipped byte of its header may change nothing."""
+    trace = trace_of(step_of(TREE))
+    whole = trace.save(tmp_path / "whole").read_bytes()
+    path = tmp_path / "t"
+    refused = 0
+    for place in range(0, len(whole), 11):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            assert_same(load_trace(path), trace)
+        except TraceError:
+            refused += 1
+    assert refused >= len(whole) // 11 - 2
+
+
+def test_bytes_after_the_end_are_refused(tmp_path):
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    path.write_bytes(path.read_bytes() + b"more")
+    _refused(path)
+
+
+def _edited(tmp_path, change) -> str:
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    change(data)
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+    return _refused(path)
+
+
+def test_a_newer_format_says_upgrade(tmp_path):
+    message = _edited(tmp_path, lambda data: data.update(version=VERSION + 1))
+    assert "newer speclab" in message
+    assert "upgrade" in message
+
+
+def test_a_newer_format_with_unknown_fields_still_says_upgrade(tmp_path):
+    def change(data):
+        data.update(version=VERSION + 3, steps={"packed": "…"})
+
+    assert "upgrade" in _edited(tmp_path, change)
+
+
+EDITS = {
+    "a tree with a parent after its child": lambda d: d["steps"][0]["tree"].update(parent=[-1, 3, 0, 0]),
+    "a tree with columns of two lengths": lambda d: d["steps"][0]["tree"]["token"].pop(),
+    "a tree without parents": lambda d: d["steps"][0]["tree"].pop("parent"),
+    "a tree with an extra column": lambda d: d["steps"][0]["tree"].update(surprise=1),
+    "a tree of text": lambda d: d["steps"][0].update(tree="tree"),
+    "tokens that are no numbers": lambda d: d["steps"][0]["tree"].update(token=["a", "b", "c", "d"]),
+    "an unknown law": lambda d: d["steps"][0]["tree"].update(law="guessing"),
+    "a mask that is no hex": lambda d: d["steps"][0].update(mask=["zz", "00", "00", "00"]),
+    "a mask that is too narrow": lambda d: d["steps"][0].update(mask=["", "", "", ""]),
+    "a mask that is a number": lambda d: d["steps"][0].update(mask=7),
+    "a mask of numbers": lambda d: d["steps"][0].update(mask=[1, 2, 3, 4]),
+    "a mask of null": lambda d: d["steps"][0].update(mask=None),
+    "an unknown verdict": lambda d: d["steps"][0]["nodes"][0].update(verdict="perhaps"),
+    "a step without nodes": lambda d: d["steps"][0].pop("nodes"),
+    "steps that are no list": lambda d: d.update(steps=3),
+    "a version that is text": lambda d: d.update(version="one"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_trace_with_a_wrong_field_says_where(tmp_path, edit):
+    assert "not a speclab trace" in _edited(tmp_path, edit)
+
+
+def test_parse_trace_calls_the_data_by_its_name():
+    with pytest.raises(TraceError, match=r"^lesson 3 "):
+        parse_trace(b"{}", "lesson 3")
+
+
+def test_save_replaces_whole_or_not_at_all(tmp_path):
+    """A disk that is full half-way: the old file stays, and no half-written one beside it."""
+    resource = pytest.importorskip("resource")
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    before = path.read_bytes()
+    longer = trace_of(*(step_of(TREE, index) for index in range(40)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))
+    try:
+        with pytest.raises(TraceError, match="cannot be written"):
+            longer.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
+def test_saving_into_a_missing_folder_says_so(tmp_path):
+    with pytest.raises(TraceError, match=r"folder|directory"):
+        trace_of(step_of(TREE)).save(tmp_path / "missing" / "t")
+
+
+def test_a_saved_file_has_the_usual_rights(tmp_path):
+    """Others may read it as they may read any file written here."""
+    (tmp_path / "usual").write_bytes(b"")
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -1,0 +1,74 @@
+"""A trace with something in every field."""
+
+from __future__ import annotations
+
+from speclab.metrics import Counts
+from speclab.trace import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
+from speclab.tree import DraftTree
+
+
+def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
+    """A step with something in every field; the figures need not make sense together."""
+    n = len(tree)
+    nodes = tuple(
+        NodeRecord(
+            index=i,
+            token=int(tree.token[i]),
+            draft_prob=0.1 + i / 97,
+            path_prob=1 / 3,
+            target_prob=None if i == 0 else 0.25,
+            target_choice=i % 5,
+            verdict="root" if i == 0 else "rejected",
+            reason="the target chose “é” · not this",
+            kv_slot=prefix + i,
+            entropy=1.5,
+            target_top=((2, 0.5), (1, 0.25)),
+            draft_top=((2, 0.75),) if i else (),
+        )
+        for i in range(n)
+    )
+    return Step(
+        index=index,
+        prefix_length=prefix,
+        tree=tree,
+        nodes=nodes,
+        accepted=(0,),
+        committed=(3, 1),
+        bonus=None if index else 1,
+        root_choice=4,
+        settings={
+            "base_depth": 5,
+            "high_confidence": 0.9,
+            "history": True,
+            "root": "verified",
+            "top_k": None,
+        },
+        events=(
+            Event("expand", 0, "confidence 0.5", {"confidence": 0.5, "branches": 2}),
+            Event("route", None, "both"),
+        ),
+        caches=(CacheRecord("target", 3, n, (3, 5), ((5, 4),), 5, 5, 64, 1024),),
+        seconds={"draft": 0.25, "verify": 1e-9},
+        adaptation=Adaptation("mean 0.9", {"base_depth": 5}, {"base_depth": 6}),
+        counts=Counts(1, 2, n - 1, 1, 3, 1, 2, 0.1),
+        mask=tree.ancestor_mask(),
+        prefix_seen=(prefix,) * n,
+        texts={3: " the", 1: "\n", 0: "<0xE2>"},
+        note="x",
+    )
+
+
+def trace_of(*steps: Step) -> Trace:
+    return Trace(
+        prompt_ids=(1, 2, 3),
+        first_token=4,
+        steps=steps,
+        settings={"strategy": "DynaTree", "temperature": 0.0, "top_p": None},
+        models={"target": "mini", "threads": 1, "parameters": 11_000_000},
+        texts={1: "a", 2: "\u2028", 3: "</script>"},
+        prefill_seconds=0.5,
+        finished="max_new_tokens",
+    )
+
+
+TREE = DraftTree.of([4, 5, 6, 5], [-1, 0, 0, 2], [0.0, -0.25, -1.5, -2.0], ["target", "draft", "draft", "draft"])
