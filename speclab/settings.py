@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -44,8 +45,9 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = ", ".join(kind.model_fields) or "none"
-        return f"{kind.__name__} has no setting {name!r}; its settings are: {known}"
+        near = get_close_matches(name, kind.model_fields, cutoff=0.5) or list(kind.model_fields)[:6]
+        settings = ", ".join(near) + (", …" if len(near) < len(kind.model_fields) else "")
+        return f"{kind.__name__} has no setting {name!r}; its settings are: {settings or 'none'}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     message = first["msg"].replace("Input should be", "must be")
