@@ -167,8 +167,8 @@ class Lab(VBox):
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         if not self._prepared:
             self._prepared = True
-            self._commands.ask(self.panels.tree.want_figure)
             self._commands.prepare()
+            self._commands.ask(self.panels.tree.want_figure)  # after the models: a busy browser gives up on a figure
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": still(self.snapshot())}
 

@@ -1,32 +1,41 @@
-"""The draft tree: SVG at first, then one plotly FigureWidget that is made once and changed in place."""
+"""The draft tree: SVG at first, then a figure that zooms and can be clicked."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ipywidgets import HTML, Box
 
 from speclab.lab.commands import Commands
+from speclab.lab.figure_stage import FigureStage
 from speclab.lab.picture import empty
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, show
-from speclab.lab.theme import figure_style
-from speclab.trace import Step
-from speclab.views.tree import tree_figure, tree_svg, update_tree
+from speclab.views.tree import tree_svg
+
+_log = logging.getLogger(__name__)
 
 
 class TreePanel(Box):
-    """Shows the tree of the frame. `figure` is None until it is wanted: it costs a second and five megabytes."""
+    """Shows the tree of the frame. The figure costs a second and five megabytes, so it is made when it is wanted.
+
+    Till a browser has drawn it, and where none ever does, the SVG stands in its place.
+    """
 
     def __init__(self, state: LabState, commands: Commands) -> None:
-        self._state, self._commands = state, commands
-        self.figure: Any = None
+        self._state = state
         self._wanted = False
         self._drawn: tuple[Any, ...] = ()
-        self.still, self.stage = HTML(), Box()
+        self.still = HTML()
+        self.stage = FigureStage(commands.select, self._swap)
         super().__init__([self.still, self.stage])
         self.add_class("speclab-tree-panel")
-        self.stage.add_class("speclab-tree-panel")
+
+    @property
+    def figure(self) -> Any:
+        """The FigureWidget; None until there is one."""
+        return self.stage.figure
 
     def update(self, frame: Frame) -> None:
         """Draws the frame, if its tree differs from the one shown."""
@@ -34,45 +43,28 @@ class TreePanel(Box):
         if self._drawn and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
             return
         self._drawn = key
-        if self._wanted and self.figure is None and frame.step is not None:
-            self._make_figure(frame, frame.step)
-        elif self.figure is None or frame.step is None:
-            self._still(frame)
-        else:
-            update_tree(self.figure, frame.step, selected=frame.selected, moment=frame.moment)
-        if self.figure is not None:
-            show(self.stage, visible=frame.step is not None)
-            show(self.still, visible=frame.step is None)
+        if self._wanted and frame.step is not None:
+            self._draw_figure(frame)
+        if frame.step is None:
+            assign(self.still, value=empty("No iteration yet. Step decodes the first: its draft tree appears here."))
+        elif not self.stage.alive:
+            assign(self.still, value=tree_svg(frame.step, frame.selected, moment=frame.moment))
+        self._swap()
 
     def want_figure(self) -> None:
-        """From the next tree on, draws a figure that zooms and can be clicked."""
+        """Makes the figure now, or with the first iteration there is."""
         self._wanted, self._drawn = True, ()
         self.update(self._state.frame)
 
-    def _make_figure(self, frame: Frame, step: Step) -> None:
-        import plotly.graph_objects as go
+    def _draw_figure(self, frame: Frame) -> None:
+        assert frame.step is not None
+        try:
+            self.stage.draw(frame, frame.step)
+        except ImportError as error:
+            self._wanted = False
+            _log.warning("the tree stays a still picture: %s", error)
 
-        figure = go.FigureWidget()
-        figure._config = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
-        tree_figure(step, selected=frame.selected, moment=frame.moment, figure=figure)
-        figure.add_class("speclab-tree")
-        for trace in figure.data:
-            trace.on_click(self._clicked)
-        self.figure = figure
-        self.stage.children = [HTML(f"<style>{figure_style(figure)}</style>"), figure]
-        assign(self.still, value="")
-
-    def _clicked(self, trace: Any, points: Any, _: Any) -> None:
-        if not points.point_inds or trace.customdata is None:
-            return
-        node = trace.customdata[points.point_inds[0]]
-        if node is not None and node >= 0:
-            self._commands.select(int(node))
-
-    def _still(self, frame: Frame) -> None:
-        if frame.step is None:
-            assign(
-                self.still, value=empty("No iteration yet. Step decodes the first one: its draft tree appears here.")
-            )
-        else:
-            assign(self.still, value=tree_svg(frame.step, frame.selected, moment=frame.moment))
+    def _swap(self) -> None:
+        figure = self.stage.alive and self._state.step is not None
+        show(self.stage, visible=self.stage.figure is not None and self._state.step is not None)
+        show(self.still, visible=not figure)

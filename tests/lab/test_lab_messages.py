@@ -8,12 +8,18 @@ from lab_tools import Messages
 STEP_MESSAGES, STEP_BYTES = 24, 60_000
 
 
+def draws(lab) -> None:
+    """A browser draws the figure, and says so."""
+    lab.panels.tree.figure._js2py_traceDeltas = {"trace_deltas": [], "trace_edit_id": -1}
+
+
 @pytest.fixture
 def drawn(make, messages: Messages):
     """A lab with its figure, some iterations in."""
     lab = make(max_new_tokens=200)
     lab.step()
     lab.panels.tree.want_figure()
+    draws(lab)
     for _ in range(3):
         lab.step()
     messages.clear()
@@ -46,6 +52,43 @@ def test_the_figure_is_made_once_and_changed_in_place(drawn, messages):
     assert not [
         message for message in messages if message["type"] == "comm_open" and message["data"]["state"].get("_esm")
     ]
+
+
+def test_till_a_browser_has_drawn_the_figure_its_svg_is_shown(make, monkeypatch):
+    lab = make()
+    tree = lab.panels.tree
+    lab.step()
+    tree.want_figure()
+    first = tree.figure
+    assert "speclab-waiting" in tree.stage._dom_classes
+    lab.step()
+    assert tree.figure is first
+    assert tree.still.layout.display is None
+    monkeypatch.setattr("speclab.lab.figure_stage.PATIENCE", 0)
+    svg = tree.still.value
+    lab.step()
+    assert tree.figure is not first
+    assert tree.still.value != svg
+    draws(lab)
+    assert "speclab-waiting" not in tree.stage._dom_classes
+    assert tree.still.layout.display == "none"
+    second = tree.figure
+    lab.step()
+    assert tree.figure is second
+
+
+def test_where_no_figure_can_be_made_the_svg_stays(make, monkeypatch):
+    lab = make()
+    lab.step()
+
+    def missing():
+        raise ImportError("Please install anywidget")
+
+    monkeypatch.setattr("plotly.graph_objects.FigureWidget", missing)
+    lab.panels.tree.want_figure()
+    lab.step()
+    assert "<svg" in lab.panels.tree.still.value
+    assert lab.state.error == ""
 
 
 def test_back_and_goto_send_as_little_as_a_step(drawn, messages):
