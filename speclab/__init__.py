@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from speclab.drafters.chain import LinearSpeculation
     from speclab.drafters.dynatree import DynaTree
     from speclab.drafters.fixed_tree import FixedTree
+    from speclab.drafters.goose import Goose
+    from speclab.drafters.isotropic import IsotropicTree
     from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.drafters.token_recycling import TokenRecycling
     from speclab.generation import Generation, generate
@@ -53,6 +55,8 @@ __all__ = [
     "FinishedError",
     "FixedTree",
     "Generation",
+    "Goose",
+    "IsotropicTree",
     "Lab",
     "LinearSpeculation",
     "ModelNotFoundError",
@@ -86,6 +90,8 @@ _HOME = {
     "DynaTree": "speclab.drafters.dynatree",
     "FixedTree": "speclab.drafters.fixed_tree",
     "Generation": "speclab.generation",
+    "Goose": "speclab.drafters.goose",
+    "IsotropicTree": "speclab.drafters.isotropic",
     "Lab": "speclab.lab",
     "LinearSpeculation": "speclab.drafters.chain",
     "ModelPair": "speclab.models.pair",

@@ -37,6 +37,8 @@ def _range(field: FieldInfo) -> str:
         return ", ".join(map(str, get_args(field.annotation)))
     if field.annotation is bool:
         return "True, False"
+    if field.annotation is bool:
+        return "True, False"
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}
     marks = [(word, name, mark) for mark in field.metadata for name, word in words.items() if hasattr(mark, name)]
     bounds = " ".join(f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import log
 
 from speclab.drafters.base import Draft, Top
@@ -48,7 +49,10 @@ class Tops(Mapping[int, Top]):
 
 
 def _expanded(trie: Trie, place: int, node: int) -> Event:
-    children = trie.children[node].values()
-    sources = [trie.source[child] for child in children]
-    counted = ", ".join(f"{sources.count(name)} from {name}" for name in dict.fromkeys(sources))
-    return Event("expand", place, counted, {"added": len(sources), "level": trie.depth[node] + 1})
+    sources = tuple(trie.source[child] for child in trie.children[node].values())
+    return Event("expand", place, _counted(sources), {"added": len(sources), "level": trie.depth[node] + 1})
+
+
+@lru_cache(maxsize=256)
+def _counted(sources: tuple[str, ...]) -> str:
+    return ", ".join(f"{sources.count(name)} from {name}" for name in dict.fromkeys(sources))

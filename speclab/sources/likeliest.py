@@ -7,13 +7,16 @@ from math import isqrt
 import torch
 from torch import Tensor
 
+FEWEST_FOLDS = 4
+"""Below so many folds of a vocabulary one search is faster."""
+
 
 @torch.inference_mode()
 def likeliest(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Ids and probabilities of the `width` likeliest tokens of each row, best first.
 
-    A vocabulary is searched in two steps, which on CPU takes a third of the time of one `topk`: a row's largest values
-    lie in the columns of a folded row whose maxima are largest.
+    A vocabulary is searched in two steps, on CPU in a third of the time of one `topk`: the row is folded, and its
+    largest values lie in those columns of the folded row whose maxima are largest.
 
     Args:
         logits: `[n, V]`, any float dtype.
@@ -21,22 +24,17 @@ def likeliest(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     Returns:
         `[n, min(width, V)]` int64 ids and float32 probabilities.
     """
-    scores = logits.float()
-    width = min(width, scores.shape[-1])
-    values, ids = _top(scores, width)
-    return ids, (values - scores.logsumexp(-1, keepdim=True)).exp_().clamp_(max=1)
-
-
-def _top(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    rows, vocabulary = scores.shape
-    folds = isqrt(vocabulary // width)
-    columns = vocabulary // max(folds, 1)
-    if folds < 4:
-        return torch.topk(scores, width)
-    folded = scores[:, : folds * columns].unflatten(-1, (folds, columns))
-    best = folded.amax(1).topk(width, sorted=False).indices[:, None].expand(-1, folds, -1)
-    starts = torch.arange(0, folds * columns, columns, device=scores.device)[:, None]
-    rest = torch.arange(folds * columns, vocabulary, device=scores.device)
-    places = torch.cat([(best + starts).flatten(1), rest.expand(rows, -1)], 1)
-    values, chosen = scores.gather(1, places).topk(width)
-    return values, places.gather(1, chosen)
+    law = logits.float().softmax(-1)  # on CPU twice as fast as logsumexp
+    vocabulary = law.shape[-1]
+    width = min(width, vocabulary)
+    folds = 1 << isqrt(vocabulary // width).bit_length() - 1
+    if folds < FEWEST_FOLDS:
+        probabilities, ids = law.topk(width)
+        return ids, probabilities
+    whole = vocabulary - vocabulary % folds
+    folded = law[:, :whole].unflatten(-1, (folds, -1))
+    columns = folded.amax(1).topk(width, sorted=False).indices
+    held = folded.gather(2, columns[:, None].expand(-1, folds, -1)).flatten(1)
+    probabilities, places = torch.cat([held, law[:, whole:]], 1).topk(width)
+    inside = places // width * folded.shape[2] + columns.gather(1, places % width)
+    return torch.where(places < held.shape[1], inside, places - held.shape[1] + whole), probabilities

@@ -7,7 +7,7 @@ last two (bigram), and harvests every row, rejected branches and the prefill inc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -36,16 +36,15 @@ class TableState(NamedTuple):
     version: Version
 
 
-class _Undo(NamedTuple):
-    """The rows that a harvest overwrote, the keys it took in, and the counts before it."""
+@dataclass(slots=True)
+class _Undo:
+    """The counts before a harvest, the keys it took in, and the rows (slots, ids, scores) that it overwrote."""
 
-    slots: Ints
-    ids: np.ndarray
-    scores: np.ndarray
-    unigrams: list[Taken]
-    bigrams: list[Taken]
     filled: int
     refreshed: int
+    unigrams: list[Taken] = field(default_factory=list)
+    bigrams: list[Taken] = field(default_factory=list)
+    rows: tuple[Ints, np.ndarray, np.ndarray] | None = None
 
 
 class TransitionTable:
@@ -114,20 +113,20 @@ class TransitionTable:
         """
         best, probabilities = likeliest(logits, self.width)
         ids, scores = best.cpu().numpy(), probabilities.cpu().numpy()
-        unigrams: list[Taken] = []
-        bigrams: list[Taken] = []
+        # The way back is there before the first change, so that whatever stops a harvest midway can be undone.
+        undo, later = _Undo(self.filled, self.refreshed), Version()
+        self._version.undo, self._version.later = undo, later
+        self._version = later
         rows: dict[int, int] = {}
         for row in range(len(tokens)) if order is None else order:
-            before, token = previous[row], tokens[row]
-            rows[token if self.dense else self._unigrams.take(token, unigrams)] = row
+            token = tokens[row]
+            rows[token if self.dense else self._unigrams.take(token, undo.unigrams)] = row
             if self._bigrams.size:
-                rows[self._bigrams.take((before, token), bigrams)] = row
+                rows[self._bigrams.take((previous[row], token), undo.bigrams)] = row
         slots, chosen = np.fromiter(rows, np.int64), np.fromiter(rows.values(), np.int64)
-        undo = _Undo(slots, self.ids[slots], self.scores[slots], unigrams, bigrams, self.filled, self.refreshed)
+        undo.rows = slots, self.ids[slots], self.scores[slots]
         self.ids[slots], self.scores[slots] = ids[chosen], scores[chosen]
-        self._count(undo)
-        self._version.undo, self._version.later = undo, Version()
-        self._version = self._version.later
+        self._count(slots, undo.rows[2])
 
     def snapshot(self) -> TableState:
         """The table as it is now; costs nothing until it is restored."""
@@ -153,15 +152,17 @@ class TransitionTable:
             self._version = state.version
             self._version.undo = self._version.later = None
 
-    def _count(self, undo: _Undo) -> None:
-        first = undo.scores[:, 0] == 0
-        unigrams = undo.slots < len(self.ids) - self._bigrams.size
-        new = int((first & unigrams).sum()) if self.dense else len(self._unigrams) - self.filled
+    def _count(self, slots: Ints, scores_before: np.ndarray) -> None:
+        unigrams = slots < len(self.ids) - self._bigrams.size
+        empty = unigrams & (scores_before[:, 0] == 0)
+        new = int(empty.sum()) if self.dense else len(self._unigrams) - self.filled
         self.filled += new
         self.refreshed += int(unigrams.sum()) - new
 
     def _undo(self, undo: _Undo) -> None:
-        self.ids[undo.slots], self.scores[undo.slots] = undo.ids, undo.scores
+        if undo.rows is not None:
+            slots, ids, scores = undo.rows
+            self.ids[slots], self.scores[slots] = ids, scores
         self._unigrams.give_back(undo.unigrams)
         self._bigrams.give_back(undo.bigrams)
         self.filled, self.refreshed = undo.filled, undo.refreshed

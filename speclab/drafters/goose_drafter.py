@@ -1,0 +1,174 @@
+"""How GOOSE drafts: route by what the sources have (section 4.3, appendix B.2), then build, then learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from speclab.drafters.acceptance_rates import RunningRate, branch_tries, spine_tries
+from speclab.drafters.base import Context, Draft, Outcome
+from speclab.drafters.candidates import finished, match_event
+from speclab.drafters.spine_tree import Branches, Limits
+from speclab.drafters.table_drafter import TableDrafter
+from speclab.sources.context import ContextIndex, Match
+from speclab.sources.trie import Trie
+from speclab.theory.spine import optimal_widths
+from speclab.trace import Adaptation, Event, Value
+from speclab.tree import DraftTree
+
+if TYPE_CHECKING:
+    from speclab.drafters.goose import Goose
+    from speclab.models.pair import ModelPair
+
+FIRST_SPINE, FIRST_BRANCH = 0.5, 0.1
+"""Acceptance of copies and of transitions before any was tried; ours."""
+SURE, UNSURE = 0.99, 0.01
+"""A copied token's probability is its running acceptance, within these bounds."""
+
+
+class Rates(NamedTuple):
+    """Running acceptance of copied tokens (p_s) and of transitions (p_t)."""
+
+    spine: RunningRate = RunningRate(FIRST_SPINE)
+    branch: RunningRate = RunningRate(FIRST_BRANCH)
+
+
+class _Route(NamedTuple):
+    """Which way an iteration goes: the chain that was matched, whether it alone is verified, and why."""
+
+    chain: tuple[int, ...]
+    bypass: bool
+    consensus: int
+    reason: str
+
+
+class GooseDrafter(TableDrafter):
+    """Drafts spine trees, chains, trees of transitions, or nothing."""
+
+    settings: Goose
+
+    def __init__(self, settings: Goose, pair: ModelPair) -> None:
+        super().__init__(
+            settings,
+            pair,
+            successors=settings.successors,
+            bigram_entries=settings.bigram_entries,
+            carry=settings.carry,
+            megabytes=settings.table_megabytes,
+        )
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        self._rates = Rates()
+        self._spine = 0
+
+    def draft(self, context: Context) -> Draft:
+        s = self.settings
+        self._index.update(context.tokens)
+        longest = min(s.max_spine, s.node_budget - 1, context.max_depth)
+        matches = self._index.match(s.pick, longest) if longest > 0 else []
+        route = self._choose(matches)
+        if route.bypass:
+            trie = self.rooted(context)
+            self._spine = self._lay(trie, route.chain)
+        else:
+            chain = () if s.spine == "off" else route.chain
+            length = min(len(chain), int(s.spine_ratio(self._rates.spine.mean) * s.node_budget))
+            trie = self._build(context, chain[:length])
+            room = s.node_budget - len(trie)
+            if room and length < len(chain):  # the table has no more branches: a longer spine
+                trie = self._build(context, chain[: length + room])
+        return finished(trie, [self._told(trie, route, matches), *map(match_event, matches)])
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Updates the running rates, and with them the spine ratio of the next iteration; then the table."""
+        before = self._state()
+        spine = _spine_places(outcome.tree, self._spine)
+        on_spine = sum(node in spine for node in outcome.accepted)
+        smoothing = self.settings.smoothing
+        self._rates = Rates(
+            self._rates.spine.after(spine_tries(self._spine, on_spine), smoothing),
+            self._rates.branch.after(branch_tries(outcome, spine), smoothing),
+        )
+        harvest = super().learn(outcome)
+        copies = f"{on_spine} of {self._spine} copied tokens accepted; " if self._spine else ""
+        return Adaptation(copies + harvest.reason, {**before, **harvest.before}, {**self._state(), **harvest.after})
+
+    def snapshot(self) -> object:
+        return super().snapshot(), self._rates
+
+    def restore(self, state: object) -> None:
+        table, self._rates = cast("tuple[object, Rates]", state)
+        super().restore(table)
+
+    def _choose(self, matches: Sequence[Match]) -> _Route:
+        """Bypass on consensus, on a long match, or as set; consensus: lengths whose first copied token is the same."""
+        if not matches:
+            return _Route((), bypass=False, consensus=0, reason="no n-gram occurred before")
+        chain = matches[0].tokens
+        consensus = sum(match.tokens[0] == chain[0] for match in matches)
+        agree, long = consensus >= 2, len(chain) >= self.settings.bypass_length
+        wanted = {"either": agree or long, "both": agree and long, "consensus": agree, "length": long, "off": False}
+        trusted = self._rates.spine.mean >= self.settings.bypass_acceptance
+        reason = f"{consensus} of {len(matches)} lengths agree, {len(chain)} tokens to copy"
+        return _Route(chain, wanted[self.settings.bypass] and trusted, consensus, reason)
+
+    def _build(self, context: Context, chain: Sequence[int]) -> Trie:
+        """Spine, branches at the root and along the spine, and their extension (section 4.1)."""
+        s, trie = self.settings, self.rooted(context)
+        lay = self._lay_transitions if s.spine == "transitions" else self._lay
+        self._spine = lay(trie, chain)
+        limits = Limits(s.node_budget, s.branch_depth, context.max_depth, s.score_threshold)
+        points = range(self._spine + 1 if s.spine_branches else 1)
+        Branches(trie, self.successors, limits).grow(points, self._shares(s.node_budget - len(trie)))
+        return trie
+
+    def _lay(self, trie: Trie, tokens: Sequence[int]) -> int:
+        """Lays a spine of copied tokens; how many."""
+        node, prob = 0, min(max(self._rates.spine.mean, UNSURE), SURE)
+        for token in tokens:
+            node = trie.add(node, token, prob, "context")
+        return len(tokens)
+
+    def _lay_transitions(self, trie: Trie, instead: Sequence[int]) -> int:
+        """Lays a spine of likeliest transitions instead, the control of Table 2; how many there were."""
+        for node in range(len(instead)):
+            tokens, scores = self.successors(trie, node)
+            if not scores or scores[0] <= 0:
+                return node
+            trie.add(node, tokens[0], scores[0], "transition")
+        return len(instead)
+
+    def _shares(self, rest: int) -> list[float]:
+        """Nodes for the branches at the root, and at each spine node."""
+        s, length = self.settings, self._spine
+        if not length or not s.spine_branches:
+            return [float(rest)]
+        if s.schedule == "optimal":
+            return list(optimal_widths(self._rates.spine.mean, self._rates.branch.mean, length + 1, rest))
+        harmonic = [1 / place for place in range(1, length + 1)]
+        along = s.spine_branch_ratio * rest / sum(harmonic)
+        return [(1 - s.spine_branch_ratio) * rest, *(along * share for share in harmonic)]
+
+    def _told(self, trie: Trie, route: _Route, matches: Sequence[Match]) -> Event:
+        found = {f"match_{match.length}": len(match.tokens) for match in matches}
+        name = (
+            "bypass" if route.bypass else "spine tree" if self._spine else "transitions" if len(trie) > 1 else "plain"
+        )
+        values = {"consensus": route.consensus, **found, **self._state(), "spine": self._spine}
+        return self.route(name, f"{name}: {route.reason}", **values)
+
+    def _state(self) -> dict[str, Value]:
+        acceptance = self._rates.spine.mean
+        return {
+            "spine_ratio": self.settings.spine_ratio(acceptance),
+            "spine_acceptance": acceptance,
+            "branch_acceptance": self._rates.branch.mean,
+        }
+
+
+def _spine_places(tree: DraftTree, length: int) -> frozenset[int]:
+    """The spine's nodes: it was laid first, so each is its parent's first child."""
+    places, node = [], 0
+    for _ in range(length):
+        node = tree.children[node][0]
+        places.append(node)
+    return frozenset(places)

@@ -1,0 +1,88 @@
+"""The isotropic tree: as many children everywhere, from GOOSE's sources (GOOSE, section 5.3); its fair baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field, model_validator
+
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.candidates import finished, match_event
+from speclab.drafters.checks import check_order
+from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
+from speclab.sources.context import ContextIndex, Pick
+from speclab.sources.trie import Trie
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+COPIED = 0.5
+"""A copied token's probability in the records; it decides nothing here."""
+
+
+class IsotropicTree(Strategy):
+    """A uniform tree, filled breadth-first: the copied token first, then the likeliest transitions."""
+
+    branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
+    node_budget: int = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    successors: int = Field(10, ge=1, le=64, description="successors kept of each token, and of each pair of tokens")
+    longest_ngram: int = Field(5, ge=1, le=16, description="tokens of the longest match in the context")
+    shortest_ngram: int = Field(3, ge=1, le=16, description="tokens of the shortest match")
+    pick: Pick = Field("last", description="which match: the last, the first, or the one that agrees longest before it")
+    bigram_entries: int = Field(
+        32768, ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only"
+    )
+    carry: Carry = "cold"
+    table_megabytes: Megabytes = 64
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_order(self, "shortest_ngram", "longest_ngram")
+        return self
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {"paper (b = 3)": cls(), "paper (b = 5)": cls(branching=5)}
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return _IsotropicDrafter(self, pair)
+
+
+class _IsotropicDrafter(TableDrafter):
+    settings: IsotropicTree
+
+    def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
+        super().__init__(
+            settings,
+            pair,
+            successors=settings.successors,
+            bigram_entries=settings.bigram_entries,
+            carry=settings.carry,
+            megabytes=settings.table_megabytes,
+        )
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+
+    def draft(self, context: Context) -> Draft:
+        s = self.settings
+        self._index.update(context.tokens)
+        longest = min(s.node_budget - 1, context.max_depth)
+        matches = self._index.match(s.pick, longest) if longest > 0 else []
+        trie, copied = self.rooted(context), matches[0].tokens if matches else ()
+        on_copy, node = 0, 0
+        while node < len(trie) < s.node_budget and trie.depth[node] < context.max_depth:
+            depth = trie.depth[node]
+            if node == on_copy and depth < len(copied):
+                on_copy = trie.add(node, copied[depth], COPIED, "context")
+            self._branch(trie, node)
+            node += 1
+        way = "uniform tree" if len(trie) > 1 else "plain"
+        return finished(trie, [self.route(way), *map(match_event, matches)])
+
+    def _branch(self, trie: Trie, node: int) -> None:
+        """Transitions until the node has as many children as all, or the tree is full."""
+        children = trie.children[node]
+        weight = 1.0 - COPIED * len(children)
+        for token, score in zip(*self.successors(trie, node, weight), strict=True):
+            if len(children) == self.settings.branching or len(trie) == self.settings.node_budget or score <= 0:
+                break
+            trie.add(node, token, score * weight, "transition")

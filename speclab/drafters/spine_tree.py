@@ -1,0 +1,100 @@
+"""The spine tree of GOOSE (section 4.1, Algorithm 1): a chain of copied tokens, and branches of transitions along it.
+
+The paper gives each branching point a share of the budget and extends branches breadth-first. Our reading: a share is
+spent best-first by the product of the scores on the path, so that better scores get more of it, in width and in depth;
+what a share cannot spend goes to the best candidates anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf
+from sys import float_info
+
+from speclab.sources.transitions import Row
+from speclab.sources.trie import Trie
+
+LookUp = Callable[[Trie, int, float], Row]
+
+
+Candidate = tuple[float, int, int, int, int, int]
+"""Minus the probability of its path, age; parent, rank among its successors; level in its branch, branching point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`node_budget` counts the root (N); branches are at most `branch_depth` long (D), the tree `max_depth`."""
+
+    node_budget: int
+    branch_depth: int
+    max_depth: int
+    score_threshold: float
+
+
+class Branches:
+    """Grows branches of transitions on a tree whose spine is laid.
+
+    Beside a copied token that is right with probability p, a transition of score s has probability (1 − p) s.
+
+    Args:
+        trie: the tree.
+        look_up: what the table has after a node.
+        limits: when to stop.
+    """
+
+    def __init__(self, trie: Trie, look_up: LookUp, limits: Limits) -> None:
+        self._trie, self._look_up, self._limits = trie, look_up, limits
+        self._reach = [1.0]
+        for node in range(1, len(trie)):
+            self._reach.append(self._reach[trie.parent[node]] * trie.prob[node])
+        self._least = max(limits.score_threshold, float_info.min)  # a score of 0 is no successor
+        self._open: list[Candidate] = []
+        self._age = 0
+
+    def grow(self, points: Sequence[int], shares: Sequence[float]) -> None:
+        """Adds branches at the nodes `points`, to each so many nodes as its share; then what is left, best first."""
+        trie = self._trie
+        for place, point in enumerate(points):
+            copied = sum(trie.prob[child] for child in trie.children[point].values())
+            self._expand(point, 0, place, 1.0 - copied)
+        self._spend(list(shares))
+        self._spend([inf] * len(points))
+
+    def _spend(self, left: list[float]) -> None:
+        """Takes candidates, best first, while their branching point has something left; keeps the others."""
+        kept = []
+        while self._open and len(self._trie.token) < self._limits.node_budget:
+            candidate = heappop(self._open)
+            if left[candidate[-1]] < 1:
+                kept.append(candidate)
+            else:
+                left[candidate[-1]] -= self._take(candidate)
+        self._open += kept
+        heapify(self._open)
+
+    def _take(self, candidate: Candidate) -> int:
+        """Adds a candidate, and puts its next sibling and its first successor up; how many nodes that took."""
+        _, _, parent, rank, level, point = candidate
+        tokens, scores, weight = self._trie.looked_up[parent]
+        self._offer(parent, rank + 1, level, point)
+        prob = scores[rank] * weight
+        node = self._trie.add(parent, tokens[rank], prob, "transition")
+        if node < len(self._reach):
+            return 0  # the spine has it already
+        self._reach.append(self._reach[parent] * prob)
+        self._expand(node, level + 1, point, 1.0)
+        return 1
+
+    def _expand(self, node: int, level: int, point: int, weight: float) -> None:
+        if level < self._limits.branch_depth and self._trie.depth[node] < self._limits.max_depth:
+            self._look_up(self._trie, node, weight)
+            self._offer(node, 0, level, point)
+
+    def _offer(self, parent: int, rank: int, level: int, point: int) -> None:
+        _, scores, weight = self._trie.looked_up[parent]
+        if rank < len(scores) and scores[rank] >= self._least:
+            self._age += 1
+            badness = -self._reach[parent] * weight * scores[rank]
+            heappush(self._open, (badness, self._age, parent, rank, level, point))

@@ -1,0 +1,289 @@
+"""GOOSE and its baseline against direct construction, its routes, and what it learns."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records import assert_consistent
+from reference import goose as reference
+from reference.transitions import Table, logs
+from table_runner import mixed_law, random_law, table_pair
+
+import speclab
+from speclab.drafters.acceptance_rates import RunningRate
+from speclab.drafters.base import Context
+from speclab.theory import optimal_widths
+
+VOCAB = 6
+LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.7)
+
+
+def lone(law=LAW, vocab=VOCAB):
+    return table_pair(law, None, vocab)
+
+
+@st.composite
+def geese(draw: st.DrawFn, **fixed: object) -> speclab.Goose:
+    low, mid, high = sorted(draw(st.tuples(*[st.floats(0, 1)] * 3)))
+    few, many = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
+    short, long = sorted(draw(st.tuples(st.integers(1, 4), st.integers(1, 4))))
+    drawn = {
+        "node_budget": draw(st.integers(1, 30)),
+        "branch_depth": draw(st.integers(1, 5)),
+        "max_spine": draw(st.integers(1, 12)),
+        "successors": draw(st.integers(1, 6)),
+        "score_threshold": draw(st.floats(0, 0.3)),
+        "spine_branch_ratio": draw(st.floats(0, 1)),
+        "low_ratio": low,
+        "mid_ratio": mid,
+        "high_ratio": high,
+        "low_acceptance": few,
+        "high_acceptance": many,
+        "longest_ngram": long,
+        "shortest_ngram": short,
+        "pick": draw(st.sampled_from(["last", "first", "longest"])),
+        "bypass": draw(st.sampled_from(["either", "both", "consensus", "length", "off"])),
+        "bypass_length": draw(st.integers(1, 12)),
+        "bypass_acceptance": draw(st.floats(0, 1)),
+        "spine": draw(st.sampled_from(["context", "transitions", "off"])),
+        "spine_branches": draw(st.booleans()),
+        "schedule": draw(st.sampled_from(["harmonic", "optimal"])),
+        "bigram_entries": draw(st.sampled_from([0, 8, 1000])),
+    }
+    return speclab.Goose(**(drawn | fixed))
+
+
+TEXTS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
+
+
+def filled(strategy, text, rows, seed):
+    """A drafter and the plain table, both harvested from the same random rows; as unlike as random laws are."""
+    drafter, plain = strategy.drafter(lone()), Table(strategy.successors, strategy.bigram_entries)
+    random = np.random.default_rng(seed)
+    previous, tokens = random.integers(0, VOCAB, rows).tolist(), random.integers(0, VOCAB, rows).tolist()
+    logits = torch.tensor(random.normal(0, 2, (rows, VOCAB)), dtype=torch.float32)
+    if rows:
+        drafter.table.harvest(previous, tokens, logits)
+        plain.harvest(previous, tokens, logits.tolist())
+    return drafter, plain
+
+
+def paths_of(tree):
+    return [tuple(tree.token[list(tree.path(node))[1:]].tolist()) for node in range(len(tree))]
+
+
+def breadth_first(tree: reference.Tree) -> list:
+    """Paths level by level; siblings in the order in which they were added."""
+    order = [()]
+    for path in order:
+        order += [other for other in tree if other and other[:-1] == path]
+    return order
+
+
+@settings(max_examples=250)
+@given(geese(), TEXTS, st.integers(0, 40), st.integers(0, 999), st.floats(0, 1), st.floats(0.01, 1), st.integers(0, 30))
+def test_the_tree_is_the_one_of_direct_construction(strategy, text, rows, seed, spine, branch, depth):
+    drafter, plain = filled(strategy, text, rows, seed)
+    drafter._rates = type(drafter._rates)(RunningRate(spine), RunningRate(branch))
+    tree = drafter.draft(Context(text, depth, lambda: None)).tree
+
+    def widths(length, rest):
+        return list(optimal_widths(spine, branch, length, rest))
+
+    expected = reference.draft_tree(plain, text, strategy.model_dump(), spine, depth, widths)
+    assert paths_of(tree) == breadth_first(expected)
+    assert list(tree.source) == [expected[path][1] for path in paths_of(tree)]
+    probs = np.exp(tree.log_prob).tolist()
+    assert probs == pytest.approx([expected[path][0] for path in paths_of(tree)], rel=1e-4)
+
+
+@given(geese(), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 30))
+def test_whatever_the_settings_it_is_a_tree_within_its_bounds(strategy, text, rows, seed, depth):
+    drafter, _ = filled(strategy, text, rows, seed)
+    tree = drafter.draft(Context(text, depth, lambda: None)).tree
+    assert len(tree) <= strategy.node_budget
+    assert tree.depth.max() <= depth
+    assert (np.diff(tree.depth) >= 0).all()
+    assert (tree.log_prob <= 0).all()
+    for children in tree.children:
+        tokens = tree.token[list(children)].tolist()
+        assert len(set(tokens)) == len(tokens), "no token twice under one parent"
+        assert "context" not in [tree.source[child] for child in children][1:], "context before transition"
+
+
+@given(st.integers(1, 5), st.integers(1, 40), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 20))
+def test_the_isotropic_tree_is_the_uniform_one(branching, budget, text, rows, seed, depth):
+    strategy = speclab.IsotropicTree(branching=branching, node_budget=budget, longest_ngram=3, shortest_ngram=2)
+    drafter, plain = filled(strategy, text, rows, seed)
+    tree = drafter.draft(Context(text, depth, lambda: None)).tree
+    assert paths_of(tree) == reference.isotropic_tree(plain, text, strategy.model_dump(), depth)
+    sources = Counter(tree.source)
+    assert sources["context"] + sources["transition"] == len(tree) - 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"bypass": "off"}, {"bypass_acceptance": 0.0}, {"spine": "transitions"}], ids=str
+)
+def test_whole_runs_are_the_papers(changes):
+    """Prefill, every tree, every harvest and every running rate, step by step against the plain ones."""
+    strategy = speclab.Goose(node_budget=20, bigram_entries=100, longest_ngram=3, shortest_ngram=2, **changes)
+    session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2, 3, 1], max_new_tokens=60)
+    s, plain, text = strategy.model_dump(), Table(10, 100), list(session.prompt_ids)
+    plain.harvest([-1, *text[:-1]], text, [logs(LAW(tuple(text[: end + 1]))) for end in range(len(text))])
+    spine_rate, branch_rate, routes = reference.Rate(0.5), reference.Rate(0.1), Counter()
+    while not session.done:
+        text = session.prompt_ids + session.token_ids
+        step = session.step()
+        assert_consistent(step)
+        tree = reference.draft_tree(plain, text, s, spine_rate.mean, 1000, None)
+        paths = paths_of(step.tree)
+        assert paths == breadth_first(tree)
+        spine = [()]
+        while len(spine) <= _spine_length(step):
+            spine.append(next(path for path in paths if path and path[:-1] == spine[-1]))
+        took, tried = reference.tries(tree, spine[1:], [int(step.tree.token[node]) for node in step.accepted])
+        spine_rate.add(*took, 0.3)
+        branch_rate.add(*tried, 0.3)
+        assert step.adaptation.after["spine_acceptance"] == pytest.approx(spine_rate.mean)
+        assert step.adaptation.after["branch_acceptance"] == pytest.approx(branch_rate.mean)
+        accepted = {0, *step.accepted}
+        for node in sorted(range(len(paths)), key=accepted.__contains__):
+            whole = (*text, *paths[node])
+            plain.harvest([whole[-2]], [whole[-1]], [logs(LAW(whole))])
+        routes[_route(step)["route"]] += 1
+    assert len(routes) >= 2
+    assert session.metrics.counts.accepted > 15
+
+
+def _route(step):
+    return next(event for event in step.events if event.kind == "route").values
+
+
+def _spine_length(step):
+    return _route(step)["spine"]
+
+
+# Routes
+
+
+REPEATED = [1, 2, 3, 4, 5, 0] * 4
+
+
+def draft_of(strategy, text, rates=(0.9, 0.1)):
+    drafter = strategy.drafter(lone())
+    drafter._rates = type(drafter._rates)(*(RunningRate(rate) for rate in rates))
+    logits = torch.randn(4, VOCAB, generator=torch.Generator().manual_seed(1)) * 2
+    drafter.table.harvest([0, 1, 2, 3], [0, 1, 2, 3], logits)
+    return drafter.draft(Context(text, 1000, lambda: None))
+
+
+def test_bypass_is_a_chain_of_copied_tokens():
+    draft = draft_of(speclab.Goose(), REPEATED)
+    assert draft.tree.token.tolist() == [0, *(REPEATED * 2)[:20]]
+    assert set(draft.tree.source[1:]) == {"context"}
+    values = draft.events[0].values
+    assert (values["route"], values["consensus"]) == ("bypass", 3)
+    assert [values[f"match_{n}"] for n in (5, 4, 3)] == [20, 20, 20]
+
+
+@pytest.mark.parametrize(
+    ("bypass", "length", "route"),
+    [
+        ("off", 1, "spine tree"), ("either", 21, "bypass"), ("both", 21, "spine tree"), ("both", 20, "bypass"),
+        ("consensus", 21, "bypass"), ("length", 21, "spine tree"), ("length", 20, "bypass"),
+    ],
+)  # fmt: skip
+def test_what_makes_a_bypass(bypass, length, route):
+    strategy = speclab.Goose(bypass=bypass, bypass_length=length)
+    assert draft_of(strategy, REPEATED).events[0].values["route"] == route
+
+
+def test_a_bypass_needs_copies_that_were_right():
+    assert draft_of(speclab.Goose(), REPEATED, (0.79, 0.1)).events[0].values["route"] == "spine tree"
+    assert draft_of(speclab.Goose(bypass_acceptance=0), REPEATED, (0.0, 0.1)).events[0].values["route"] == "bypass"
+
+
+def test_without_a_match_the_whole_budget_goes_to_transitions():
+    draft = draft_of(speclab.Goose(score_threshold=0.0), [5, 4, 1])
+    assert draft.events[0].values["route"] == "transitions"
+    assert set(draft.tree.source[1:]) == {"transition"}
+    assert len(draft.tree) == 60
+
+
+def test_without_match_and_transitions_it_is_plain_decoding():
+    draft = draft_of(speclab.Goose(), [0, 1, 5])
+    assert (draft.events[0].values["route"], len(draft.tree)) == ("plain", 1)
+
+
+def test_without_transitions_the_spine_takes_what_is_left():
+    strategy = speclab.Goose(bypass="off")
+    draft = strategy.drafter(lone()).draft(Context(REPEATED, 1000, lambda: None))
+    assert draft.tree.depth.tolist() == list(range(21))
+
+
+def test_the_running_acceptance_sets_the_spine():
+    """9, 18 and 20 nodes of 60 at the paper's ratios; 30 would be the last, but a spine has at most 20."""
+    for acceptance, spine in ((0.4, 9), (0.6, 18), (0.85, 20)):
+        draft = draft_of(speclab.Goose(bypass="off", score_threshold=0.0), REPEATED, (acceptance, 0.1))
+        assert draft.tree.source.count("context") == spine
+        assert len(draft.tree) == 60
+
+
+def test_shares_follow_the_schedule():
+    """Half of the 50 others at the root; 25 along 9 spine nodes as 1, 1/2, 1/3, …"""
+    strategy = speclab.Goose(bypass="off", score_threshold=0.0, branch_depth=8, successors=10)
+    drafter = strategy.drafter(lone(random_law(64, 1), 64))
+    rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) * 2
+    drafter.table.harvest([-1] * 64, range(64), rows)
+    drafter._rates = type(drafter._rates)(RunningRate(0.3), RunningRate(0.1))
+    tree = drafter.draft(Context([*range(20), *range(8)], 1000, lambda: None)).tree
+    points = Counter()
+    for node in range(1, len(tree)):
+        path = tree.path(node)
+        if tree.source[node] == "transition":
+            points[sum(tree.source[above] == "context" for above in path)] += 1
+    assert sum(points.values()) == 50
+    assert points[0] >= 25
+    assert [points[place] for place in range(1, 5)] >= [8, 4, 2, 2]
+    assert sorted(points.values(), reverse=True) == [points[place] for place in sorted(points)]
+
+
+# Records
+
+
+def test_the_record_names_every_source_and_what_the_table_learned():
+    session = speclab.Session(lone(), speclab.Goose(node_budget=16), REPEATED, max_new_tokens=40)
+    session.run()
+    for step in session.steps:
+        values = _route(step)
+        assert {"route", "spine_ratio", "spine_acceptance", "consensus", "table_rows", "table_bytes", "bigrams"} <= set(
+            values
+        )
+        assert set(step.tree.source[1:]) <= {"context", "transition"}
+        for node in range(len(step.tree)):
+            expanded = [event for event in step.events if event.kind == "expand" and event.node == node]
+            assert len(expanded) == bool(step.tree.children[node])
+            assert all(event.values["added"] == len(step.tree.children[node]) for event in expanded)
+        assert step.adaptation.before.keys() == step.adaptation.after.keys()
+        assert step.adaptation.before["spine_ratio"] == values["spine_ratio"]
+    assert len({step.adaptation.after["spine_acceptance"] for step in session.steps}) > 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"low_ratio": 0.4}, "low_ratio (0.4) is above mid_ratio (0.3)"),
+        ({"high_ratio": 0.2}, "mid_ratio (0.3) is above high_ratio (0.2)"),
+        ({"low_acceptance": 0.9}, "low_acceptance (0.9) is above high_acceptance (0.8)"),
+        ({"shortest_ngram": 6}, "shortest_ngram (6) is above longest_ngram (5)"),
+    ],
+)
+def test_settings_that_contradict_each_other(changes, said):
+    with pytest.raises(speclab.SettingsError) as caught:
+        speclab.Goose(**changes)
+    assert said in str(caught.value)

@@ -1,0 +1,268 @@
+"""What holds for every strategy that drafts without a model: on a target loaded alone, the target's own text."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+import torch
+from records import assert_consistent, assert_same
+from table_runner import TableRunner, mixed_law, random_law, table_pair
+from tiny import tiny
+
+import speclab
+from speclab.drafters.base import Context, Strategy
+
+FREE: dict[str, Strategy] = {
+    "prompt lookup": speclab.PromptLookup(),
+    "token recycling, carried": speclab.TokenRecycling(node_budget=13, carry="carried"),
+    "isotropic": speclab.IsotropicTree(node_budget=13),
+    "goose": speclab.Goose(node_budget=16, carry="carried", bigram_entries=7),
+    "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
+    "goose, no bypass": speclab.Goose(node_budget=16, bypass="off", schedule="optimal"),
+    "goose, spine of transitions": speclab.Goose(node_budget=16, bypass="off", spine="transitions"),
+}
+every_strategy = pytest.mark.parametrize("strategy", FREE.values(), ids=FREE)
+
+VOCAB = 12
+LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.8)
+NEW = 40
+PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
+
+
+def lone(law=LAW):
+    return table_pair(law, None, VOCAB)
+
+
+def session_of(strategy: Strategy, **settings) -> speclab.Session:
+    return speclab.Session(lone(), strategy, PROMPT, **({"max_new_tokens": NEW} | settings))
+
+
+@cache
+def own_text(**settings) -> list[int]:
+    return speclab.generate(lone(), speclab.Autoregressive(), PROMPT, max_new_tokens=NEW, **settings).token_ids
+
+
+# Exact
+
+
+@pytest.mark.model
+@every_strategy
+@pytest.mark.parametrize("family", ["gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma3_text"])
+def test_a_target_alone_gives_its_own_text(family, strategy):
+    """On random models that were loaded without a draft, over a prompt with repeats; the library's own greedy text."""
+    model, prompt = tiny(family, seed=2), [5, 9, 2, 40, 33, 7, 7, 1, 60, 22] * 2
+    pair = speclab.load_pair(target=model)
+    assert pair.draft is None
+    given = torch.tensor([prompt])
+    ids = model.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=24, do_sample=False)
+    session = speclab.Session(pair, strategy, prompt, max_new_tokens=24)
+    session.run()
+    assert session.token_ids == ids[0, len(prompt) :].tolist()
+
+
+@every_strategy
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_p": 0.8}, {"temperature": 1, "top_k": 3}]
+)
+def test_a_sampled_text_is_that_of_plain_sampling(strategy, sampling):
+    for seed in range(2):
+        assert speclab.generate(lone(), strategy, PROMPT, max_new_tokens=40, seed=seed, **sampling).token_ids == (
+            speclab.generate(
+                lone(), speclab.Autoregressive(), PROMPT, max_new_tokens=40, seed=seed, **sampling
+            ).token_ids
+        )
+
+
+@every_strategy
+def test_the_law_is_one_where_drafts_are_often_right(strategy):
+    """Else the tests here would decode plainly."""
+    session = session_of(strategy)
+    while not session.done:
+        assert_consistent(session.step())
+    assert session.token_ids == own_text()
+    lengths = {len(step.accepted) for step in session.steps}
+    assert len(lengths) >= 3
+    assert session.metrics.tokens_per_iteration > 1.2
+
+
+# One target call, no draft call
+
+
+@every_strategy
+def test_an_iteration_is_one_target_call_over_the_tree(strategy):
+    session = session_of(strategy)
+    assert session.pair.target.calls == 1
+    while not session.done:
+        calls, rows = session.pair.target.calls, session.pair.target.rows
+        step = session.step()
+        assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree))
+        assert (step.counts.target_calls, step.counts.draft_calls) == (1, 0)
+
+
+@every_strategy
+def test_a_draft_that_is_there_is_not_called(strategy):
+    pair = table_pair(LAW, random_law(VOCAB, 9), VOCAB)
+    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=30)
+    session.run()
+    assert session.pair.draft.calls == session.metrics.draft_calls == 0
+
+
+class Counted(list):
+    """A text that counts the tokens read from it, and is never read as a whole."""
+
+    read = 0
+
+    def __getitem__(self, at):
+        found = super().__getitem__(at)
+        Counted.read += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self):
+        raise AssertionError("a scan of the whole text")
+
+
+@every_strategy
+@pytest.mark.parametrize("length", [256, 4096])
+def test_no_draft_reads_more_of_a_longer_text(strategy, length):
+    drafter, text = strategy.drafter(lone()), Counted([1, 2, 3, 4, 5, 6, 7, 8] * (length // 8))
+    drafter.draft(Context(text, 1000, lambda: None))
+    for token in (1, 2, 3):
+        text.append(token)
+        Counted.read = 0
+        drafter.draft(Context(text, 1000, lambda: None))
+        assert Counted.read <= 6
+
+
+# What is learned, in time
+
+
+@every_strategy
+def test_a_fork_goes_on_with_what_was_learned(strategy):
+    """The same trees, records and text as the session it was forked from, which stays as it is."""
+    session = session_of(strategy)
+    session.run()
+    before = session.trace
+    for at in (0, len(session.steps) // 2):
+        twin = session.fork(at)
+        twin.run()
+        assert twin.token_ids == own_text()
+        for mine, its in itertools.zip_longest(session.steps, twin.steps):
+            assert_same(mine.tree, its.tree)
+            assert mine.events == its.events
+            assert mine.adaptation == its.adaptation
+    assert_same(session.trace, before)
+
+
+@every_strategy
+def test_going_back_and_forking_does_not_disturb_the_session(strategy):
+    whole, session = session_of(strategy), session_of(strategy)
+    whole.run()
+    for _ in range(4):
+        session.step()
+    session.goto(1)
+    twin = session.fork(max_new_tokens=25)
+    twin.run()
+    session.goto(len(session.steps))
+    session.run()
+    assert len(whole.steps) == len(session.steps)
+    for mine, its in zip(whole.steps, session.steps, strict=True):
+        assert_same(mine.tree, its.tree)
+        assert mine.adaptation == its.adaptation
+
+
+@every_strategy
+@pytest.mark.parametrize("where", ["verify", "learn", "record"])
+def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, monkeypatch):
+    """In the pass, in the midst of the harvest, after it: tables, rates and index are as they were before it."""
+    whole, session = session_of(strategy), session_of(strategy)
+    whole.run()
+    failed = 0
+    while not session.done:
+        before = session.trace
+        with monkeypatch.context() as patch:
+            if where == "verify":
+                session.pair.target.fuse = 1
+            elif where == "learn":
+                patch.setattr("speclab.sources.transitions.TransitionTable._count", _interrupt)
+            else:
+                patch.setattr("speclab.session.record", _interrupt)
+            try:
+                session.step()
+            except KeyboardInterrupt:
+                failed += 1
+                assert_same(session.trace, before)
+            session.pair.target.fuse = None
+        if not session.done:
+            session.step()
+    assert failed > 5 or (where == "learn" and isinstance(strategy, speclab.PromptLookup))
+    for mine, its in zip(whole.steps, session.steps, strict=True):
+        assert_same(mine.tree, its.tree)
+        assert mine.adaptation == its.adaptation
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+# Where a text begins and ends
+
+
+@every_strategy
+@pytest.mark.parametrize("prompt", [[1], [1, 2]])
+def test_a_prompt_shorter_than_any_ngram(strategy, prompt):
+    plain = speclab.generate(lone(), speclab.Autoregressive(), prompt, max_new_tokens=12).token_ids
+    assert speclab.generate(lone(), strategy, prompt, max_new_tokens=12).token_ids == plain
+
+
+@every_strategy
+def test_an_empty_prompt_is_refused(strategy):
+    with pytest.raises(speclab.PromptError, match="at least one token"):
+        speclab.generate(lone(), strategy, [], max_new_tokens=4)
+
+
+@every_strategy
+def test_text_up_to_the_very_end_of_the_context(strategy):
+    """The runner refuses any position beyond."""
+    pair = table_pair(LAW, None, VOCAB, context=len(PROMPT) + 40)
+    assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=40).token_ids == own_text()[:40]
+
+
+@every_strategy
+def test_the_end_of_text_inside_a_path(strategy):
+    whole = own_text()
+    for eos in sorted(set(whole))[:4]:
+        pair = table_pair(LAW, None, VOCAB, eos=eos)
+        assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=NEW).token_ids == whole[: whole.index(eos) + 1]
+
+
+@every_strategy
+def test_a_budget_of_one_node_is_plain_decoding(strategy):
+    if "node_budget" in type(strategy).model_fields:
+        session = session_of(strategy.changed(node_budget=1), max_new_tokens=20)
+        session.run()
+        assert session.token_ids == own_text()[:20]
+        assert {len(step.tree) for step in session.steps} == {1}
+
+
+def test_a_table_that_is_too_large_is_hashed_and_the_record_says_so():
+    """A vocabulary of 150,000 under a bound of 1 MiB: the same text, and a table within its bound."""
+    wide = 150_000
+    runner = TableRunner(lambda path: _padded(LAW(path), wide), wide)
+    pair = speclab.models.pair.ModelPair(runner, name="wide")
+    for megabytes, kind in ((1, "hashed"), (64, "dense")):
+        strategy = speclab.Goose(node_budget=8, table_megabytes=megabytes)
+        session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=8)
+        session.run()
+        values = next(event for event in session.steps[-1].events if event.kind == "route").values
+        assert session.token_ids == own_text()[:8]
+        assert values["table"] == kind
+        assert values["table_bytes"] <= megabytes << 20
+        assert values["table_rows"] > 5
+
+
+def _padded(law, wide):
+    padded = torch.zeros(wide, dtype=torch.float64)
+    padded[: len(law)] = torch.as_tensor(law)
+    return padded.numpy()
