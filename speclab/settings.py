@@ -45,8 +45,9 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(name, kind.model_fields, cutoff=0.5) or list(kind.model_fields)[:6]
-        settings = ", ".join(near) + (", …" if len(near) < len(kind.model_fields) else "")
+        near = get_close_matches(name, kind.model_fields)
+        names = [*near, *(field for field in kind.model_fields if field not in near)]
+        settings = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         return f"{kind.__name__} has no setting {name!r}; its settings are: {settings or 'none'}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
