@@ -16,7 +16,7 @@ from speclab.views.walk import WHOLE, Moment
 
 _LINKS = {"plain": ("line", 1.2), "choice": ("ink", 1.4), "path": ("path", 3.2)}
 _RINGS = {"fresh": 1.2, "selected": 2.0}
-_CURVE, _ABOVE, _BELOW, _LEAST = 12, 30, 64, 740
+_CURVE, _ABOVE, _BELOW, _LEAST = 12, 30, 64, 600
 TRACES = (*_LINKS, *_RINGS, *LOOKS, "stub", "label", "note")
 """Names of the traces, in order; their number never changes."""
 

@@ -19,7 +19,7 @@ from speclab.views.palette import LOOKS, THEMES, Theme, ThemeName, css
 from speclab.views.summary import plural
 
 Mode = Literal["folded", "full", "compare"]
-LEAST_WIDTH, ROOM, WIDEST = 640.0, 620, 900
+LEAST_WIDTH, ROOM, WIDEST = 440.0, 620, 900
 HIDDEN, PREFIX, ANCESTOR, SELF = range(4)
 
 
