@@ -12,7 +12,7 @@ from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
 from speclab.training.generation import continue_all
-from speclab.training.loop import Schedule, State, accumulate, run
+from speclab.training.loop import Schedule, State, accumulate, run, stage
 from speclab.training.model import DRAFT, Shape, build, export, load, logits
 from speclab.training.tokenizer import read_tokenizer
 
@@ -30,14 +30,14 @@ class DistilConfig(BaseModel):
     start: Path | None = Field(None, description="Folder of a draft to go on from; default: fresh weights.")
     out: Path = Field(Path("checkpoints/draft"), description="Folder for checkpoint, log and the finished model.")
     shape: Shape = Field(DRAFT, description="Sizes of the draft.")
-    schedule: Schedule = Field(
-        Schedule(minutes=14, peak_lr=5e-3, lengths=((0.0, 256), (0.75, 1024))),
-        description="Length, learning rates and sequence lengths.",
+    schedule: Schedule = Field(Schedule(minutes=25, peak_lr=4e-3), description="Length and learning rates.")
+    lengths: tuple[tuple[float, int], ...] = Field(
+        ((0.0, 256), (0.75, 1024)), min_length=1, description="Tokens of a row, each from a share of the run on."
     )
     mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
     seed: int = Field(2, description="Seed of weights, data order and sampling.")
     made_share: float = Field(0.5, ge=0, le=1, description="Share of text made by the target.")
-    made_tokens: int = Field(300_000, ge=0, description="Tokens of such text, made once and read several times.")
+    made_tokens: int = Field(60_000, ge=0, description="Tokens of such text, made once and read several times.")
     made_prefix: int = Field(32, ge=1, description="Tokens of training text before each piece of such text.")
     made_length: int = Field(224, ge=1, description="Tokens the target adds.")
     temperatures: list[float] = Field([0.0, 0.7, 1.0], description="Temperatures of that text, in equal parts.")
@@ -66,7 +66,7 @@ def distil(config: DistilConfig) -> Any:
     loss_of = torch.compile(divergence, dynamic=False) if config.compile else divergence
 
     def step(progress: float) -> tuple[float, int]:
-        length = config.schedule.length(progress)
+        length = stage(config.lengths, progress)
         return accumulate(
             lambda batch: loss_of(draft, target, batch[:, :-1]),
             batches,

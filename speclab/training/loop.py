@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from speclab.training.corpus import Batches
+
+T = TypeVar("T")
 
 
 class Schedule(BaseModel):
@@ -27,13 +29,6 @@ class Schedule(BaseModel):
     warm_up: float = Field(0.04, ge=0, lt=1, description="Share of the run spent rising to the peak.")
     flat_until: float = Field(0.55, gt=0, le=1, description="Share of the run after which the rate falls.")
     final: float = Field(0.03, ge=0, le=1, description="Rate at the end, as a share of the peak.")
-    lengths: tuple[tuple[float, int], ...] = Field(
-        ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
-    )
-
-    def length(self, progress: float) -> int:
-        """Tokens of a row at a share `progress` of the run."""
-        return [length for start, length in self.lengths if start <= progress][-1]
 
     def progress(self, step: int, seconds: float) -> float:
         """Share of the run that is over, 0 to 1."""
@@ -47,6 +42,11 @@ class Schedule(BaseModel):
             return self.peak_lr * max(progress / self.warm_up, 0.02)
         fall = max(progress - self.flat_until, 0.0) / max(1 - self.flat_until, 1e-9)
         return self.peak_lr * (1 - (1 - self.final) * fall)
+
+
+def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
+    """The value of the last of `stages` (share of the run from which it holds, value) begun at `progress`."""
+    return [value for start, value in stages if start <= progress][-1]
 
 
 def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:

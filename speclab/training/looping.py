@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 NGRAM = 4
@@ -10,14 +11,14 @@ LONGEST_PERIOD = 24
 PERIODIC_TAIL = 48
 
 
-def repeated(tokens: Sequence[int], n: int = NGRAM) -> list[bool]:
-    """For every token whether the `n`-gram that ends with it occurred earlier in `tokens`."""
-    seen: set[tuple[int, ...]] = set()
+def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
+    """For every token whether the 4-gram that ends with it occurred at least `before` times earlier in `tokens`."""
+    seen: Counter[tuple[int, ...]] = Counter()
     marks = [False] * len(tokens)
-    for end in range(n, len(tokens) + 1):
-        gram = tuple(tokens[end - n : end])
-        marks[end - 1] = gram in seen
-        seen.add(gram)
+    for end in range(NGRAM, len(tokens) + 1):
+        gram = tuple(tokens[end - NGRAM : end])
+        marks[end - 1] = seen[gram] >= before
+        seen[gram] += 1
     return marks
 
 

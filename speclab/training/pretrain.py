@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from speclab.training.corpus import MIXTURE, Batches, Packed, corpus_folder, pack
-from speclab.training.loop import Schedule, State, accumulate, run
+from speclab.training.loop import Schedule, State, accumulate, run, stage
 from speclab.training.model import TARGET, Shape, build, export, next_token_loss
 from speclab.training.tokenizer import read_tokenizer
 
@@ -24,10 +24,9 @@ class PretrainConfig(BaseModel):
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
     out: Path = Field(Path("checkpoints/target"), description="Folder for checkpoint, log and finished model.")
     shape: Shape = Field(TARGET, description="Sizes of the model.")
-    # Short sequences are cheaper; the long ones come last, so that every position is trained.
-    schedule: Schedule = Field(
-        Schedule(minutes=81, lengths=((0.0, 256), (0.6, 512), (0.88, 1024))),
-        description="Length, learning rates and sequence lengths.",
+    schedule: Schedule = Field(Schedule(minutes=82), description="Length and learning rates.")
+    lengths: tuple[tuple[float, int], ...] = Field(
+        ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
     )
     mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
     seed: int = Field(0, description="Seed of weights and data order.")
@@ -50,7 +49,7 @@ def pretrain(config: PretrainConfig) -> Any:
     loss_of = torch.compile(next_token_loss, dynamic=False) if config.compile else next_token_loss
 
     def step(progress: float) -> tuple[float, int]:
-        length = config.schedule.length(progress)
+        length = stage(config.lengths, progress)
         return accumulate(
             lambda batch: loss_of(state.model, batch),
             batches,

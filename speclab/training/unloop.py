@@ -19,10 +19,13 @@ from torch import Tensor
 
 from speclab.training.corpus import MIXTURE, Batches, corpus_folder, pack
 from speclab.training.generation import continue_all
-from speclab.training.loop import Schedule, State, accumulate, run
+from speclab.training.loop import Schedule, State, accumulate, run, stage
 from speclab.training.looping import loops, repeated
 from speclab.training.model import export, load, logits, next_token_loss
 from speclab.training.tokenizer import read_tokenizer
+
+# A 4-gram may come twice, as it does in real text; from the third time on it is made less likely.
+BEFORE = 2
 
 Continued = tuple[list[int], list[int]]  # token ids of a prefix and of what the model added
 
@@ -46,7 +49,7 @@ class UnloopConfig(BaseModel):
     model: Path = Field(Path("checkpoints/target/model"), description="Folder of the pretrained target.")
     out: Path = Field(Path("checkpoints/unloop"), description="Folder for checkpoint, log and the finished model.")
     schedule: Schedule = Field(
-        Schedule(minutes=9, peak_lr=5e-4, warm_up=0.05, flat_until=0.6, final=0.1, lengths=((0.0, 512),)),
+        Schedule(minutes=15, peak_lr=1e-3, warm_up=0.03, flat_until=0.5, final=0.05),
         description="Length and learning rates.",
     )
     mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
@@ -54,12 +57,19 @@ class UnloopConfig(BaseModel):
         default_factory=lambda: dict(PREFIXES), description="Shares of the sources that are continued."
     )
     seed: int = Field(1, description="Seed of the data order.")
-    rows: int = Field(48, ge=1, description="Continuations made at a time.")
+    rows: int = Field(24, ge=1, description="Continuations made at a time.")
     reuse: int = Field(3, ge=1, description="Steps fed by one set of continuations.")
-    prefix_lengths: list[int] = Field([64, 128, 192], description="Tokens of training text before each continuation.")
+    prefix_lengths: list[int] = Field(
+        [64, 128, 64, 320], description="Tokens of training text before each continuation."
+    )
     new_tokens: int = Field(128, ge=8, description="Tokens of each continuation.")
-    weight: float = Field(1.0, ge=0, description="Weight of the unlikelihood beside the next-token loss.")
-    text_tokens: int = Field(2048, ge=16, description="Tokens of training text a step.")
+    weights: tuple[tuple[float, float], ...] = Field(
+        ((0.0, 0.5), (0.68, 1.2)),
+        min_length=1,
+        description="Weight of the unlikelihood beside the next-token loss, each from a share of the run on.",
+    )
+    text_length: int = Field(1024, ge=8, description="Tokens of a row of training text: the whole context.")
+    text_tokens: int = Field(4096, ge=16, description="Tokens of training text a step.")
     micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass.")
     weight_decay: float = Field(0.02, ge=0, description="Weight decay of the matrices.")
 
@@ -85,11 +95,11 @@ def unloop(config: UnloopConfig) -> Any:
             looping[:] = looping_continuations(state.model, prefixes, state.step, config)
             made = config.rows * config.new_tokens
             _note(config.out / "loops.jsonl", step=state.step, looping=round(len(looping) / config.rows, 3))
-        punish(state.model, looping[turn :: config.reuse], config.weight)
+        punish(state.model, looping[turn :: config.reuse], stage(config.weights, progress))
         loss, read = accumulate(
             lambda batch: next_token_loss(state.model, batch),
             text,
-            config.schedule.length(progress),
+            config.text_length,
             config.text_tokens,
             config.micro_tokens,
         )
@@ -114,7 +124,7 @@ def looping_continuations(model: Any, prefixes: Batches, step: int, config: Unlo
 def punish(model: Any, looping: list[Continued], weight: float, rows: int = 8) -> None:
     """Add the gradients of the mean unlikelihood over the repeated tokens of `looping`, times `weight`."""
     model.train()
-    marked = sum(sum(repeated(more)) for _, more in looping)
+    marked = sum(sum(repeated(more, BEFORE)) for _, more in looping) or 1
     for start in range(0, len(looping), rows):
         (weight * unlikelihood(model, looping[start : start + rows]) / marked).backward()
 
@@ -126,7 +136,7 @@ def unlikelihood(model: Any, continued: list[Continued]) -> Tensor:
     marks = torch.zeros(len(continued), width, dtype=torch.bool)
     for i, (row, more) in enumerate(continued):
         tokens[i, : len(row) + len(more)] = torch.tensor(row + more)
-        marks[i, len(row) : len(row) + len(more)] = torch.tensor(repeated(more))
+        marks[i, len(row) : len(row) + len(more)] = torch.tensor(repeated(more, BEFORE))
     with torch.autocast("cpu", torch.bfloat16):
         scores = logits(model, tokens[:, :-1])
     chances = scores[marks[:, 1:]].float().softmax(-1)

@@ -10,6 +10,10 @@ def test_repeated_marks_the_end_of_a_4gram_seen_before() -> None:
     assert repeated([1, 2]) == [False, False]
 
 
+def test_repeated_can_let_a_4gram_pass_twice() -> None:
+    assert repeated([1, 2, 3, 4] * 3, before=2) == [False] * 11 + [True]
+
+
 def test_fresh_text_does_not_loop() -> None:
     assert not loops(list(range(128)))
     assert not periodic(list(range(128)))
