@@ -136,6 +136,7 @@ def _environment(home: Path, outgoing: socket.socket) -> dict[str, str]:
         **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), way_out),
         **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), way_out),
         **dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost"),
+        "OMP_NUM_THREADS": "1",  # two threads wait for each other where the machine is busy
     }
 
 
