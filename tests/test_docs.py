@@ -35,10 +35,8 @@ def _range(field: FieldInfo) -> str:
     """`1 to 16`, `0 to under 1`, `from 1`, or the choices."""
     if get_origin(field.annotation) is Literal:
         return ", ".join(map(str, get_args(field.annotation)))
-    if field.annotation is bool:
-        return "True, False"
-    if field.annotation is bool:
-        return "True, False"
+    if field.annotation in {bool, str}:
+        return "True, False" if field.annotation is bool else "text"
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}
     marks = [(word, name, mark) for mark in field.metadata for name, word in words.items() if hasattr(mark, name)]
     bounds = " ".join(f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks)
