@@ -86,11 +86,5 @@ def _named(choice: str) -> str | None:
 
 
 def _label(name: str) -> str:
-    preset = PRESETS[name]
-    size = preset.weight_bytes("float16") / 2**30
-    memory = f"{size:.1f} GiB" if size >= 0.1 else "shipped"
-    return f"{name} · {_count(preset.target_parameters)} + {_count(preset.draft_parameters)} · {memory}"
-
-
-def _count(parameters: int) -> str:
-    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
+    size = PRESETS[name].weight_bytes("float16") / 2**30
+    return f"{name} · {size:.1f} GiB" if size >= 0.1 else f"{name} (shipped)"

@@ -1,39 +1,36 @@
-"""A frame without a kernel: static HTML for saved notebooks."""
+"""A frame without a kernel: words and static HTML for saved notebooks and exported pages."""
 
 from __future__ import annotations
 
 from speclab.lab.state import Frame
-from speclab.trace import Trace
 from speclab.views.cache import cache_svg
 from speclab.views.markup import tag
 from speclab.views.mask import mask_svg
 from speclab.views.metrics import metrics_svg
-from speclab.views.summary import summary
+from speclab.views.summary import moment_summary, summary
 from speclab.views.text import text_html
 from speclab.views.tokens import escape
 from speclab.views.tree import tree_svg
+from speclab.views.walk import WHOLE
 
 
 def plain(frame: Frame) -> str:
     """The frame in words."""
     step = frame.step
-    return summary(step) if step else "Before the first iteration."
+    if step is None:
+        return "Before the first iteration: the prompt alone."
+    return summary(step) if frame.moment == WHOLE else f"{summary(step)} {moment_summary(step, frame.moment)}"
 
 
 def snapshot(frame: Frame) -> str:
-    """The frame as static HTML: what happened, tree, mask, text, caches, metrics."""
-    step = frame.step
-    parts = [tag("p", tag("b", escape(plain(frame)))), text_html(frame.trace, frame.cursor)]
+    """The frame as static HTML: what happened, then tree and mask, text, caches, metrics."""
+    step, beside = frame.step, "display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start"
+    parts = [tag("p", tag("b", escape(plain(frame))))]
     if step is not None:
         tree, mask = tree_svg(step, frame.selected, moment=frame.moment), mask_svg(step, frame.selected)
-        parts += [
-            tree,
-            mask,
-            cache_svg(step, frame.selected, prompt=len(frame.trace.prompt_ids)),
-            _figures(frame.trace, frame.cursor),
-        ]
-    return tag("div", *(tag("div", part) for part in parts), class_="speclab-snapshot")
-
-
-def _figures(trace: Trace, cursor: int) -> str:
-    return metrics_svg(trace, cursor)
+        parts.append(tag("div", tree, mask, style=beside))
+    parts.append(tag("div", text_html(frame.trace, frame.committed if step else 0)))
+    if step is not None:
+        caches = cache_svg(step, frame.selected, prompt=len(frame.trace.prompt_ids), moment=frame.moment)
+        parts += [tag("div", caches), tag("div", metrics_svg(frame.trace, frame.cursor))]
+    return tag("div", *parts, class_="speclab-snapshot")
