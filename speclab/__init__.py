@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from speclab.drafters.goose import Goose
     from speclab.drafters.isotropic import IsotropicTree
     from speclab.drafters.prompt_lookup import PromptLookup
+    from speclab.drafters.retrieval import Retrieval
     from speclab.drafters.token_recycling import TokenRecycling
     from speclab.generation import Generation, generate
     from speclab.lab import Lab
@@ -66,6 +67,7 @@ __all__ = [
     "OutOfMemoryError",
     "PromptError",
     "PromptLookup",
+    "Retrieval",
     "Session",
     "SettingsError",
     "SpeclabError",
@@ -96,6 +98,7 @@ _HOME = {
     "LinearSpeculation": "speclab.drafters.chain",
     "ModelPair": "speclab.models.pair",
     "PromptLookup": "speclab.drafters.prompt_lookup",
+    "Retrieval": "speclab.drafters.retrieval",
     "Session": "speclab.session",
     "Step": "speclab.trace",
     "Strategy": "speclab.drafters",
