@@ -21,7 +21,8 @@ body{margin:0;font:14px/1.5 system-ui,sans-serif;color:var(--jp-ui-font-color1);
 header{position:sticky;top:0;display:flex;gap:12px;align-items:center;padding:10px 24px;
 background:var(--jp-layout-color2);border-bottom:1px solid var(--jp-border-color2)}
 header input{flex:1}main{padding:8px 24px 48px}main>section{display:none}main>section.now{display:block}
-section>div>div{margin:16px 0;overflow-x:auto}section>div>p{display:none}footer{padding:0 24px 24px;color:var(--jp-ui-font-color2)}
+section>div>div{margin:16px 0;overflow-x:auto}
+section>div>p{display:none}footer{padding:0 24px 24px;color:var(--jp-ui-font-color2)}
 """
 _SCRIPT = """
 const at=document.getElementById('at'),said=document.getElementById('said');

@@ -29,7 +29,7 @@ def snapshot(frame: Frame) -> str:
     if step is not None:
         tree, mask = tree_svg(step, frame.selected, moment=frame.moment), mask_svg(step, frame.selected)
         parts.append(tag("div", tree, mask, style=beside))
-    parts.append(tag("div", text_html(frame.trace, frame.committed if step else 0)))
+    parts.append(tag("div", text_html(frame.trace, frame.committed)))
     if step is not None:
         caches = cache_svg(step, frame.selected, prompt=len(frame.trace.prompt_ids), moment=frame.moment)
         parts += [tag("div", caches), tag("div", metrics_svg(frame.trace, frame.cursor))]
