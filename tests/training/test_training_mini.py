@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import speclab
 from speclab.prompts import examples, kinds
 from speclab.training.generation import continue_all
-from speclab.training.looping import loops
+from speclab.training.looping import periodic
 
 pytestmark = pytest.mark.model
 
@@ -73,10 +73,10 @@ def test_all_1024_positions_work(family) -> None:
     assert losses[-128:].mean() < 5.5
 
 
-def test_prose_does_not_loop(family) -> None:
+def test_prose_does_not_fall_into_exact_loops(family) -> None:
     tokenizer, target, _ = family
     prompts = [tokenizer(p.text).input_ids for p in examples("prose")]
-    assert sum(map(loops, continue_all(target, prompts, 128))) <= len(prompts) // 2
+    assert sum(map(periodic, continue_all(target, prompts, 128))) <= len(prompts) // 4
 
 
 def test_prompts_come_in_all_kinds() -> None:

@@ -154,7 +154,8 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     unloop(
         UnloopConfig(
             **shared, model=tmp_path / "target/model", out=tmp_path / "unloop", schedule=steps, rows=4,
-            prefix_lengths=[8], prefix_mixture=config.mixture, new_tokens=56, text_tokens=32, text_length=16, micro_tokens=32,
+            prefix_lengths=[8], prefix_mixture=config.mixture, new_tokens=56, text_tokens=32,
+            text_length=16, micro_tokens=32,
         )
     )  # fmt: skip
     distil(
