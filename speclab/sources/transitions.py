@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from speclab.sources.book import ENTRY_BYTES, Book, Taken
-from speclab.sources.likeliest import likeliest
 from speclab.tree import Ints
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Row = tuple[Sequence[int], Sequence[float]]
 """Successors and their probabilities, best first; probabilities of 0 mark places without a successor."""
@@ -111,6 +112,8 @@ class TransitionTable:
             logits: `[n, V]`, the target's after each of them.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
+        from speclab.sources.likeliest import likeliest  # late: the list of strategies must not load torch
+
         best, probabilities = likeliest(logits, self.width)
         ids, scores = best.cpu().numpy(), probabilities.cpu().numpy()
         # The way back is there before the first change, so that whatever stops a harvest midway can be undone.
