@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from speclab.drafters.isotropic import IsotropicTree
     from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.drafters.retrieval import Retrieval
+    from speclab.drafters.sequoia import SequoiaTree
     from speclab.drafters.token_recycling import TokenRecycling
     from speclab.generation import Generation, generate
     from speclab.lab import Lab
@@ -68,6 +69,7 @@ __all__ = [
     "PromptError",
     "PromptLookup",
     "Retrieval",
+    "SequoiaTree",
     "Session",
     "SettingsError",
     "SpeclabError",
@@ -99,6 +101,7 @@ _HOME = {
     "ModelPair": "speclab.models.pair",
     "PromptLookup": "speclab.drafters.prompt_lookup",
     "Retrieval": "speclab.drafters.retrieval",
+    "SequoiaTree": "speclab.drafters.sequoia",
     "Session": "speclab.session",
     "Step": "speclab.trace",
     "Strategy": "speclab.drafters",
