@@ -58,8 +58,8 @@ def ways(pair: ModelPair) -> list[Way]:
         "fixed tree, D 5 B 2 (paper)": FixedTree(),
         "fixed tree, D 8 B 3 τ 0.1 (paper)": FixedTree(depth=8, branching=3, prune_probability=0.1),
         "DynaTree": DynaTree(),
-        "DynaTree, 8 nodes": DynaTree(node_budget=8),
-        "DynaTree, deep, 12 nodes": DynaTree(max_depth=24, node_budget=12),
+        "DynaTree, for an unsure draft": DynaTree.for_unsure_draft(),
+        "DynaTree, for an unsure draft, 8 nodes": DynaTree.for_unsure_draft().changed(node_budget=8),
         "DynaTree, paper's procedure": DynaTree(root="drafted", commit="rebuild", drafting="node"),
     }
     ours = [ours_way(pair, name, strategy) for name, strategy in named.items()]

@@ -82,7 +82,13 @@ class DynaTree(Strategy):
             ),
             "ablation: + breadth and depth": cls(history="off"),
             "deep where sure (ours)": cls(max_depth=24, node_budget=48),
+            "for a draft that is seldom sure (ours)": cls.for_unsure_draft(),
         }
+
+    @classmethod
+    def for_unsure_draft(cls) -> Self:
+        """Our settings where the draft is seldom sure, as the mini family's: unlikely paths live longer, no history."""
+        return cls(stop_probability=0.01, deep_probability=0.2, prune_probability=0.005, node_budget=24, history="off")
 
     def shape(self) -> Shape:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""

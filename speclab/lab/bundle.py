@@ -14,7 +14,7 @@ def make() -> Path:
     from speclab import DynaTree, Session, load_pair
     from speclab.prompts import examples
 
-    session = Session(load_pair(), DynaTree(), examples()[0].text, max_new_tokens=NEW_TOKENS)
+    session = Session(load_pair(), DynaTree.for_unsure_draft(), examples()[0].text, max_new_tokens=NEW_TOKENS)
     session.run()
     return session.trace.save(PLACE)
 

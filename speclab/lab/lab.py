@@ -44,7 +44,7 @@ class Lab(VBox):
 
     Args:
         pair: the models; by default the shipped family, loaded when the lab is first shown or stepped.
-        strategy: by default DynaTree.
+        strategy: by default DynaTree with settings for a draft that is seldom sure.
         prompt: text or token ids; by default the first shipped example.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
     """
@@ -174,4 +174,4 @@ class Lab(VBox):
 
 
 def _default_strategy(pair: ModelPair | None) -> Strategy:
-    return DynaTree() if pair is None or pair.draft is not None else Autoregressive()
+    return DynaTree.for_unsure_draft() if pair is None or pair.draft is not None else Autoregressive()
