@@ -124,9 +124,7 @@ def test_nobody_asks_which_strategy_it_is(source):
     names = set(speclab.strategies())
     for node in _running(ast.parse(source.read_text())):
         if isinstance(node, ast.Compare):
-            texts = {
-                n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
-            }
+            texts = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
             assert not texts & names, f"{source.name}:{node.lineno}"
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass"}:
             classes = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
@@ -139,9 +137,7 @@ def test_files_stay_under_250_lines(source):
 
 
 def test_functions_stay_under_40_lines(source):
-    too_long = {
-        f.name: f.end_lineno - f.lineno + 1 for f in _functions(source) if f.end_lineno - f.lineno >= 40
-    }
+    too_long = {f.name: f.end_lineno - f.lineno + 1 for f in _functions(source) if f.end_lineno - f.lineno >= 40}
     assert too_long == {}
 
 
@@ -158,9 +154,7 @@ def _committed_texts() -> Iterator[tuple[str, str]]:
 
 def test_no_committed_file_names_a_machine_path_or_a_registry():
     machine = re.compile(r"(?<![\w.:/\-])/(?:work|root|tmp|home|Users|opt)/[\w.-]")
-    registry = re.compile(
-        r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|conda\.anaconda\.org"
-    )
+    registry = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|conda\.anaconda\.org")
     found = [
         f"{name}:{number}: {line.strip()[:80]}"
         for name, text in _committed_texts()

@@ -124,9 +124,7 @@ def test_jupyterlab_finds_its_announcements_switched_off(monkeypatch):
     environment = host.jupyter_environment()
     assert environment["JUPYTER_CONFIG_PATH"].endswith(f"{host.os.pathsep}elsewhere")
     ask = "from jupyterlab_server.config import get_static_page_config as ask; print(ask(level='all'))"
-    done = subprocess.run(
-        [sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert "'@jupyterlab/apputils-extension:announcements': True" in done.stdout
 
 

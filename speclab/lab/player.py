@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from threading import Event, Lock
+from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
     from speclab.session import Session
 
-_LOADING = Lock()  # transformers cannot load two models at once
 REDRAW_SECONDS = 0.4
 """During a run the pictures follow at this pace: a browser that falls behind hears Stop late."""
 
@@ -49,8 +48,7 @@ class Player:
 
             wanted = models or Models()
             self._state.status = f"Loading {wanted.target or wanted.name}…"
-            with _LOADING:
-                self.pair = load_pair(**wanted.arguments())
+            self.pair = load_pair(**wanted.arguments())
             self._loaded = models
         assert self.pair is not None
         return self.pair

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as Folder
+from threading import Lock
 from typing import Any
 
 import torch
@@ -129,6 +130,10 @@ def _whole_numbers(prompt: object) -> list[int]:
     return [int(token) for token in tokens]
 
 
+_ONE_AT_A_TIME = Lock()
+"""transformers cannot load two models at once: on two threads it leaves one without storage."""
+
+
 def load_pair(
     name: str = "mini",
     *,
@@ -168,7 +173,8 @@ def load_pair(
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
-    return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
+    with _ONE_AT_A_TIME:
+        return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
 
 
 def _preset(name: str, draft: Source | None) -> Preset:
