@@ -173,8 +173,7 @@ def load_pair(
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
-    with _ONE_AT_A_TIME:
-        return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
+    return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
 
 
 def _preset(name: str, draft: Source | None) -> Preset:
@@ -192,7 +191,9 @@ def _assemble(
 ) -> ModelPair:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = _tokenizer(loader, sources, tokenizer)
-    runners = [Runner(model, _name(model)) for model in loader.models(sources)]
+    with _ONE_AT_A_TIME:
+        models = loader.models(sources)
+    runners = [Runner(model, _name(model)) for model in models]
     _share_vocabulary(runners, tokenizer)
     for runner in runners:
         check_trees(runner)

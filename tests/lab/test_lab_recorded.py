@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from lab_tools import settle
 
-from speclab.lab import player, recorded
+from speclab.lab import recorded
 from speclab.trace import Trace
 
 ALONE = """
@@ -86,15 +86,6 @@ def test_showing_it_loads_the_models_beforehand_and_makes_the_figure(waiting):
     assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
     waiting._repr_mimebundle_()
     waiting.step()
-    assert len(waiting.loads) == 1
-
-
-def test_models_are_loaded_one_lab_at_a_time(waiting):
-    with player._LOADING:
-        result = waiting._commands.prepare()
-        assert not settle(waiting, 0.3)
-        assert waiting.loads == []
-    result.result()
     assert len(waiting.loads) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -233,3 +235,10 @@ def test_presets_say_what_they_need():
         both = preset.target_parameters + preset.draft_parameters
         assert preset.draft_parameters < preset.target_parameters
         assert (preset.weight_bytes("float16"), preset.weight_bytes()) == (2 * both, 4 * both)
+
+
+def test_two_threads_may_load_at_once():
+    with ThreadPoolExecutor(2) as pool:
+        pairs = list(pool.map(lambda _: load_pair(), range(2)))
+    first, second = (pair.target.extend(pair.encode("The sea")) for pair in pairs)
+    assert torch.equal(first, second)
