@@ -7,6 +7,9 @@ PIP := $(BIN)/pip install --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 NOTEBOOK_SECONDS ?= 180
 
+# One thread is steadier where other work shares the cores; a whole tier takes about as long.
+unit model notebooks browser: export OMP_NUM_THREADS ?= 1
+
 .PHONY: help setup lab test check format unit model notebooks browser chromium bench constraints clean
 
 help: ## show the targets
