@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from speclab.acceptance import walk
 from speclab.decoding import Decoding, Iteration, Verification, calls, lengths, undone_on_failure
-from speclab.drafters.base import Context, Drafter, Outcome, Strategy, checked
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.errors import ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
@@ -64,11 +64,11 @@ def iterate(decoding: Decoding) -> Iteration:
         draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check))
         decoding.check()
         watch.lap("draft")
-        verification = verify(decoding, draft.tree)
+        verification = verify(decoding, draft)
         watch.lap("verify")
         outcome = accept(decoding, draft.tree, verification)
         watch.lap("accept")
-        commit(decoding, outcome)
+        commit(decoding, prefix_length, outcome)
         watch.lap("commit")
         adaptation = drafter.learn(outcome)
         watch.lap("adapt")
@@ -77,17 +77,21 @@ def iterate(decoding: Decoding) -> Iteration:
     return Iteration(prefix_length, strategy, draft, verification, outcome, adaptation, held, watch.laps, counts)
 
 
-def verify(decoding: Decoding, tree: DraftTree) -> Verification:
-    """One target pass over all nodes; each sees the prefix and its ancestors (DynaTree, section 3.4)."""
-    target = decoding.pair.target
-    positions = [target.length + depth for depth in tree.depth.tolist()]
-    logits = target.forward(tree.token.tolist(), positions, tree.ancestor_mask())
+def verify(decoding: Decoding, draft: Draft) -> Verification:
+    """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
+
+    Rows that are no candidates come after the nodes, in the same pass; no node sees them.
+    """
+    target, tree, rows = decoding.pair.target, draft.tree, draft.extra
+    positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]
+    answers = target.forward([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
+    logits, extra = answers[: len(tree)], answers[len(tree) :]
     choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
     if decoding.drafter.root == "verified":
-        return Verification(logits, choose)
+        return Verification(logits, extra, choose)
     assert decoding.next_logits is not None
     root_choice = chooser(decoding.next_logits[None], [len(decoding.tokens)], decoding.settings)(0)
-    return Verification(logits, choose, decoding.next_logits, root_choice)
+    return Verification(logits, extra, choose, decoding.next_logits, root_choice)
 
 
 def accept(decoding: Decoding, tree: DraftTree, verification: Verification) -> Outcome:
@@ -96,13 +100,12 @@ def accept(decoding: Decoding, tree: DraftTree, verification: Verification) -> O
     tokens = [*(int(tree.token[node]) for node in path.accepted), path.bonus][: decoding.room]
     last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
     committed = tuple(tokens[: last + 1])
-    return Outcome(tree, path.accepted[: len(committed)], committed, verification.logits)
+    return Outcome(tree, path.accepted[: len(committed)], committed, verification.logits, verification.extra)
 
 
-def commit(decoding: Decoding, outcome: Outcome) -> None:
-    """Appends the committed tokens and brings every cache to them."""
+def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
+    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
     target, drafter = decoding.pair.target, decoding.drafter
-    prefix_length = target.length - len(outcome.tree)
     if drafter.commit == "gather":
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
         target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])

@@ -14,7 +14,7 @@ from speclab.errors import CancelledError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.sampling import Choice
+from speclab.acceptance import Choice
 from speclab.settings import SessionSettings
 from speclab.trace import Adaptation
 
@@ -61,10 +61,12 @@ class Decoding:
 class Verification:
     """What the target makes of a tree: `logits` `[n, V]` and its choice after each node.
 
+    `extra` `[m, V]`: its logits after the draft's extra rows.
     With a drafted root also `root_logits` `[V]` and `root_choice` for the root's own place.
     """
 
     logits: Tensor
+    extra: Tensor
     choose: Choice
     root_logits: Tensor | None = None
     root_choice: int | None = None

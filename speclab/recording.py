@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,8 @@ from speclab.decoding import Decoding, Iteration
 from speclab.drafters.base import Top
 from speclab.models.runner import Runner
 from speclab.sampling import draw, transform, uniform
-from speclab.trace import CacheRecord, NodeRecord, Step
+from speclab.trace import CacheRecord, ExtraRow, NodeRecord, Step
+from speclab.tree import Bools
 from speclab.verdicts import Seen, judge
 
 TOP = 5
@@ -37,8 +39,9 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
     draft_tops = {
         node: tuple((token, exp(log_prob)) for token, log_prob in top) for node, top in iteration.draft.tops.items()
     }
-    texts = _texts(decoding, iteration, view, draft_tops)
     mask, prefix_seen = decoding.pair.target.mask_given()
+    nodes, extra = len(outcome.tree), _extra(iteration, mask)
+    texts = _texts(decoding, iteration, view, draft_tops, extra)
     return Step(
         index=index,
         prefix_length=iteration.prefix_length,
@@ -54,9 +57,10 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         seconds=dict(iteration.seconds),
         adaptation=iteration.adaptation,
         counts=iteration.counts,
-        mask=mask,
-        prefix_seen=tuple(prefix_seen),
+        mask=mask[:nodes, :nodes],
+        prefix_seen=tuple(prefix_seen[:nodes]),
         texts=texts,
+        extra=extra,
     )
 
 
@@ -117,11 +121,23 @@ def _nodes(
     )
 
 
+def _extra(iteration: Iteration, mask: Bools) -> tuple[ExtraRow, ...]:
+    rows = iteration.draft.extra
+    choice = iteration.verification.extra.argmax(-1).tolist()
+    sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[len(mask) - len(rows.token) :]]
+    return tuple(map(ExtraRow, rows.token, rows.depth, sees, choice))
+
+
 def _texts(
-    decoding: Decoding, iteration: Iteration, view: _TargetView, draft_tops: Mapping[int, Top]
+    decoding: Decoding,
+    iteration: Iteration,
+    view: _TargetView,
+    draft_tops: Mapping[int, Top],
+    extra: Sequence[ExtraRow],
 ) -> dict[int, str]:
     outcome = iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *view.seen.choice}
+    tokens.update(token for row in extra for token in (row.token, row.target_choice))
     for tops in (*view.tops, *draft_tops.values()):
         tokens.update(token for token, _ in tops)
     tokens.update(int(event.values["token"] or 0) for event in iteration.draft.events if "token" in event.values)

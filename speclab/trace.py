@@ -12,50 +12,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from speclab.errors import TraceError
 from speclab.metrics import Counts, Metrics
-from speclab.tree import Bools, DraftTree, Law
+from speclab.packing import MaskBits, TreeColumns
 
 VERSION = 1
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
 Value = float | int | str | bool | None
-
-
-def _tree_columns(tree: DraftTree) -> dict[str, Any]:
-    columns = {name: getattr(tree, name).tolist() for name in ("token", "parent")}
-    # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
-    log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
-    return columns | {"log_prob": log_prob, "source": list(tree.source), "law": str(tree.law)}
-
-
-def _tree(columns: Any) -> DraftTree:
-    if isinstance(columns, DraftTree):
-        return columns
-    try:
-        return DraftTree(**{**columns, "law": Law(columns["law"])})
-    except (TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"no draft tree ({error})") from None
-
-
-def _bits(mask: Bools) -> list[str]:
-    return [np.packbits(row).tobytes().hex() for row in mask]
-
-
-def _mask(rows: Any) -> Bools:
-    if isinstance(rows, np.ndarray):
-        return rows
-    try:
-        bits = [np.unpackbits(np.frombuffer(bytes.fromhex(row), np.uint8))[: len(rows)] for row in rows]
-        return np.array(bits, dtype=np.bool_).reshape(len(rows), len(rows))
-    except TypeError as error:
-        raise ValueError(f"no mask ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +67,24 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraRow:
+    """One row of the verification pass that is no candidate, such as a place of lookahead decoding's window.
+
+    These rows come after the nodes: the first has KV slot and mask row `n`. `depth`: position is prefix length + depth.
+    `sees`: nodes and extra rows that the target was *given* to see, by row. `target_choice`: its likeliest next token.
+    """
+
+    token: int
+    depth: int
+    sees: tuple[int, ...]
+    target_choice: int
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
-    `before`: entries before the iteration; `written`: rows written for this iteration's tree; `moved`: (from, to) slot
+    `before`: entries before the iteration; `written`: rows written for this iteration's draft; `moved`: (from, to) slot
     pairs of the kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
     entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: bytes a slot.
     """
@@ -137,12 +119,13 @@ class Step:
     `bonus`. `bonus`: the target's own token after the path, None when the text ended inside the path. `root_choice`:
     with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
     that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
-    `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text.
+    `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
+    the pass, which could not be accepted.
     """
 
     index: int
     prefix_length: int
-    tree: Annotated[DraftTree, PlainValidator(_tree), PlainSerializer(_tree_columns)]
+    tree: TreeColumns
     nodes: tuple[NodeRecord, ...]
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
@@ -154,10 +137,11 @@ class Step:
     seconds: Mapping[str, float]
     adaptation: Adaptation
     counts: Counts
-    mask: Annotated[Bools, PlainValidator(_mask), PlainSerializer(_bits)]
+    mask: MaskBits
     prefix_seen: tuple[int, ...]
     texts: Mapping[int, str]
     note: str = ""
+    extra: tuple[ExtraRow, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _assert_caches(step: Step, path: tuple[int, ...], verified: bool) -> None:
     target = step.caches[0]
     assert target.name == "target"
     assert target.before == step.prefix_length
-    assert target.written == len(step.tree)
+    assert target.written == len(step.tree) + len(step.extra)
     assert target.after == target.committed == step.prefix_length + len(step.committed)
     gathered = [step.prefix_length + node for node in path][: len(step.committed)]
     if target.kept:

@@ -191,7 +191,7 @@ def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, see
         assert_same_tree(tree, expected)
         path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
         committed = (*tree.token[list(path)].tolist(), data.draw(st.integers(0, 8)))
-        drafter.settle(Outcome(tree, path, committed, None))
+        drafter.settle(Outcome(tree, path, committed, None, None))
         text += committed
         assert pair.draft.tokens == text[: pair.draft.length]
         assert pair.draft.length < len(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speclab.metrics import Counts
-from speclab.trace import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
+from speclab.trace import Adaptation, CacheRecord, Event, ExtraRow, NodeRecord, Step, Trace
 from speclab.tree import DraftTree
 
 
@@ -55,6 +55,7 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
         prefix_seen=(prefix,) * n,
         texts={3: " the", 1: "\n", 0: "<0xE2>"},
         note="x",
+        extra=(ExtraRow(3, 1, (0, n), 1), ExtraRow(0, 2, (0, n, n + 1), 3)),
     )
 
 

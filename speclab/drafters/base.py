@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
 from speclab.errors import SettingsError
+from speclab.lookup import Lookup
 from speclab.settings import Settings
 from speclab.trace import Adaptation, Event
-from speclab.tree import DraftTree
+from speclab.tree import Bools, DraftTree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +42,10 @@ class Strategy(Settings):
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
         raise NotImplementedError
+
+    def baselines(self) -> tuple[Strategy, ...]:
+        """Simpler strategies that this one is made of: what it should beat on the same text."""
+        return ()
 
     def describe(self) -> dict[str, float | int | str | bool | None]:
         """Name and values, for records."""
@@ -73,22 +80,51 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraRows:
+    """Rows of the verification pass that are no candidates: the target answers them, and none of them is committed.
+
+    `token`: `m` ids. `depth`: `m` edges from node 0; as for nodes, the position is prefix length + depth, and no depth
+    exceeds `Context.max_depth`. `visible`: `[m, m]` bool, which of these rows each sees, itself included; all of them
+    see the prefix and node 0, and no other node.
+    """
+
+    token: Sequence[int] = ()
+    depth: Sequence[int] = ()
+    visible: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+
+    def below(self, nodes: Bools) -> Bools:
+        """The mask of the whole pass, `[n + m, n + m]` bool: the tree's own `nodes` `[n, n]`, then these rows."""
+        n = len(nodes)
+        mask = np.zeros((n + len(self.token),) * 2, dtype=np.bool_)
+        mask[:n, :n], mask[n:, 0], mask[n:, n:] = nodes, True, self.visible
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first."""
+    """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first.
+
+    `extra`: rows that the same pass is to answer for `Drafter.learn`.
+    """
 
     tree: DraftTree
     events: tuple[Event, ...] = ()
     tops: Mapping[int, Top] = field(default_factory=dict)
+    extra: ExtraRows = field(default_factory=ExtraRows)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` `[n, V]`."""
+    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` `[n, V]`.
+
+    `extra`: its logits after the draft's extra rows, `[m, V]`.
+    """
 
     tree: DraftTree
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
     logits: Tensor
+    extra: Tensor
 
 
 class Drafter:
@@ -119,6 +155,10 @@ class Drafter:
     def learn(self, outcome: Outcome) -> Adaptation:
         """Adapts to the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
+
+    def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
+        """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""
+        return None
 
     def snapshot(self) -> object:
         """What the drafter has learned, as an immutable value; cheap."""
