@@ -13,6 +13,7 @@ from speclab.decoding import Decoding, undone_on_failure
 from speclab.drafters.base import Strategy, checked
 from speclab.errors import CancelledError, FinishedError, SettingsError
 from speclab.exactness import Checker
+from speclab.lookup import Lookup
 from speclab.metrics import Counts, Metrics
 from speclab.models.pair import ModelPair
 from speclab.recording import record
@@ -169,9 +170,7 @@ class Session:
             settings: changed settings, of the session or of the strategy.
         """
         with self._lock:
-            at = self.cursor if at is None else at
-            if not 0 <= at <= len(self.steps):
-                raise SettingsError(f"cannot fork at iteration {at}: 0 to {len(self.steps)} are decoded")
+            at = self._known(self.cursor if at is None else at, "fork at")
             chosen, other = self._changed(self.strategy if strategy is None else checked(strategy), settings)
             shared = self._length(at)
             generated = shared - self._decoding.prompt_length
@@ -185,6 +184,33 @@ class Session:
         snapshots = [*self._learned[:at], decoding.drafter.snapshot()]
         twin._begin(decoding, other, self.steps[:at], self._prefill, snapshots)
         return twin
+
+    def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:
+        """What the drafter had learned of `token`, after `previous`, when `at` iterations were done (by default here).
+
+        No model runs. None where the strategy keeps nothing that can be looked up.
+
+        Raises:
+            SpeclabError: no such token, or no such iteration.
+        """
+        with self._lock:
+            at = self._known(self.cursor if at is None else at, "look up what was learned by")
+            self.pair.encode([token] if previous is None else [previous, token])
+            found = self._decoding.drafter.lookup(token, previous)
+            if found is None:
+                return None
+            if at < len(self.steps):  # ours cannot go back and stay: a copy of it does
+                former = self.strategy.drafter(replace(self.pair, carried={}))
+                former.restore(self._learned[at])
+                found = former.lookup(token, previous)
+                assert found is not None
+        ids = {id_ for row in found.rows for id_ in (*row.key, *(successor for successor, _ in row.successors))}
+        return replace(found, after=at, texts={id_: self.pair.token_text(id_) for id_ in sorted(ids)})
+
+    def _known(self, at: int, what: str) -> int:
+        if not 0 <= at <= len(self.steps):
+            raise SettingsError(f"cannot {what} iteration {at}: 0 to {len(self.steps)} are decoded")
+        return at
 
     def _advance(self) -> Step:
         with self._lock:

@@ -14,6 +14,7 @@ import numpy as np
 
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
+from speclab.lookup import Lookup
 from speclab.settings import Settings
 from speclab.trace import Adaptation, Event
 from speclab.tree import Bools, DraftTree
@@ -42,6 +43,10 @@ class Strategy(Settings):
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
         raise NotImplementedError
+
+    def baselines(self) -> tuple[Strategy, ...]:
+        """Simpler strategies that this one is made of: what it should beat on the same text."""
+        return ()
 
     def baselines(self) -> tuple[Strategy, ...]:
         """Simpler strategies that this one is made of: what it should beat on the same text."""
@@ -155,6 +160,10 @@ class Drafter:
     def learn(self, outcome: Outcome) -> Adaptation:
         """Adapts to the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
+
+    def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
+        """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""
+        return None
 
     def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
         """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""

@@ -86,6 +86,19 @@ class Goose(Strategy):
             "carried over between prompts": cls(carry="carried"),
         }
 
+    def baselines(self) -> tuple[Strategy, ...]:
+        """Each source alone, with the same lengths and the same budget (section 5.4)."""
+        from speclab.drafters.prompt_lookup import PromptLookup
+        from speclab.drafters.token_recycling import TokenRecycling
+
+        copies = PromptLookup(
+            longest_ngram=self.longest_ngram,
+            shortest_ngram=self.shortest_ngram,
+            pick=self.pick,
+            draft_tokens=self.max_spine,
+        )
+        return copies, TokenRecycling(node_budget=self.node_budget, table_megabytes=self.table_megabytes)
+
     def spine_ratio(self, acceptance: float) -> float:
         """Share of the nodes for the spine, ρ, at this running acceptance of copied tokens (section 4.3)."""
         if acceptance < self.low_acceptance:

@@ -107,9 +107,11 @@ class GooseDrafter(TableDrafter):
         consensus = sum(match.tokens[0] == chain[0] for match in matches)
         agree, long = consensus >= 2, len(chain) >= self.settings.bypass_length
         wanted = {"either": agree or long, "both": agree and long, "consensus": agree, "length": long, "off": False}
-        trusted = self._rates.spine.mean >= self.settings.bypass_acceptance
+        mean, needed = self._rates.spine.mean, self.settings.bypass_acceptance
         reason = f"{consensus} of {len(matches)} lengths agree, {len(chain)} tokens to copy"
-        return _Route(chain, wanted[self.settings.bypass] and trusted, consensus, reason)
+        if wanted[self.settings.bypass] and mean < needed:
+            reason += f"; copies are accepted {mean:.0%} of the time, and a bypass needs {needed:.0%}"
+        return _Route(chain, wanted[self.settings.bypass] and mean >= needed, consensus, reason)
 
     def _build(self, context: Context, chain: Sequence[int]) -> Trie:
         """Spine, branches at the root and along the spine, and their extension (section 4.1)."""
@@ -149,7 +151,8 @@ class GooseDrafter(TableDrafter):
         return [(1 - s.spine_branch_ratio) * rest, *(along * share for share in harmonic)]
 
     def _told(self, trie: Trie, route: _Route, matches: Sequence[Match]) -> Event:
-        found = {f"match_{match.length}": len(match.tokens) for match in matches}
+        found = dict.fromkeys((f"match_{length}" for length in self._index.lengths), 0)
+        found |= {f"match_{match.length}": len(match.tokens) for match in matches}
         name = (
             "bypass" if route.bypass else "spine tree" if self._spine else "transitions" if len(trie) > 1 else "plain"
         )

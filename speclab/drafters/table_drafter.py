@@ -9,6 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Drafter, Outcome, Strategy
+from speclab.lookup import Lookup
+from speclab.lookup import Row as Learned
 from speclab.sources.transitions import Row, TableState, TransitionTable
 from speclab.sources.trie import Trie
 from speclab.trace import Adaptation, Event, Value
@@ -83,9 +85,15 @@ class TableDrafter(Drafter):
 
     def route(self, name: str, reason: str = "", **values: Value) -> Event:
         """Which way the draft went, with the state of the table."""
-        table = self.table
-        state = {"carry": self._carry, "table": "dense" if table.dense else "hashed", "table_bytes": table.bytes}
-        return Event("route", None, reason or name, {"route": name, **values, **self._known(), **state})
+        return Event("route", None, reason or name, {"route": name, **values, **self._known(), **self._kind()})
+
+    def lookup(self, token: int, previous: int | None = None) -> Lookup:
+        """The table's rows for a token, and its state."""
+        rows = (
+            Learned(key, tuple((after, score) for after, score in zip(*row, strict=True) if score > 0))
+            for key, row in self.table.rows(token, previous).items()
+        )
+        return Lookup(tuple(rows), {**self._known(), **self._kind()})
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """Harvests all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
@@ -110,6 +118,10 @@ class TableDrafter(Drafter):
     def _hand_on(self) -> None:
         if self._carried is not None:
             self._carried[self._carried_as] = self.table.snapshot()
+
+    def _kind(self) -> dict[str, Value]:
+        kind = "dense" if self.table.dense else "hashed"
+        return {"carry": self._carry, "table": kind, "table_bytes": self.table.bytes}
 
     def _known(self) -> dict[str, int]:
         table = self.table

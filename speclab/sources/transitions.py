@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from speclab.sources.book import ENTRY_BYTES, Book, Taken
 from speclab.tree import Ints
@@ -39,13 +40,13 @@ class TableState(NamedTuple):
 
 @dataclass(slots=True)
 class _Undo:
-    """The counts before a harvest, the keys it took in, and the rows (slots, ids, scores) that it overwrote."""
+    """The counts before a harvest, the keys it took in, and the rows that it overwrote, by their slots."""
 
     filled: int
     refreshed: int
     unigrams: list[Taken] = field(default_factory=list)
     bigrams: list[Taken] = field(default_factory=list)
-    rows: tuple[Ints, np.ndarray, np.ndarray] | None = None
+    rows: tuple[Ints, NDArray[np.int32]] | None = None
 
 
 class TransitionTable:
@@ -53,8 +54,11 @@ class TransitionTable:
 
     Unigram rows are dense, `[vocabulary, width]`, int32 ids and float32 probabilities. Where they would not fit
     half of `most_bytes` they are hashed: rows for as many tokens as fit, the oldest give way. Bigram rows are hashed
-    always, up to `bigram_entries` or what fits. The rows lie in host memory, where trees are built: on a GPU, reading
-    one would wait for the device each time, while a harvest brings over `[n, width]` numbers once.
+    always, up to `bigram_entries` or what fits.
+
+    The rows lie in host memory, on a GPU too, unlike the paper's (appendix C.1): a tree is built node by node, each look-up
+    depends on the one before, and reading a row from the device would wait for it every time. The search for the
+    likeliest runs where the logits are, and a harvest brings over its `[n, width]` ids and scores in one transfer.
 
     Args:
         vocabulary: columns of the logits.
@@ -76,8 +80,7 @@ class TransitionTable:
         self.vocabulary, self.width = vocabulary, width
         self._unigrams = Book(0, 0 if self.dense else unigrams)
         self._bigrams = Book(unigrams, min(bigram_entries, share))
-        self.ids = np.zeros((unigrams + self._bigrams.size, width), np.int32)
-        self.scores = np.zeros(self.ids.shape, np.float32)
+        self._hold(np.zeros((unigrams + self._bigrams.size, 2, width), np.int32))
         self.filled = self.refreshed = 0
         self._version = Version()
 
@@ -90,7 +93,7 @@ class TransitionTable:
     def bytes(self) -> int:
         """Memory of rows and keys when full; the keys' share is an estimate."""
         hashed = self._unigrams.size + self._bigrams.size
-        return self.ids.nbytes + self.scores.nbytes + hashed * ENTRY_BYTES
+        return self._rows.nbytes + hashed * ENTRY_BYTES
 
     def successors(self, previous: int, token: int) -> Row:
         """What follows `token`, after `previous` if that pair was seen, else after any token."""
@@ -100,6 +103,17 @@ class TransitionTable:
         if slot is None:
             return [], []
         return self.ids[slot].tolist(), self.scores[slot].tolist()
+
+    def rows(self, token: int, previous: int | None = None) -> dict[tuple[int, ...], Row]:
+        """The rows for a token by their keys: of the pair with `previous`, where pairs are kept, and of it alone."""
+        slots: dict[tuple[int, ...], int | None] = {}
+        if self._bigrams.size and previous is not None:
+            slots[previous, token] = self._bigrams.slots.get((previous, token))
+        slots[token,] = token if self.dense else self._unigrams.slots.get(token)
+        return {
+            key: ([], []) if slot is None else (self.ids[slot].tolist(), self.scores[slot].tolist())
+            for key, slot in slots.items()
+        }
 
     def harvest(
         self, previous: Sequence[int], tokens: Sequence[int], logits: Tensor, order: Iterable[int] | None = None
@@ -112,24 +126,24 @@ class TransitionTable:
             logits: `[n, V]`, the target's after each of them.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
-        from speclab.sources.likeliest import likeliest  # late: the list of strategies must not load torch
+        from speclab.sources.likeliest import likeliest, on_host  # late: the list of strategies must not load torch
 
-        best, probabilities = likeliest(logits, self.width)
-        ids, scores = best.cpu().numpy(), probabilities.cpu().numpy()
+        found = on_host(*likeliest(logits, self.width))
         # The way back is there before the first change, so that whatever stops a harvest midway can be undone.
         undo, later = _Undo(self.filled, self.refreshed), Version()
         self._version.undo, self._version.later = undo, later
         self._version = later
-        rows: dict[int, int] = {}
-        for row in range(len(tokens)) if order is None else order:
-            token = tokens[row]
-            rows[token if self.dense else self._unigrams.take(token, undo.unigrams)] = row
-            if self._bigrams.size:
-                rows[self._bigrams.take((previous[row], token), undo.bigrams)] = row
-        slots, chosen = np.fromiter(rows, np.int64), np.fromiter(rows.values(), np.int64)
-        undo.rows = slots, self.ids[slots], self.scores[slots]
-        self.ids[slots], self.scores[slots] = ids[chosen], scores[chosen]
-        self._count(slots, undo.rows[2])
+        order = range(len(tokens)) if order is None else list(order)
+        keys: Sequence[int] = [tokens[row] for row in order]
+        latest = dict(zip(keys if self.dense else self._unigrams.take(keys, undo.unigrams), order, strict=True))
+        unigrams = len(latest)
+        if self._bigrams.size:
+            pairs = [(previous[row], tokens[row]) for row in order]
+            latest.update(zip(self._bigrams.take(pairs, undo.bigrams), order, strict=True))
+        slots = np.fromiter(latest, np.int64, len(latest))
+        undo.rows = slots, self._rows[slots]
+        self._rows[slots] = found[list(latest.values())]
+        self._count(undo.rows[1][:unigrams, 1, 0])
 
     def snapshot(self) -> TableState:
         """The table as it is now; costs nothing until it is restored."""
@@ -155,23 +169,27 @@ class TransitionTable:
             self._version = state.version
             self._version.undo = self._version.later = None
 
-    def _count(self, slots: Ints, scores_before: np.ndarray) -> None:
-        unigrams = slots < len(self.ids) - self._bigrams.size
-        empty = unigrams & (scores_before[:, 0] == 0)
-        new = int(empty.sum()) if self.dense else len(self._unigrams) - self.filled
+    def _hold(self, rows: NDArray[np.int32]) -> None:
+        """Ids and scores lie side by side, so that a harvest moves both at once; each has a view of its own."""
+        self._rows, self.ids, self.scores = rows, rows[:, 0], rows.view(np.float32)[:, 1]
+
+    def _count(self, best_before: NDArray[np.int32]) -> None:
+        """Counts unigram rows, by the bits of the best score that each of them had."""
+        empty = len(best_before) - int(np.count_nonzero(best_before))
+        new = empty if self.dense else len(self._unigrams) - self.filled
         self.filled += new
-        self.refreshed += int(unigrams.sum()) - new
+        self.refreshed += len(best_before) - new
 
     def _undo(self, undo: _Undo) -> None:
         if undo.rows is not None:
-            slots, ids, scores = undo.rows
-            self.ids[slots], self.scores[slots] = ids, scores
+            slots, rows = undo.rows
+            self._rows[slots] = rows
         self._unigrams.give_back(undo.unigrams)
         self._bigrams.give_back(undo.bigrams)
         self.filled, self.refreshed = undo.filled, undo.refreshed
 
     def _copy(self, other: TransitionTable) -> None:
-        self.ids, self.scores = other.ids.copy(), other.scores.copy()
+        self._hold(other._rows.copy())
         self._unigrams, self._bigrams = other._unigrams.copy(), other._bigrams.copy()
         self.filled, self.refreshed = other.filled, other.refreshed
         self._version = Version()
