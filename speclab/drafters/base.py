@@ -14,7 +14,6 @@ import numpy as np
 
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
-from speclab.lookup import Lookup
 from speclab.settings import Settings
 from speclab.trace import Adaptation, Event
 from speclab.tree import Bools, DraftTree
@@ -43,10 +42,6 @@ class Strategy(Settings):
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
         raise NotImplementedError
-
-    def baselines(self) -> tuple[Strategy, ...]:
-        """Simpler strategies that this one is made of: what it should beat on the same text."""
-        return ()
 
     def baselines(self) -> tuple[Strategy, ...]:
         """Simpler strategies that this one is made of: what it should beat on the same text."""
@@ -160,10 +155,6 @@ class Drafter:
     def learn(self, outcome: Outcome) -> Adaptation:
         """Adapts to the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
-
-    def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
-        """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""
-        return None
 
     def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
         """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""
