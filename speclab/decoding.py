@@ -9,12 +9,13 @@ from threading import Event as Flag
 
 from torch import Tensor
 
+from speclab.acceptance import Choice
 from speclab.drafters.base import Draft, Drafter, Outcome, Strategy
 from speclab.errors import CancelledError
 from speclab.metrics import Counts
+from speclab.models.head_runner import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.acceptance import Choice
 from speclab.settings import SessionSettings
 from speclab.trace import Adaptation
 
@@ -103,9 +104,9 @@ def undone_on_failure(decoding: Decoding) -> Iterator[None]:
         raise
 
 
-def runners(pair: ModelPair) -> tuple[Runner, ...]:
-    """Target, then draft if there is one."""
-    return (pair.target,) if pair.draft is None else (pair.target, pair.draft)
+def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
+    """Target, then draft if there is one, then the heads."""
+    return (*((pair.target,) if pair.draft is None else (pair.target, pair.draft)), *pair.heads)
 
 
 def lengths(pair: ModelPair) -> tuple[int, ...]:

@@ -40,7 +40,11 @@ class OutOfMemoryError(SpeclabError, MemoryError):
 
 
 class NoDraftError(SpeclabError, ValueError):
-    """The strategy needs a draft model and the pair has none."""
+    """The strategy needs a draft model, or a draft head, and the pair has none."""
+
+
+class HeadMismatchError(SpeclabError, ValueError):
+    """A draft head was made for another target: other sizes, or another name."""
 
 
 class TraceError(SpeclabError, ValueError):

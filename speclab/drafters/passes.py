@@ -74,7 +74,12 @@ class DraftPasses:
         return self._tops(self._runner.extend(tokens[self._runner.length :])[None])[0]
 
     def _tops(self, logits: Tensor) -> list[Top]:
-        law = logits.float().log_softmax(-1)
-        best = law.topk(min(self._width, law.shape[-1]), dim=-1)
-        columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [tuple(zip(tokens, log_probs, strict=True)) for tokens, log_probs in columns]
+        return likeliest(logits, self._width)
+
+
+def likeliest(logits: Tensor, width: int) -> list[Top]:
+    """The `width` likeliest tokens of each row of `[m, V]` and their log-probabilities, best first."""
+    law = logits.float().log_softmax(-1)
+    best = law.topk(min(width, law.shape[-1]), dim=-1)
+    columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [tuple(zip(tokens, log_probs, strict=True)) for tokens, log_probs in columns]

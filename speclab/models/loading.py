@@ -126,6 +126,14 @@ class Loader:
         return model
 
 
+def shown_name(model: PreTrainedModel) -> str:
+    """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
+    name = str(model.config.name_or_path)
+    if not name:
+        return str(model.config.get_text_config(decoder=True).model_type)
+    return "/".join(Folder(name).resolve().parts[-2:]) if Folder(name).is_dir() else name
+
+
 @contextmanager
 def _progress_shown(show: bool) -> Iterator[None]:
     """The library's progress bars: for downloads, not for files that are here."""

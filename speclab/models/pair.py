@@ -6,7 +6,6 @@ import numbers
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path as Folder
 from threading import Lock
 from typing import Any
 
@@ -15,7 +14,9 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
-from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype
+from speclab.models.head_loading import HeadSource, listed, load_head
+from speclab.models.head_runner import HeadRunner
+from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.runner import Runner
@@ -24,11 +25,14 @@ from speclab.models.vocabulary import TokenTexts, compare
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Models that decode together; `draft`, `heads` and `tokenizer` may be absent."""
+    """Models that decode together; `draft` and `tokenizer` may be absent, and `heads` may be none.
+
+    A head is a draft head on the target, or a second draft model in the place of one.
+    """
 
     target: Runner
     draft: Runner | None = None
-    heads: object | None = None
+    heads: tuple[HeadRunner | Runner, ...] = ()
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
     carried: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -65,12 +69,13 @@ class ModelPair:
 
     def fresh(self) -> ModelPair:
         """The same modules with empty caches of their own: every session takes one."""
-        return replace(self, target=self.target.fork(), draft=self.draft.fork() if self.draft else None)
+        return self.fork(0)
 
     def fork(self, length: int) -> ModelPair:
         """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds."""
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
-        return replace(self, target=self.target.fork(min(length, self.target.length)), draft=draft)
+        heads = tuple(head.fork(min(length, head.length)) for head in self.heads)
+        return replace(self, target=self.target.fork(min(length, self.target.length)), draft=draft, heads=heads)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Token ids of a prompt, special tokens added as the tokenizer does by default.
@@ -112,6 +117,9 @@ class ModelPair:
             facts[f"{role}_parameters"] = runner.model.num_parameters()
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
+        for place, head in enumerate(self.heads):
+            facts[f"head_{place}"] = head.name
+            facts[f"head_{place}_parameters"] = sum(weights.numel() for weights in head.model.parameters())
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":
@@ -139,7 +147,7 @@ def load_pair(
     *,
     target: Source | None = None,
     draft: Source | None = None,
-    heads: object | None = None,
+    heads: HeadSource | Sequence[HeadSource] | None = None,
     tokenizer: PreTrainedTokenizerBase | Path | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
@@ -149,15 +157,14 @@ def load_pair(
     """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
 
     Modules in memory are set to eval mode, to sdpa or eager attention if they use another, and to `device` and `dtype`
-    if given; this is not undone. Torch's thread count is left alone: one thread is steadier on a busy machine.
+    if given; this is not undone. Torch's thread count is left alone.
 
     Args:
         name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
         target: hub id, local folder, or a `transformers` module.
         draft: the same; None for strategies that need no draft.
-        heads: draft heads trained for the target.
-        tokenizer: one for both models, or where to find it, taken unchecked; by default those of target and draft are
-            loaded and compared. Modules in memory work without one, on token ids.
+        heads: draft heads for the target, or draft models in their place: folders of ours or EAGLE's, hub ids, modules.
+        tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
         trust_remote_code: let a checkpoint run its own Python code.
@@ -170,10 +177,11 @@ def load_pair(
         preset = _preset(name, draft)
         target, draft = preset.target, preset.draft
         tokenizer, dtype = tokenizer or preset.tokenizer, dtype or preset.dtype
+        heads = preset.heads if heads is None else heads
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
-    return _assemble(loader, [target] if draft is None else [target, draft], heads, tokenizer, name)
+    return _assemble(loader, [target] if draft is None else [target, draft], listed(heads), tokenizer, name)
 
 
 def _preset(name: str, draft: Source | None) -> Preset:
@@ -185,20 +193,22 @@ def _preset(name: str, draft: Source | None) -> Preset:
 def _assemble(
     loader: Loader,
     sources: Sequence[Source],
-    heads: object | None,
+    heads: Sequence[HeadSource],
     tokenizer: PreTrainedTokenizerBase | Path | None,
     name: str,
 ) -> ModelPair:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = _tokenizer(loader, sources, tokenizer)
     with _ONE_AT_A_TIME:
-        models = loader.models(sources)
-    runners = [Runner(model, _name(model)) for model in models]
+        runners = [Runner(model, shown_name(model)) for model in loader.models(sources)]
+        drafting = [load_head(head, runners[0], loader) for head in heads]
+    runners += [head for head in drafting if isinstance(head, Runner)]
     _share_vocabulary(runners, tokenizer)
     for runner in runners:
         check_trees(runner)
-    name = name or " + ".join(runner.name for runner in runners)
-    return ModelPair(runners[0], runners[1] if len(runners) > 1 else None, heads, tokenizer, name).fresh()
+    name = name or " + ".join(runner.name for runner in runners[: len(sources)])
+    draft = runners[1] if len(sources) > 1 else None
+    return ModelPair(runners[0], draft, tuple(drafting), tokenizer, name).fresh()
 
 
 def _tokenizer(loader: Loader, sources: Sequence[Source], given: Path | None) -> PreTrainedTokenizerBase | None:
@@ -230,11 +240,3 @@ def _share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerB
         )
     for runner in runners:
         runner.vocab_size = smallest.vocab_size
-
-
-def _name(model: PreTrainedModel) -> str:
-    """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
-    name = str(model.config.name_or_path)
-    if not name:
-        return str(model.config.get_text_config(decoder=True).model_type)
-    return "/".join(Folder(name).resolve().parts[-2:]) if Folder(name).is_dir() else name

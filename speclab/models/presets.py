@@ -17,7 +17,7 @@ class Preset:
 
     `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones once.
     `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `note`: what to know
-    before choosing it.
+    before choosing it. `heads`: folders of draft heads for the target.
     """
 
     target: str
@@ -27,6 +27,7 @@ class Preset:
     note: str = ""
     tokenizer: str | None = None
     dtype: str | None = None
+    heads: tuple[str, ...] = ()
 
     def weight_bytes(self, dtype: str = "float32") -> int:
         """Bytes of both models' weights; decoding takes about a fifth more (`speclab.models.memory`)."""
@@ -43,6 +44,7 @@ PRESETS = {
         "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
+        heads=tuple(str(folder) for folder in sorted((MINI / "heads").glob("*/"), reverse=True)),
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),
     "pythia-2.8b": Preset(

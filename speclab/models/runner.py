@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from speclab.errors import OutOfMemoryError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
+from speclab.models.hidden import HiddenStates
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.tree import Bools
 
@@ -46,6 +47,7 @@ class Runner:
         kept: what the last `keep` or `crop` left, for records.
         vocab_size: columns of the logits.
         context: positions that the model was trained for, None if the config names no bound.
+        hidden: hidden states of every entry, None unless `watch` asked for them.
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
@@ -62,6 +64,7 @@ class Runner:
         self.length = 0
         self.kept = Kept(0, 0, ())
         self.cache = KVCache()
+        self.hidden: HiddenStates | None = None
         self._last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._given: tuple[Mask, int, int] = (None, 0, 0)
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
@@ -109,6 +112,17 @@ class Runner:
         self._reserve(self.length + len(tokens))
         return self._pass(tokens, torch.tensor(positions, device=self.device), visible, 0)
 
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keeps the hidden states of `layers` from now on, beside those watched already.
+
+        Entries whose states were not kept are forgotten, to be run again.
+        """
+        watched = self.hidden.layers if self.hidden is not None else ()
+        wanted = tuple(sorted({*watched, *layers}))
+        if wanted != watched:
+            self.hidden = HiddenStates(wanted)
+            self.crop(0)
+
     @torch.inference_mode()
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """Keeps the first `prefix` entries, then those of `slots` (absolute, increasing), gathered in place.
@@ -118,6 +132,8 @@ class Runner:
         """
         self.kept = Kept(self.length, prefix, tuple(slots))
         self.cache.keep(prefix, slots)
+        if self.hidden is not None:
+            self.hidden.keep(prefix, slots)
         self.length = prefix + len(slots)
         if self.plan.window is not None:
             self._columns[prefix : self.length] = self._slots[prefix : self.length]
@@ -128,6 +144,8 @@ class Runner:
             raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
         self.kept = Kept(self.length, length, ())
         self.cache.shorten(length)
+        if self.hidden is not None:
+            self.hidden.shorten(length)
         self.length = length
 
     @torch.inference_mode()
@@ -137,6 +155,7 @@ class Runner:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
         twin = copy.copy(self)
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
+        twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
         twin._columns = self._columns.clone()
         twin._given = (None, 0, 0)
         return twin
@@ -160,11 +179,16 @@ class Runner:
                 past_key_values=self.cache,
                 use_cache=True,
                 **({"logits_to_keep": last} if self._last else {}),
+                **({"output_hidden_states": True} if self.hidden is not None else {}),
             )
+            if self.hidden is not None:
+                self.hidden.append(output.hidden_states)
             self.calls += 1
             self.length += len(tokens)
         except BaseException as error:
             self.cache.shorten(self.length)
+            if self.hidden is not None:
+                self.hidden.shorten(self.length)
             if is_out_of_memory(error):
                 raise OutOfMemoryError(
                     f"{self.name} ran out of memory on {self.device} at {self.length + len(tokens)} tokens: "

@@ -92,6 +92,25 @@ def distil(
 
 
 @app.command()
+def heads(
+    subject: Annotated[str, typer.Argument(help="What the head is trained on: prose or code.")],
+    *,
+    corpus: Corpus = None,
+    out: Out = None,
+    tokenizer: TokenizerFolder = None,
+    target: Annotated[Path | None, typer.Option(help="Folder of the target.")] = None,
+    minutes: Minutes = None,
+    steps: Steps = None,
+    seed: Seed = None,
+) -> None:
+    """Train a draft head of the target; called again, it goes on where it stopped."""
+    from speclab.training.heads import HeadsConfig, train_head
+
+    given = _given(subject=subject, corpus=corpus, out=out, tokenizer=tokenizer, target=target, seed=seed)
+    train_head(_scheduled(HeadsConfig(**given), minutes, steps))
+
+
+@app.command()
 def evaluate(
     *,
     corpus: Corpus = None,

@@ -52,7 +52,12 @@ def build(shape: Shape, seed: int) -> Any:
 
 
 def logits(model: Any, tokens: Tensor) -> Tensor:
-    """`[B, T]` ids to `[B, T, vocab]` logits: what the module computes, without caches, masks and outputs.
+    """`[B, T]` ids to `[B, T, vocab]` logits: what the module computes, without caches, masks and outputs."""
+    return functional.linear(hidden_states(model, tokens), model.gpt_neox.embed_in.weight)
+
+
+def hidden_states(model: Any, tokens: Tensor) -> Tensor:
+    """`[B, T]` ids to the last hidden states `[B, T, hidden]`, after the final norm.
 
     Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own forward.
     """
@@ -63,7 +68,8 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
         mixed = _attention(block.attention, block.input_layernorm(x), heads, cos, sin)
         wide = functional.gelu(block.mlp.dense_h_to_4h(block.post_attention_layernorm(x)))
         x = x + mixed + block.mlp.dense_4h_to_h(wide)
-    return functional.linear(body.final_layer_norm(x), body.embed_in.weight)
+    out: Tensor = body.final_layer_norm(x)
+    return out
 
 
 def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from speclab import SpeclabError
-from speclab.training.distil import MADE, DistilConfig, distil
+from speclab.training.distil import DistilConfig, distil
 from speclab.training.evaluate import EvaluateConfig, evaluate
 from speclab.training.generation import continue_all
 from speclab.training.loop import Schedule, State
+from speclab.training.made import MADE
 from speclab.training.model import Shape, build, logits
 from speclab.training.pretrain import PretrainConfig, pretrain
 from speclab.training.unloop import UnloopConfig, unlikelihood, unloop

@@ -1,0 +1,164 @@
+"""Draft heads on disk: our own folder (`head.json`, `head.safetensors`), and that of EAGLE for Llama-family targets.
+
+EAGLE's folder holds the config of one Llama block (`config.json`) and its weights, as safetensors or as a pickle. A
+pickle is opened as plain tensors only, so it cannot run code.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.models.heads import Head, HeadConfig
+from speclab.models.runner import Runner
+
+CONFIG, WEIGHTS = "head.json", "head.safetensors"
+_EAGLE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_MARK = "fc.weight"  # the joining matrix: no language model has a parameter of this name
+
+
+def save_head(head: Head, folder: Path) -> None:
+    """Writes `head.json` and float16 `head.safetensors`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().half().contiguous() for name, tensor in head.state_dict().items()}
+    save_file(tensors, folder / WEIGHTS)
+    (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone; a wheel is read by all
+    (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
+
+
+def holds_head(folder: Path) -> bool:
+    """Whether a folder holds a draft head rather than a whole model."""
+    if (folder / CONFIG).is_file():
+        return True
+    file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        return False
+    if file.suffix == ".bin":
+        return _MARK in _tensors(file)
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return _MARK in opened.keys()  # noqa: SIM118  # safe_open is no mapping
+    except SafetensorError as error:
+        raise _unreadable(file) from error
+
+
+def read_head(folder: Path, target: Runner) -> Head:
+    """The head in a folder, float32, checked against the target it is to draft for.
+
+    Raises:
+        ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
+        UnsupportedModelError: it is a kind of head that speclab does not run.
+        HeadMismatchError: it was made for another target.
+    """
+    config, tensors = _own(folder) if (folder / CONFIG).is_file() else _eagle(folder)
+    check_fit(config, target)
+    with torch.device("meta"):
+        head = Head(config)
+    wanted = {name: tensor.shape for name, tensor in head.state_dict().items()}
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if wanted != found:
+        name = min(dict(wanted.items() ^ found.items()))
+        raise HeadMismatchError(
+            f"The weights in {folder.name} do not fit their config at {name} (needs "
+            f"{tuple(wanted.get(name, ()))}, has {tuple(found.get(name, ()))}): fetch or train the head again."
+        )
+    head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    return head
+
+
+def check_fit(config: HeadConfig, target: Runner) -> None:
+    """Raises `HeadMismatchError` if a head was made for another target."""
+    text = target.model.config.get_text_config(decoder=True)
+    sizes = (
+        ("hidden states of width", config.hidden_size, text.hidden_size),
+        ("a vocabulary of", config.vocab_size, text.vocab_size),
+    )
+    for what, has, needs in sizes:
+        if has != needs:
+            raise HeadMismatchError(
+                f"The draft head {config.name} was made for {what} {has}, and {target.name} has {needs}: "
+                "load heads that were trained for this target."
+            )
+    if max(config.layers) > text.num_hidden_layers or min(config.layers) < -text.num_hidden_layers - 1:
+        raise HeadMismatchError(
+            f"The draft head {config.name} reads layers {config.layers}, and {target.name} has "
+            f"{text.num_hidden_layers}: load heads that were trained for this target."
+        )
+    if config.target and config.target != target.name:
+        raise HeadMismatchError(
+            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
+            f'target, or empty "target" in its {CONFIG} if both are one model under two names.'
+        )
+
+
+def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
+    try:
+        config = HeadConfig.model_validate_json((folder / CONFIG).read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {place}: {first['msg']}.") from None
+    return config, _tensors(folder / WEIGHTS)
+
+
+def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
+    file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), folder / _EAGLE_WEIGHTS[0])
+    tensors = _tensors(file)
+    try:
+        facts: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelNotFoundError(f"{folder.name} has no readable config.json: fetch the head again.") from error
+    if any(name.startswith("layers.1.") or name in {"d2t", "midlayer.hidden_norm.weight"} for name in tensors):
+        raise UnsupportedModelError(
+            f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."
+        )
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(("fc.", "layers.0."))}
+    kept = {name: tensor for name, tensor in kept.items() if not name.endswith("inv_freq")}
+    return _eagle_config(folder, facts, kept), kept
+
+
+def _eagle_config(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HeadConfig:
+    try:
+        return HeadConfig(
+            name=folder.name,
+            vocab_size=facts["vocab_size"],
+            hidden_size=facts["hidden_size"],
+            heads=facts["num_attention_heads"],
+            key_value_heads=facts.get("num_key_value_heads", facts["num_attention_heads"]),
+            feed_forward=facts["intermediate_size"],
+            rope_theta=facts.get("rope_theta", 10000.0),
+            norm_epsilon=facts.get("rms_norm_eps", 1e-6),
+            bias="fc.bias" in tensors,
+        )
+    except (KeyError, ValidationError) as error:
+        raise ModelNotFoundError(
+            f"config.json in {folder.name} lacks the sizes of a Llama block: fetch the head again."
+        ) from error
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        if file.suffix == ".bin":
+            loaded: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+            return loaded
+        return load_file(file)
+    except pickle.UnpicklingError as error:
+        raise ModelNotFoundError(
+            f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
+        ) from error
+    except (OSError, SafetensorError, RuntimeError, EOFError) as error:
+        raise _unreadable(file) from error
+
+
+def _unreadable(file: Path) -> ModelNotFoundError:
+    return ModelNotFoundError(f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again.")
