@@ -34,22 +34,10 @@ class Book:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def take(self, key: Hashable, taken: list[Taken]) -> int:
-        """The slot of `key`; if it is a new one, `taken` gets a note of it."""
-        slot = self.slots.get(key)
-        if slot is not None:
-            return slot
-        if len(self._keys) < self.size:
-            place, evicted = len(self._keys), None
-            self._keys.append(key)
-        else:
-            place = self._oldest
-            evicted, self._keys[place] = self._keys[place], key
-            self._oldest = (place + 1) % self.size
-            del self.slots[evicted]
-        taken.append(Taken(key, evicted))
-        self.slots[key] = slot = self._first + place
-        return slot
+    def take(self, keys: Iterable[Hashable], taken: list[Taken]) -> list[int]:
+        """The slot of each key, in turn; for each new one `taken` gets a note of it."""
+        known = self.slots.get
+        return [self._new(key, taken) if (slot := known(key)) is None else slot for key in keys]
 
     def give_back(self, taken: Iterable[Taken]) -> None:
         """Undoes the latest takes, given in the order they were made."""
@@ -67,3 +55,16 @@ class Book:
         twin = Book(self._first, self.size)
         twin.slots, twin._keys, twin._oldest = dict(self.slots), list(self._keys), self._oldest
         return twin
+
+    def _new(self, key: Hashable, taken: list[Taken]) -> int:
+        if len(self._keys) < self.size:
+            place, evicted = len(self._keys), None
+            self._keys.append(key)
+        else:
+            place = self._oldest
+            evicted, self._keys[place] = self._keys[place], key
+            self._oldest = (place + 1) % self.size
+            del self.slots[evicted]
+        taken.append(Taken(key, evicted))
+        self.slots[key] = slot = self._first + place
+        return slot

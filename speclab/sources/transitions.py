@@ -56,9 +56,9 @@ class TransitionTable:
     half of `most_bytes` they are hashed: rows for as many tokens as fit, the oldest give way. Bigram rows are hashed
     always, up to `bigram_entries` or what fits.
 
-    The rows lie in host memory, on a GPU too, unlike the paper's (appendix C.1): a tree is built node by node, each look-up
-    depends on the one before, and reading a row from the device would wait for it every time. The search for the
-    likeliest runs where the logits are, and a harvest brings over its `[n, width]` ids and scores in one transfer.
+    The rows lie in host memory, on a GPU too, unlike the paper's (appendix C.1): a tree is built node by node, each
+    look-up depends on the one before, and reading a row from the device would wait for it every time. The search for
+    the likeliest runs where the logits are, and a harvest brings over `[n, width]` ids and scores in one transfer.
 
     Args:
         vocabulary: columns of the logits.
