@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from view_samples import five_nodes, trace
 
-from speclab.views import cache, explain, figure, mask, metrics, text, tree
+from speclab.theory import IsotropicShape, SpineShape, isotropic_yield, spine_yield
+from speclab.views import cache, explain, figure, mask, metrics, points, shapes, text, tree
 from speclab.views.walk import Moment
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -35,6 +36,10 @@ def _without_image(svg: str) -> str:
     return re.sub(r"base64,[^\"]+", "base64,", svg)
 
 
+SPINE = SpineShape(4, (3.4, 1.8, 0.2, 0.0), spine_yield(0.6, 0.2, (3.4, 1.8, 0.2, 0.0), 2))
+EVEN = IsotropicShape(3, 2, isotropic_yield(0.2, 3, 2))
+RATES = ("accepted over drafted tokens", ("copied", "guessed"), {"prose": (0.26, 0.03), "code <b>": (0.25, 0.0)})
+
 PICTURES = {
     "tree.svg": lambda: tree.tree_svg(five_nodes(), 3),
     "tree_draft.svg": lambda: tree.tree_svg(five_nodes(), moment=Moment("draft", level=1)),
@@ -51,6 +56,9 @@ PICTURES = {
     "cache.svg": lambda: cache.cache_svg(five_nodes(), 3, prompt=8),
     "metrics.svg": lambda: metrics.metrics_svg(trace(4)),
     "metrics.html": lambda: metrics.metrics_table(trace(4)),
+    "shapes.svg": lambda: shapes.shapes_svg(SPINE, EVEN, 2),
+    "points.svg": lambda: points.points_svg(*RATES),
+    "points.html": lambda: points.points_table(*RATES),
 }
 
 
