@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from math import exp, inf, log
 from typing import Any, Protocol
@@ -24,6 +25,26 @@ from speclab.tree import DraftTree
 Choice = Callable[[int], int]
 Probabilities = NDArray[Any]
 LawAt = Callable[[int], Probabilities]
+
+
+class Rule(StrEnum):
+    """An acceptance rule, by the words that records have for it."""
+
+    GREEDY = "greedy"
+    TARGET_MASS = "target mass"
+    INDEPENDENT = "independent draws"
+    WITHOUT_REPLACEMENT = "draws without replacement"
+    TYPICAL = "typical acceptance"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output keeps the target's law."""
+        return self is not Rule.TYPICAL
+
+    @property
+    def follows_the_target(self) -> bool:
+        """Whether the text is the very one that the target alone decodes with this seed."""
+        return self in {Rule.GREEDY, Rule.TARGET_MASS}
 
 
 class Chance(Protocol):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.acceptance import walk
+from speclab.acceptance import Rule, Walk
 from speclab.decoding import Decoding, Iteration, Verification, calls, lengths, undone_on_failure
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.errors import ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
+from speclab.rules import rule_for, take
 from speclab.sampling import chooser
 from speclab.settings import SessionSettings
 from speclab.timing import Stopwatch
-from speclab.tree import DraftTree
 
 
 def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
@@ -57,24 +57,27 @@ def resume(
 def iterate(decoding: Decoding) -> Iteration:
     """One iteration. Where it fails or is cancelled, everything is as it was before it."""
     pair, drafter = decoding.pair, decoding.drafter
-    prefix_length, strategy = pair.target.length, drafter.settings
+    prefix_length, strategy, settings = pair.target.length, drafter.settings, decoding.settings
     held, called = lengths(pair), calls(pair)
     watch = Stopwatch(pair.target.device)
     with undone_on_failure(decoding):
-        draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check))
+        draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
         decoding.check()
         watch.lap("draft")
         verification = verify(decoding, draft)
         watch.lap("verify")
-        outcome = accept(decoding, draft.tree, verification)
+        rule = rule_for(draft.tree.law, settings)
+        path, outcome = accept(rule, decoding, draft, verification)
         watch.lap("accept")
         commit(decoding, prefix_length, outcome)
         watch.lap("commit")
         adaptation = drafter.learn(outcome)
         watch.lap("adapt")
     spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
-    counts = _counts(drafter, outcome, spent, sum(watch.laps.values()))
-    return Iteration(prefix_length, strategy, draft, verification, outcome, adaptation, held, watch.laps, counts)
+    counts = _counts(drafter, rule, outcome, spent, sum(watch.laps.values()))
+    return Iteration(
+        prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch.laps, counts
+    )
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
@@ -94,13 +97,13 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     return Verification(logits, extra, choose, decoding.next_logits, root_choice)
 
 
-def accept(decoding: Decoding, tree: DraftTree, verification: Verification) -> Outcome:
-    """The path that the target's choices take, and the bonus token, cut where the text ends."""
-    path = walk(tree, verification.choose, verification.root_choice)
+def accept(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Walk, Outcome]:
+    """The path that the rule takes, and what it commits: its tokens and the bonus, cut where the text ends."""
+    tree, path = draft.tree, take(rule, decoding, draft, verification)
     tokens = [*(int(tree.token[node]) for node in path.accepted), path.bonus][: decoding.room]
     last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
     committed = tuple(tokens[: last + 1])
-    return Outcome(tree, path.accepted[: len(committed)], committed, verification.logits, verification.extra)
+    return path, Outcome(tree, path.accepted[: len(committed)], committed, verification.logits, verification.extra)
 
 
 def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
@@ -141,7 +144,7 @@ def _check_context(pair: ModelPair, prompt_length: int, max_new_tokens: int) -> 
     )
 
 
-def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: float) -> Counts:
+def _counts(drafter: Drafter, rule: Rule, outcome: Outcome, calls: Sequence[int], seconds: float) -> Counts:
     rooted = int(drafter.root == "verified")
     return Counts(
         iterations=1,
@@ -152,4 +155,5 @@ def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: f
         target_calls=calls[0],
         draft_calls=sum(calls[1:]),
         seconds=seconds,
+        lossy=int(not rule.lossless),
     )

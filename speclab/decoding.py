@@ -9,7 +9,7 @@ from threading import Event as Flag
 
 from torch import Tensor
 
-from speclab.acceptance import Choice
+from speclab.acceptance import Choice, Rule, Walk
 from speclab.drafters.base import Draft, Drafter, Outcome, Strategy
 from speclab.errors import CancelledError
 from speclab.metrics import Counts
@@ -81,6 +81,8 @@ class Iteration:
     strategy: Strategy
     draft: Draft
     verification: Verification
+    rule: Rule
+    walk: Walk
     outcome: Outcome
     adaptation: Adaptation
     lengths: tuple[int, ...]

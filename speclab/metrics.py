@@ -11,7 +11,7 @@ class Counts:
 
     `committed`: tokens added, bonus included; `drafted`: drafted nodes verified (a verified root is not drafted);
     `accepted`: drafted nodes committed; `longest_path`: drafted nodes on the longest path; `target_calls`,
-    `draft_calls`: forward passes.
+    `draft_calls`: forward passes; `lossy`: iterations under a rule that changes the output distribution.
     """
 
     iterations: int = 0
@@ -22,6 +22,7 @@ class Counts:
     target_calls: int = 0
     draft_calls: int = 0
     seconds: float = 0.0
+    lossy: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -75,6 +76,11 @@ class Metrics:
     def draft_calls(self) -> int:
         """Forward passes of the draft model."""
         return self.counts.draft_calls
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every acceptance rule that was used keeps the target's law."""
+        return self.counts.lossy == 0
 
     @property
     def target_calls_saved(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,6 +39,20 @@ class SessionSettings(Settings):
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
     stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
     check: bool = Field(False, description="compare every commit with the target decoding alone")
+    acceptance: Literal["exact", "typical"] = Field(
+        "exact", description="exact keeps the target's law; typical (Medusa) changes the output distribution"
+    )
+    typical_epsilon: float = Field(
+        0.09, gt=0, le=1, title="ε", description="typical acceptance: a token at least this likely is taken"
+    )
+    typical_delta: float = Field(
+        0.3, gt=0, le=1, title="δ", description="typical acceptance: or this times exp(-entropy), if that is less"
+    )
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output keeps the target's law."""
+        return self.acceptance == "exact" or self.temperature == 0
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError) -> str:

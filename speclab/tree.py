@@ -71,10 +71,11 @@ class DraftTree:
         parent: Sequence[int],
         log_prob: Sequence[float],
         source: str | Sequence[str],
+        law: Law = Law.DETERMINISTIC,
     ) -> DraftTree:
         """Builds a tree from sequences; one `source` string stands for every node."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
-        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names)
+        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, law)
 
     @classmethod
     def grown(

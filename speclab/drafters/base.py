@@ -14,9 +14,9 @@ import numpy as np
 
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
-from speclab.settings import Settings
+from speclab.settings import SessionSettings, Settings
 from speclab.trace import Adaptation, Event
-from speclab.tree import Bools, DraftTree
+from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,11 +72,13 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
+    `sampling`: how the session samples, for a drafter that draws its candidates.
     """
 
     tokens: Sequence[int]
     max_depth: int
     check: Callable[[], None]
+    sampling: SessionSettings = field(default_factory=SessionSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,15 @@ class ExtraRows:
 class Draft:
     """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first.
 
-    `extra`: rows that the same pass is to answer for `Drafter.learn`.
+    `extra`: rows that the same pass is to answer for `Drafter.learn`. `laws`: in a tree of draws (`tree.law`) the law
+    `[V]` float64 that the children of a node were drawn from, for each node that has some.
     """
 
     tree: DraftTree
     events: tuple[Event, ...] = ()
     tops: Mapping[int, Top] = field(default_factory=dict)
     extra: ExtraRows = field(default_factory=ExtraRows)
+    laws: Mapping[int, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LinearSpeculation(Strategy):
-    """One chain of the draft model's likeliest tokens."""
+    """One chain of tokens from the draft model, its likeliest or its draws."""
 
     needs_draft: ClassVar[bool] = True
 
@@ -28,14 +28,22 @@ class LinearSpeculation(Strategy):
         description="stop after a token that the draft gave less than this; 0 never stops (ours)",
     )
 
+    candidates: Literal["top", "independent"] = Field(
+        "top",
+        description="each token: the likeliest (as in DynaTree), or a draw (Leviathan et al.); at temperature 0 the "
+        "likeliest",
+    )
+
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "paper, WikiText-2 (K = 8)": cls(draft_tokens=8),
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
+            "drawn, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
             "long while sure (ours)": cls(draft_tokens=20, confidence_stop=0.4),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
         gates = (depth_gate("draft_tokens", self.draft_tokens), confidence_gate(self.confidence_stop))
-        return ModelDrafter(self, pair, Shape(Breadth.fixed(1), gates, node_budget=self.draft_tokens + 1))
+        shape = Shape(Breadth.fixed(1), gates, node_budget=self.draft_tokens + 1)
+        return ModelDrafter(self, pair, shape, candidates=self.candidates)

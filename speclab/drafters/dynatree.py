@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.base import Commit, Drafter, Outcome, Root, Strategy
+from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Drafting, Shape
 from speclab.drafters.history import Window, adjustment, remember
 from speclab.drafters.model_drafter import ModelDrafter
@@ -42,7 +43,7 @@ class DynaTree(Strategy):
         0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
     )
     prune_probability: float = Field(
-        0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified"
+        0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified; draws are"
     )
     node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
     history: Literal["iteration", "prompt", "off"] = Field(
@@ -52,6 +53,8 @@ class DynaTree(Strategy):
     root: Root = Field("verified", description="node 0: the target's newest token (ours), or drafted as in the paper")
     commit: Commit = Field("gather", description="keep accepted cache rows (ours), or roll back and run again (paper)")
     drafting: Drafting = Field("level", description="one draft pass a level (ours), or one a node as in the paper")
+
+    candidates: Candidates = Field("top", description=CANDIDATES_HELP)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -68,6 +71,11 @@ class DynaTree(Strategy):
                     f"DynaTree: {small} ({getattr(self, small):g}) is above {large} ({getattr(self, large):g}); "
                     "lower the first or raise the second"
                 )
+        if self.candidates != "top" and self.root == "drafted":
+            raise ValueError(
+                f"DynaTree: candidates={self.candidates!r} needs root='verified': a drafted root is the draft's "
+                "likeliest token and no draw; set root='verified' or candidates='top'"
+            )
         return self
 
     @classmethod
@@ -118,6 +126,7 @@ class _DynaTreeDrafter(ModelDrafter):
             root=settings.root,
             commit=settings.commit,
             drafting=settings.drafting,
+            candidates=settings.candidates,
         )
         self._window: Window = ()
         self._given, self._carried = settings, pair.carried

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Shape
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, depth_gate, probability_gate
@@ -27,9 +28,11 @@ class FixedTree(Strategy):
         ge=0,
         lt=1,
         title="τ",
-        description="paths less likely than this are neither expanded nor verified",
+        description="paths less likely than this are neither expanded nor verified; draws are verified all the same",
     )
     node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
+
+    candidates: Candidates = Field("top", description=CANDIDATES_HELP)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -44,4 +47,4 @@ class FixedTree(Strategy):
             depth_gate("depth", self.depth),
         )
         shape = Shape(Breadth.fixed(self.branching), gates, self.node_budget, self.prune_probability)
-        return ModelDrafter(self, pair, shape)
+        return ModelDrafter(self, pair, shape, candidates=self.candidates)

@@ -5,16 +5,17 @@ The chain, the fixed tree and DynaTree differ in their `Shape` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, log
 from typing import Literal
 
 from speclab.drafters.base import Context, Draft, Root, Top
+from speclab.drafters.drawn import Drawing
 from speclab.drafters.passes import DraftPasses, Row
-from speclab.drafters.policies import Breadth, Candidate, Gate, budget_gate, depth_gate
+from speclab.drafters.policies import Breadth, Candidate, Gate, budget_gate, copy_gate, depth_gate
 from speclab.trace import Event
-from speclab.tree import DraftTree
+from speclab.tree import DraftTree, Floats, Law
 
 Drafting = Literal["level", "node"]
 Ask = Callable[[Sequence[int]], list[Top]]
@@ -25,7 +26,7 @@ class Shape:
     """What a tree may become. `gates` are tried in order; the first that is closed makes the node a leaf.
 
     `node_budget` (N_max) counts every node, the root too. Leaves with a path probability below `prune_probability`
-    (tau) are taken out at the end, the root never.
+    (tau) are taken out at the end, the root never, and nothing from a tree of draws: that would bend its law.
     """
 
     breadth: Breadth
@@ -34,13 +35,15 @@ class Shape:
     prune_probability: float = 0.0
 
 
-def grow(shape: Shape, passes: DraftPasses, context: Context, root: Root, drafting: Drafting) -> Draft:
+def grow(
+    shape: Shape, passes: DraftPasses, context: Context, root: Root, drafting: Drafting, draws: Drawing | None = None
+) -> Draft:
     """One draft tree.
 
     `drafting`: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line 26);
-    the trees are the same.
+    the trees are the same. `draws`: how children are drawn; None takes the likeliest.
     """
-    growth = _Growth(shape, (depth_gate("the context", context.max_depth), *shape.gates))
+    growth = _Growth(shape, (depth_gate("the context", context.max_depth), *shape.gates), draws, passes.laws)
     if root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
     else:
@@ -70,6 +73,9 @@ class _Growth:
 
     shape: Shape
     gates: tuple[Gate, ...]
+    draws: Drawing | None
+    laws: Mapping[int, Floats]
+    copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
@@ -94,6 +100,8 @@ class _Growth:
         return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
 
     def gate(self, node: int) -> Gate | None:
+        if node in self.copies:
+            return copy_gate()
         candidate = self.candidate(node)
         return next((gate for gate in self.gates if gate.closed(candidate)), None)
 
@@ -116,7 +124,11 @@ class _Growth:
         self.tops[node], breadth = top, self.shape.breadth
         confidence = exp(top[0][1])
         wanted = breadth.branches(confidence)
-        children = [self.add(token, node, log_prob) for token, log_prob in top[: min(wanted, self.room)]]
+        count = min(wanted, self.room)
+        picked = top[:count] if self.draws is None else self._draw(node, count, self.draws)
+        children = [self.add(token, node, log_prob) for token, log_prob in picked]
+        first = {self.token[child]: child for child in reversed(children)}
+        self.copies.update(child for child in children if first[self.token[child]] != child)
         values = {
             "confidence": confidence,
             "branches": wanted,
@@ -126,6 +138,10 @@ class _Growth:
         }
         self.events.append(Event("expand", node, breadth.reason(confidence), values))
         return children
+
+    def _draw(self, node: int, count: int, draws: Drawing) -> Top:
+        law = self.laws[node]
+        return tuple((token, log(law[token])) for token in draws.pick(law, count))
 
     def stop(self, node: int, gate: Gate) -> None:
         candidate = self.candidate(node)
@@ -139,9 +155,10 @@ class _Growth:
 
     def finish(self, source: str) -> tuple[Draft, dict[int, int]]:
         """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""
-        tau = self.shape.prune_probability
+        tau = self.shape.prune_probability if self.draws is None else 0.0
         keep = [node == 0 or exp(path) >= tau for node, path in enumerate(self.path_log_prob)]
-        tree = DraftTree.of(self.token, self.parent, self.log_prob, source)
+        law = Law.DETERMINISTIC if self.draws is None else self.draws.law
+        tree = DraftTree.of(self.token, self.parent, self.log_prob, source, law)
         place = {node: index for index, node in enumerate(n for n, kept in enumerate(keep) if kept)}
         events = [
             Event(event.kind, place[event.node], event.reason, event.values)
@@ -150,7 +167,8 @@ class _Growth:
         ]
         events += [self._pruned(node, place[self.parent[node]]) for node, kept in enumerate(keep) if not kept]
         tops = {place[node]: top for node, top in self.tops.items()}
-        return Draft(tree.select(keep), tuple(events), tops), place
+        laws = {node: self.laws[node] for node in tops} if self.draws is not None else {}
+        return Draft(tree.select(keep), tuple(events), tops, laws=laws), place
 
     def _pruned(self, node: int, parent: int) -> Event:
         path_prob, tau = exp(self.path_log_prob[node]), self.shape.prune_probability

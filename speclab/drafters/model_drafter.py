@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Commit, Context, Draft, Drafter, Outcome, Root, Strategy
+from speclab.drafters.drawn import Candidates, drawing
 from speclab.drafters.growth import Drafting, Shape, grow
 from speclab.drafters.passes import DraftPasses
 from speclab.errors import NoDraftError
@@ -25,6 +26,7 @@ class ModelDrafter(Drafter):
         root: Root = "verified",
         commit: Commit = "gather",
         drafting: Drafting = "level",
+        candidates: Candidates = "top",
     ) -> None:
         super().__init__(settings)
         if pair.draft is None:
@@ -33,12 +35,14 @@ class ModelDrafter(Drafter):
                 "load a pair with draft=…, or take a strategy that needs no draft"
             )
         self.shape, self.root, self.commit, self.drafting = shape, root, commit, drafting
+        self.candidates = candidates
         self._runner = pair.draft
         self._passes: DraftPasses | None = None
 
     def draft(self, context: Context) -> Draft:
-        self._passes = DraftPasses(self._runner, self.shape.breadth.many)
-        return grow(self.shape, self._passes, context, self.root, self.drafting)
+        draws = drawing(self.candidates, context)
+        self._passes = DraftPasses(self._runner, self.shape.breadth.many, context.sampling if draws else None)
+        return grow(self.shape, self._passes, context, self.root, self.drafting, draws)
 
     def settle(self, outcome: Outcome) -> None:
         """Keeps the draft rows of the committed path; "rebuild" throws the cache away, to be prefilled anew."""

@@ -104,6 +104,11 @@ def confidence_gate(threshold: float) -> Gate:
     )
 
 
+def copy_gate() -> Gate:
+    """Closed at a token that was drawn before among the same children: the walk never comes to it."""
+    return Gate("copy", lambda _: True, lambda _: "drawn before it under the same node: this copy cannot stand", {})
+
+
 def budget_gate(node_budget: int) -> Gate:
     """Closed for good: the tree is full (N_max)."""
     return Gate(
