@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from speclab.drafters.fixed_tree import FixedTree
     from speclab.drafters.goose import Goose
     from speclab.drafters.isotropic import IsotropicTree
+    from speclab.drafters.lookahead import Lookahead
     from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.drafters.retrieval import Retrieval
     from speclab.drafters.sequoia import SequoiaTree
@@ -61,6 +62,7 @@ __all__ = [
     "IsotropicTree",
     "Lab",
     "LinearSpeculation",
+    "Lookahead",
     "ModelNotFoundError",
     "ModelPair",
     "NoDraftError",
@@ -98,6 +100,7 @@ _HOME = {
     "IsotropicTree": "speclab.drafters.isotropic",
     "Lab": "speclab.lab",
     "LinearSpeculation": "speclab.drafters.chain",
+    "Lookahead": "speclab.drafters.lookahead",
     "ModelPair": "speclab.models.pair",
     "PromptLookup": "speclab.drafters.prompt_lookup",
     "Retrieval": "speclab.drafters.retrieval",

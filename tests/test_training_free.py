@@ -22,6 +22,7 @@ FREE: dict[str, Strategy] = {
     "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
     "goose, no bypass": speclab.Goose(node_budget=16, bypass="off", schedule="optimal"),
     "goose, spine of transitions": speclab.Goose(node_budget=16, bypass="off", spine="transitions"),
+    "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
 }
 every_strategy = pytest.mark.parametrize("strategy", FREE.values(), ids=FREE)
 
@@ -91,13 +92,14 @@ def test_the_law_is_one_where_drafts_are_often_right(strategy):
 
 
 @every_strategy
-def test_an_iteration_is_one_target_call_over_the_tree(strategy):
+def test_an_iteration_is_one_target_call_over_the_tree_and_its_extra_rows(strategy):
     session = session_of(strategy)
     assert session.pair.target.calls == 1
     while not session.done:
         calls, rows = session.pair.target.calls, session.pair.target.rows
         step = session.step()
-        assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree))
+        assert session.pair.target.calls - calls == 1
+        assert session.pair.target.rows - rows == len(step.tree) + len(step.extra)
         assert (step.counts.target_calls, step.counts.draft_calls) == (1, 0)
 
 
@@ -186,6 +188,7 @@ def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, mo
                 session.pair.target.fuse = 1
             elif where == "learn":
                 patch.setattr("speclab.sources.transitions.TransitionTable._count", _interrupt)
+                patch.setattr("speclab.drafters.lookahead.Adaptation", _interrupt)
             else:
                 patch.setattr("speclab.session.record", _interrupt)
             try:

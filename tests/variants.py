@@ -18,6 +18,7 @@ VARIANTS: dict[str, Strategy] = {
     ),
     "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
     "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
+    "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }
 
 

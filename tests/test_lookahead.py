@@ -1,0 +1,138 @@
+"""Lookahead decoding: window, pool and tree against a plain reference, rows that are no candidates, one target call."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import assert_consistent, assert_same
+from reference.lookahead import Lookahead as Reference
+from table_runner import mixed_law, random_law, table_pair
+
+import speclab
+from speclab.trace import load_trace
+
+VOCAB = 6
+LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.8)
+PROMPT = [5, 0, 2, 4, 3, 1, 1, 5, 0, 2]
+
+
+def choose(path):
+    return int(np.argmax(LAW(tuple(path))))
+
+
+@st.composite
+def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
+    bounds = {"window": (1, 6), "ngram": (3, 5), "guesses": (1, 4), "pool_per_token": (1, 5), "window_seed": (0, 3)}
+    values = {name: draw(st.integers(*bound)) for name, bound in bounds.items()}
+    return speclab.Lookahead(**values, text_ngrams=draw(st.booleans()))
+
+
+@given(lookaheads(), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12), st.none() | st.integers(0, 12))
+def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
+    """Candidates and their shares, rows of the window and the target's answers, up to the end of the context."""
+    context = None if room is None else len(prompt) + 16 + room
+    session = speclab.Session(table_pair(LAW, None, VOCAB, context), strategy, prompt, max_new_tokens=16)
+    reference = Reference(choose, strategy.model_dump())
+    while not session.done:
+        text = session.prompt_ids + session.token_ids
+        paths, rows, size = reference.iteration(text, 1000 if context is None else context - len(text))
+        step = session.step()
+        assert_consistent(step)
+        got = {tuple(step.tree.token[list(step.tree.path(node))[1:]].tolist()): node for node in range(len(step.tree))}
+        assert got.keys() == paths.keys() | {()}
+        for path, share in paths.items():
+            assert step.tree.log_prob[got[path]] == pytest.approx(np.log(share))
+        assert [(row.token, row.depth, row.target_choice) for row in step.extra] == rows
+        assert step.events[0].values["pool"] == size
+
+
+def run(strategy, **settings):
+    session = speclab.Session(table_pair(LAW, None, VOCAB), strategy, PROMPT, **({"max_new_tokens": 40} | settings))
+    session.run()
+    return session
+
+
+@pytest.mark.parametrize("text_ngrams", [True, False])
+def test_it_is_right_now_and_then(text_ngrams):
+    """Else the tests here would decode plainly."""
+    session = run(speclab.Lookahead(window=6, ngram=4, text_ngrams=text_ngrams))
+    assert session.metrics.tokens_per_iteration > 1.3
+    assert len({len(step.accepted) for step in session.steps}) >= 3
+
+
+def test_the_window_costs_rows_and_no_pass():
+    session = speclab.Session(table_pair(LAW, None, VOCAB), speclab.Lookahead(window=5, ngram=4), PROMPT)
+    while not session.done:
+        calls, rows = session.pair.target.calls, session.pair.target.rows
+        step = session.step()
+        assert len(step.extra) == 5 * 3 - 1
+        assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree) + 14)
+        assert step.counts.drafted == len(step.tree) - 1
+        assert step.events[0].values["window_rows"] == 14
+
+
+def test_a_row_of_the_window_sees_the_first_level_up_to_its_column_and_its_column():
+    """Three columns, three levels: rows 1 and 2 of the first level, then columns 0 to 2 of each further level."""
+    step = run(speclab.Lookahead(window=3, ngram=4)).steps[2]
+    n = len(step.tree)
+    root, *rows = 0, *range(n, n + 8)
+    one, two, a, b, c, d, e, f = rows
+    assert [row.sees for row in step.extra] == [
+        (root, one), (root, one, two),
+        (root, a), (root, one, b), (root, one, two, c),
+        (root, a, d), (root, one, b, e), (root, one, two, c, f),
+    ]  # fmt: skip
+    assert [row.depth for row in step.extra] == [1, 2, 1, 2, 3, 2, 3, 4]
+    assert step.mask.shape == (n, n)
+
+
+def test_the_answers_of_one_iteration_are_the_newest_level_of_the_next():
+    steps = run(speclab.Lookahead(window=4, ngram=4)).steps
+    for before, after in itertools.pairwise(steps):
+        assert [row.token for row in after.extra[-4:]] == [row.target_choice for row in before.extra[-4:]]
+
+
+def test_the_window_narrows_where_the_context_ends():
+    """Noise, so that hardly a guess is right and the text comes to its end in small steps."""
+    context = len(PROMPT) + 20
+    pair = table_pair(LAW, None, VOCAB, context)
+    session = speclab.Session(
+        pair, speclab.Lookahead(window=6, ngram=4), PROMPT, max_new_tokens=20, temperature=9, seed=3
+    )
+    session.run()
+    for step in session.steps:
+        columns = max(0, min(6, context - step.prefix_length - 2))
+        assert len(step.extra) == max(0, 3 * columns - 1)
+    assert {len(step.extra) for step in session.steps} >= {17, 2, 0}
+
+
+def test_the_window_looks_at_no_draw():
+    """With other noise the first pass answers the same; the text is that of plain sampling."""
+    sampling = {"temperature": 1.2, "max_new_tokens": 30}
+    first = [run(speclab.Lookahead(window=4), seed=seed, **sampling).steps[0] for seed in range(6)]
+    alike = [step for step in first if step.tree.token[0] == first[0].tree.token[0]]
+    assert len({step.committed for step in alike}) > 1
+    assert len({tuple(row.target_choice for row in step.extra) for step in alike}) == 1
+
+
+def test_the_seed_of_the_window_makes_another_window_and_the_same_text():
+    one, again, other = (run(speclab.Lookahead(window=4, window_seed=seed)) for seed in (0, 0, 1))
+    assert_same(one.steps[0].extra, again.steps[0].extra)
+    assert one.steps[0].extra != other.steps[0].extra
+    assert one.token_ids == other.token_ids
+
+
+def test_the_record_tells_the_ngrams_tried_and_keeps_the_window(tmp_path):
+    session = run(speclab.Lookahead(window=4, ngram=4, guesses=3))
+    for step in session.steps:
+        route, *rest = step.events
+        tried = [event for event in rest if event.kind == "match"]
+        assert route.values["guesses"] == len(tried) <= 3
+        assert route.values["route"] == ("guesses" if tried else "plain")
+        children = {int(step.tree.token[node]) for node in step.tree.children[0]}
+        assert {event.values["token"] for event in tried} == children
+    assert_same(load_trace(session.trace.save(tmp_path / "run")).steps, session.trace.steps)
