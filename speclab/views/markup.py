@@ -11,6 +11,12 @@ _NEVER_EMPTY = {"div", "span", "td", "th", "p", "b", "s"}  # HTML reads `<div/>`
 _PAD = "padding:2px 14px 2px 0;font-variant-numeric:tabular-nums"
 
 
+class Drawn(str):
+    """Markup in a cell of a table; other strings are escaped there."""
+
+    __slots__ = ()
+
+
 def number(value: float) -> str:
     """At most one decimal, without a trailing zero; never `-0`."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
@@ -50,7 +56,7 @@ def svg(width: float, height: float, label: str, theme: Theme, children: Iterabl
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; numbers stand to the right, everything is escaped."""
+    """An HTML table; numbers stand to the right, everything but `Drawn` is escaped."""
     cells = [tag("tr", *(_cell(value) for value in row)) for row in rows]
     heading = tag(
         "tr", *(tag("th", escape(name), scope="col", style="text-align:left;padding:2px 10px 2px 0") for name in head)
@@ -62,6 +68,8 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, Drawn):
+        return tag("td", value, style=_PAD)
     if isinstance(value, float):
         return tag("td", f"{value:.3g}", style=f"text-align:right;{_PAD}")
     return tag("td", escape(value), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")

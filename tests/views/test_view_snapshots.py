@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from spine_samples import found, run
 from view_samples import five_nodes, trace
 
+from speclab.comparison import Comparison
 from speclab.theory import IsotropicShape, SpineShape, isotropic_yield, spine_yield
-from speclab.views import cache, explain, figure, mask, metrics, points, shapes, text, tree
+from speclab.views import cache, explain, figure, lookup, mask, metrics, points, shapes, strategy, text, tree
 from speclab.views.walk import Moment
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -56,6 +58,8 @@ PICTURES = {
     "cache.svg": lambda: cache.cache_svg(five_nodes(), 3, prompt=8),
     "metrics.svg": lambda: metrics.metrics_svg(trace(4)),
     "metrics.html": lambda: metrics.metrics_table(trace(4)),
+    "strategy.html": lambda: strategy.strategy_html(run(), 2, Comparison(40, 3.0, {"Copies": 1.5, "Table": 2.4})),
+    "lookup.html": lambda: lookup.lookup_html(found(), {3: "accepted"}),
     "shapes.svg": lambda: shapes.shapes_svg(SPINE, EVEN, 2),
     "points.svg": lambda: points.points_svg(*RATES),
     "points.html": lambda: points.points_table(*RATES),
