@@ -27,9 +27,12 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
+    from speclab import decomposition, prompts, theory
     from speclab.drafters import Strategy, strategies
     from speclab.drafters.autoregressive import Autoregressive
     from speclab.drafters.chain import LinearSpeculation
+    from speclab.drafters.draft_head import DraftHead
+    from speclab.drafters.dual_draft import DualDraft
     from speclab.drafters.dynatree import DynaTree
     from speclab.drafters.fixed_tree import FixedTree
     from speclab.drafters.goose import Goose
@@ -52,7 +55,9 @@ __all__ = [
     "Autoregressive",
     "CancelledError",
     "ContextExceededError",
+    "DraftHead",
     "DraftTree",
+    "DualDraft",
     "DynaTree",
     "ExactnessError",
     "FinishedError",
@@ -83,16 +88,21 @@ __all__ = [
     "TraceError",
     "UnsupportedModelError",
     "__version__",
+    "decomposition",
     "generate",
     "load_pair",
     "load_trace",
+    "prompts",
     "strategies",
+    "theory",
 ]
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
     "Autoregressive": "speclab.drafters.autoregressive",
+    "DraftHead": "speclab.drafters.draft_head",
     "DraftTree": "speclab.tree",
+    "DualDraft": "speclab.drafters.dual_draft",
     "DynaTree": "speclab.drafters.dynatree",
     "FixedTree": "speclab.drafters.fixed_tree",
     "Generation": "speclab.generation",
@@ -116,8 +126,13 @@ _HOME = {
     "strategies": "speclab.drafters",
 }
 
+_MODULES = frozenset({"decomposition", "prompts", "theory"})
+"""Whole modules, so that `import speclab` is enough for `speclab.theory.spine_yield`."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"speclab.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -135,11 +135,20 @@ def test_public_names_exist_and_type_checkers_see_the_same():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+    modules = {name for name, home in seen.items() if home == "speclab"}
+    seen = {name: home for name, home in seen.items() if name not in modules}
+    assert modules == speclab._MODULES
     assert seen == speclab._HOME
     errors = {name for name, kind in vars(speclab.errors).items() if isinstance(kind, type)}
-    assert sorted(speclab.__all__) == sorted({*seen, *errors, "__version__"})
+    assert sorted(speclab.__all__) == sorted({*seen, *errors, *modules, "__version__"})
     for name in [*seen, *errors]:
         assert getattr(speclab, name).__name__ == name
+
+
+@pytest.mark.parametrize("name", ["decomposition", "prompts", "theory"])
+def test_a_module_is_there_once_it_is_named_and_not_before(name):
+    code = f"m = 'speclab.{name}' in sys.modules; print(m, speclab.{name}.__name__, 'torch' in sys.modules)"
+    assert _python(f"import sys, speclab; {code}").split() == ["False", f"speclab.{name}", "False"]
 
 
 def test_every_strategy_is_a_public_name():
