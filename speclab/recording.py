@@ -40,7 +40,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         node: tuple((token, exp(log_prob)) for token, log_prob in top) for node, top in iteration.draft.tops.items()
     }
     mask, prefix_seen = decoding.pair.target.mask_given()
-    nodes, extra = len(outcome.tree), _extra(iteration, mask)
+    nodes, extra = len(outcome.tree), _extra(iteration, mask, prefix_seen)
     texts = _texts(decoding, iteration, view, draft_tops, extra)
     return Step(
         index=index,
@@ -121,11 +121,11 @@ def _nodes(
     )
 
 
-def _extra(iteration: Iteration, mask: Bools) -> tuple[ExtraRow, ...]:
-    rows = iteration.draft.extra
+def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
+    rows, nodes = iteration.draft.extra, len(iteration.outcome.tree)
     choice = iteration.verification.extra.argmax(-1).tolist()
-    sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[len(mask) - len(rows.token) :]]
-    return tuple(map(ExtraRow, rows.token, rows.depth, sees, choice))
+    sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
+    return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
 
 
 def _texts(

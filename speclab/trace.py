@@ -71,12 +71,14 @@ class ExtraRow:
     """One row of the verification pass that is no candidate, such as a place of lookahead decoding's window.
 
     These rows come after the nodes: the first has KV slot and mask row `n`. `depth`: position is prefix length + depth.
-    `sees`: nodes and extra rows that the target was *given* to see, by row. `target_choice`: its likeliest next token.
+    `sees`: nodes and extra rows that the target was *given* to see, by row; `prefix_seen`: how many prefix entries.
+    `target_choice`: its likeliest next token.
     """
 
     token: int
     depth: int
     sees: tuple[int, ...]
+    prefix_seen: int
     target_choice: int
 
 

@@ -87,6 +87,7 @@ def test_a_row_of_the_window_sees_the_first_level_up_to_its_column_and_its_colum
         (root, a, d), (root, one, b, e), (root, one, two, c, f),
     ]  # fmt: skip
     assert [row.depth for row in step.extra] == [1, 2, 1, 2, 3, 2, 3, 4]
+    assert {row.prefix_seen for row in step.extra} == {step.prefix_length}
     assert step.mask.shape == (n, n)
 
 

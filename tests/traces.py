@@ -55,7 +55,7 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
         prefix_seen=(prefix,) * n,
         texts={3: " the", 1: "\n", 0: "<0xE2>"},
         note="x",
-        extra=(ExtraRow(3, 1, (0, n), 1), ExtraRow(0, 2, (0, n, n + 1), 3)),
+        extra=(ExtraRow(3, 1, (0, n), prefix, 1), ExtraRow(0, 2, (0, n, n + 1), prefix, 3)),
     )
 
 

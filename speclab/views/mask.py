@@ -44,7 +44,8 @@ def summary(step: Step) -> str:
     """One sentence, such as: Mask: 13 rows see the prefix of 57 and 38 of 169 tree entries; given = expected."""
     n, seen = len(step.tree), int(step.mask.sum())
     rows = "1 row sees" if n == 1 else f"{n} rows see"
-    return f"Mask: {rows} {_prefix(step)} and {seen} of {n * n} tree entries; {_verdict(step)}."
+    extra = f" {plural(len(step.extra), 'further row')} are no candidates." if step.extra else ""
+    return f"Mask: {rows} {_prefix(step)} and {seen} of {n * n} tree entries; {_verdict(step)}.{extra}"
 
 
 def _verdict(step: Step) -> str:
@@ -125,13 +126,17 @@ def _rgba(color: str) -> png.Color:
 
 
 def table(step: Step) -> str:
-    """What each row sees, as an HTML table."""
+    """What each row sees, as an HTML table; rows that are no candidates come after the nodes."""
     missing, extra = mismatches(step)
-    rows = (
+    rows = [
         (node, tokens.label(int(step.tree.token[node]), step.texts), step.prefix_seen[node],
          ", ".join(map(str, np.flatnonzero(step.mask[node]).tolist())),
          "differs from the ancestor closure" if missing[node].any() or extra[node].any() else "as expected")
         for node in range(len(step.tree))
-    )  # fmt: skip
-    head = ("row", "token", "prefix tokens seen", "nodes seen", "check")
+    ]  # fmt: skip
+    rows += [
+        (place, tokens.label(row.token, step.texts), row.prefix_seen, ", ".join(map(str, row.sees)), "no candidate")
+        for place, row in enumerate(step.extra, start=len(step.tree))
+    ]
+    head = ("row", "token", "prefix tokens seen", "rows seen", "check")
     return markup.table("Mask given to the target", head, rows)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse
 from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes
 
+from speclab.trace import ExtraRow
 from speclab.views import mask, png
 
 
@@ -47,6 +48,15 @@ def test_the_full_mask_is_the_mask_given():
     pixels = _decode(base64.b64decode(uri))
     assert (pixels == mask.categories(step)).all()
     assert ((pixels > 0) == step.tree.attention_mask(130)).all()
+
+
+def test_rows_that_are_no_candidates_are_told_and_stand_in_the_table():
+    step = replace(five_nodes(), extra=(ExtraRow(3, 1, (0, 5), 12, 1), ExtraRow(4, 2, (0, 5, 6), 12, 1)))
+    assert mask.summary(step) == mask.summary(five_nodes()) + " 2 further rows are no candidates."
+    table = mask.table(step)
+    parse(table, HTML)
+    assert (table.count("as expected"), table.count("no candidate")) == (5, 2)
+    assert "0, 5, 6" in table
 
 
 def test_categories_of_five_nodes():
