@@ -50,9 +50,10 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
     counts = Counts()
     try:
         while not decoding.finished:
-            counts += iterate(decoding).counts
+            iteration = iterate(decoding)
+            counts += iteration.counts
             if checker is not None:
-                checker.compare()
+                checker.compare(iteration.rule)
     except KeyboardInterrupt:
         raise Interrupted(_result(decoding, replace(prefill, counts=counts), "interrupted")) from None
     return _result(decoding, replace(prefill, counts=counts), decoding.finished)

@@ -228,7 +228,7 @@ class Session:
         self.steps.append(step)
         self._learned.append(self._decoding.drafter.snapshot())
         if self._checker is not None:
-            self._checker.compare()
+            self._checker.compare(iteration.rule)
 
     def _length(self, steps: int) -> int:
         """Tokens, prompt included, after that many iterations."""

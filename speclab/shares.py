@@ -1,0 +1,27 @@
+"""What the target still had to draw from where a sampled walk stopped, as plain data. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One token at the node where a sampled walk stopped: its probability for the target, and for the draft.
+
+    `residual`: what acceptance left of `target`, the probability with which the target then drew it. `draft`: in the
+    law that the candidates were drawn from; None where none were drawn.
+    """
+
+    token: int
+    residual: float
+    target: float
+    draft: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first."""
+
+    node: int | None
+    shares: tuple[Share, ...]
