@@ -13,7 +13,9 @@ from torch import Tensor
 from speclab.decoding import Decoding, Iteration
 from speclab.drafters.base import Top
 from speclab.models.runner import Runner
+from speclab.residuals import residual
 from speclab.sampling import draw, transform, uniform
+from speclab.shares import Residual
 from speclab.trace import CacheRecord, ExtraRow, NodeRecord, Step
 from speclab.tree import Bools
 from speclab.verdicts import Seen, judge
@@ -41,7 +43,8 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
     }
     mask, prefix_seen = decoding.pair.target.mask_given()
     nodes, extra = len(outcome.tree), _extra(iteration, mask, prefix_seen)
-    texts = _texts(decoding, iteration, view, draft_tops, extra)
+    left = residual(decoding, iteration)
+    texts = _texts(decoding, iteration, view, draft_tops, extra, left)
     return Step(
         index=index,
         prefix_length=iteration.prefix_length,
@@ -61,6 +64,8 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         prefix_seen=tuple(prefix_seen[:nodes]),
         texts=texts,
         extra=extra,
+        rule=str(iteration.rule),
+        residual=left,
     )
 
 
@@ -77,23 +82,23 @@ def _target_view(decoding: Decoding, iteration: Iteration) -> _TargetView:
     parents = torch.from_numpy(tree.parent[1:].copy()).to(law.device)
     tokens = torch.from_numpy(tree.token[1:].copy()).to(law.device)
     token_prob += law[parents, tokens].tolist()
-    seen = Seen(choice, law.gather(1, places)[:, 0].tolist(), token_prob, verification.root_choice)
+    choice_prob = law.gather(1, places)[:, 0].tolist()
+    seen = Seen(choice, choice_prob, token_prob, verification.root_choice, iteration.rule, iteration.walk)
     tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     entropy = torch.special.entr(law).sum(-1).tolist()
     return _TargetView(seen, entropy, [tuple(zip(ids, probs, strict=True)) for ids, probs in tops])
 
 
 def _choices(decoding: Decoding, iteration: Iteration, law: Tensor) -> list[int]:
-    """The target's choice after every node; the walk asked for those it reached only."""
+    """What follows each node of the path, and the target's choice after every other; the walk asked for few of them."""
     if decoding.settings.temperature == 0:
         return [iteration.verification.choose(node) for node in range(len(law))]
     first = iteration.prefix_length + 1
     noise = [uniform(decoding.settings.seed, first + depth) for depth in iteration.outcome.tree.depth.tolist()]
-    reached = {*iteration.outcome.accepted, *([0] if iteration.verification.root_choice is None else [])}
-    return [
-        iteration.verification.choose(node) if node in reached else draw(law[node].double(), noise[node])
-        for node in range(len(law))
-    ]
+    path = (*([0] if iteration.verification.root_choice is None else []), *iteration.walk.accepted)
+    tokens = [*iteration.outcome.tree.token[list(path[1:])].tolist(), iteration.walk.bonus]
+    follows = dict(zip(path, tokens, strict=False))
+    return [follows[node] if node in follows else draw(law[node].double(), noise[node]) for node in range(len(law))]
 
 
 def _nodes(
@@ -134,6 +139,7 @@ def _texts(
     view: _TargetView,
     draft_tops: Mapping[int, Top],
     extra: Sequence[ExtraRow],
+    left: Residual | None,
 ) -> dict[int, str]:
     outcome = iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *view.seen.choice}
@@ -141,6 +147,8 @@ def _texts(
     for tops in (*view.tops, *draft_tops.values()):
         tokens.update(token for token, _ in tops)
     tokens.update(int(event.values["token"] or 0) for event in iteration.draft.events if "token" in event.values)
+    if left is not None:
+        tokens.update(share.token for share in left.shares)
     if view.seen.root_choice is not None:
         tokens.add(view.seen.root_choice)
     return {token: decoding.pair.token_text(token) for token in sorted(tokens)}

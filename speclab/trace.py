@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from speclab.errors import TraceError
 from speclab.metrics import Counts, Metrics
 from speclab.packing import MaskBits, TreeColumns
+from speclab.shares import Residual
 
 VERSION = 1
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
@@ -46,10 +47,10 @@ class NodeRecord:
     """One row of the verification pass. Probabilities are in 0…1.
 
     `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
-    (a verified root). `target_choice`: the token the target chose *after* this node. `target_top`, `draft_top`: the
-    likeliest next tokens after this node, (token, probability), best first; `draft_top` is empty where the node was
-    not expanded. `entropy`: of the target's law after this node, nats. `kv_slot`: the row's place in the target's
-    cache while the pass ran; its row in the mask is `index`.
+    (a verified root). `target_choice`: the token the target chose *after* this node; on a path whose candidates were
+    tried one by one, the token that follows. `target_top`, `draft_top`: the likeliest next tokens after this node,
+    (token, probability), best first; `draft_top` is empty where the node was not expanded. `entropy`: of the target's
+    law after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
     """
 
     index: int
@@ -122,7 +123,8 @@ class Step:
     with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
     that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
     `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
-    the pass, which could not be accepted.
+    the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: the law that
+    the bonus was drawn from; None at temperature 0, and where the text ended before.
     """
 
     index: int
@@ -144,6 +146,8 @@ class Step:
     texts: Mapping[int, str]
     note: str = ""
     extra: tuple[ExtraRow, ...] = ()
+    rule: str = ""
+    residual: Residual | None = None
 
 
 @dataclass(frozen=True)
