@@ -21,6 +21,7 @@ from speclab.tree import Bools, DraftTree, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from speclab.drafters.passes import DraftPasses
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 
@@ -42,6 +43,10 @@ class Strategy(Settings):
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
         raise NotImplementedError
+
+    def grow(self, passes: DraftPasses, context: Context) -> Draft | None:
+        """The tree that these settings make of what a draft answers; None where more than that shapes it."""
+        return None
 
     def baselines(self) -> tuple[Strategy, ...]:
         """Simpler strategies that this one is made of: what it should beat on the same text."""

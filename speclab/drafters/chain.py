@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Drafter, Strategy
-from speclab.drafters.growth import Shape
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
 
 if TYPE_CHECKING:
+    from speclab.drafters.passes import DraftPasses
     from speclab.models.pair import ModelPair
 
 
@@ -43,7 +44,14 @@ class LinearSpeculation(Strategy):
             "long while sure (ours)": cls(draft_tokens=20, confidence_stop=0.4),
         }
 
-    def drafter(self, pair: ModelPair) -> Drafter:
+    def plan(self) -> Plan:
+        """One child a node, to a depth."""
         gates = (depth_gate("draft_tokens", self.draft_tokens), confidence_gate(self.confidence_stop))
         shape = Shape(Breadth.fixed(1), gates, node_budget=self.draft_tokens + 1)
-        return ModelDrafter(self, pair, shape, candidates=self.candidates)
+        return Plan(shape, candidates=self.candidates)
+
+    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+        return grow(self.plan(), passes, context)
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return ModelDrafter(self, pair, self.plan())

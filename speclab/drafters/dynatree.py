@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Commit, Drafter, Outcome, Root, Strategy
+from speclab.drafters.base import Commit, Context, Draft, Drafter, Outcome, Root, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
-from speclab.drafters.growth import Drafting, Shape
+from speclab.drafters.growth import Drafting, Plan, Shape, grow
 from speclab.drafters.history import Window, adjustment, remember
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, deep_gate, depth_gate, probability_gate
 from speclab.trace import Adaptation
 
 if TYPE_CHECKING:
+    from speclab.drafters.passes import DraftPasses
     from speclab.models.pair import ModelPair
 
 
@@ -98,7 +99,7 @@ class DynaTree(Strategy):
         """Our settings where the draft is seldom sure, as the mini family's: unlikely paths live longer, no history."""
         return cls(stop_probability=0.01, deep_probability=0.2, prune_probability=0.005, node_budget=24, history="off")
 
-    def shape(self) -> Shape:
+    def plan(self) -> Plan:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
         breadth = Breadth(
             self.min_branches, self.mid_branches, self.max_branches, self.low_confidence, self.high_confidence
@@ -109,7 +110,11 @@ class DynaTree(Strategy):
             probability_gate("stop_probability", self.stop_probability),
             deep_gate(self.base_depth, self.deep_probability),
         )
-        return Shape(breadth, gates, self.node_budget, self.prune_probability)
+        shape = Shape(breadth, gates, self.node_budget, self.prune_probability)
+        return Plan(shape, self.root, self.commit, self.drafting, self.candidates)
+
+    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+        return grow(self.plan(), passes, context)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _DynaTreeDrafter(self, pair)
@@ -119,15 +124,7 @@ class _DynaTreeDrafter(ModelDrafter):
     settings: DynaTree
 
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
-        super().__init__(
-            settings,
-            pair,
-            settings.shape(),
-            root=settings.root,
-            commit=settings.commit,
-            drafting=settings.drafting,
-            candidates=settings.candidates,
-        )
+        super().__init__(settings, pair, settings.plan())
         self._window: Window = ()
         self._given, self._carried = settings, pair.carried
         if settings.history == "prompt":
@@ -149,7 +146,7 @@ class _DynaTreeDrafter(ModelDrafter):
         changes, reason = adjustment(self.settings, self._window)
         before = {name: getattr(self.settings, name) for name in changes}
         self.settings = self.settings.model_copy(update=changes)
-        self.shape = self.settings.shape()
+        self.plan = self.settings.plan()
         return Adaptation(reason, before, changes)
 
     def snapshot(self) -> object:
@@ -157,4 +154,4 @@ class _DynaTreeDrafter(ModelDrafter):
 
     def restore(self, state: object) -> None:
         self.settings, self._window = state  # type: ignore[misc]
-        self.shape = self.settings.shape()
+        self.plan = self.settings.plan()

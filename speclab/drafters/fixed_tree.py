@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
-from speclab.drafters.growth import Shape
+from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, depth_gate, probability_gate
 
 if TYPE_CHECKING:
+    from speclab.drafters.passes import DraftPasses
     from speclab.models.pair import ModelPair
 
 
@@ -41,10 +42,17 @@ class FixedTree(Strategy):
             "paper, second edition (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
         }
 
-    def drafter(self, pair: ModelPair) -> Drafter:
+    def plan(self) -> Plan:
+        """As many children everywhere, to a depth."""
         gates = (
             probability_gate("prune_probability", self.prune_probability),
             depth_gate("depth", self.depth),
         )
         shape = Shape(Breadth.fixed(self.branching), gates, self.node_budget, self.prune_probability)
-        return ModelDrafter(self, pair, shape, candidates=self.candidates)
+        return Plan(shape, candidates=self.candidates)
+
+    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+        return grow(self.plan(), passes, context)
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return ModelDrafter(self, pair, self.plan())

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Literal
 
-from speclab.drafters.base import Context, Draft, Root, Top
-from speclab.drafters.drawn import Drawing
+from speclab.drafters.base import Commit, Context, Draft, Root, Top
+from speclab.drafters.drawn import Candidates, Drawing, drawing
 from speclab.drafters.passes import DraftPasses, Row
-from speclab.drafters.policies import Breadth, Candidate, Gate, budget_gate, copy_gate, depth_gate
+from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
 from speclab.trace import Event
 from speclab.tree import DraftTree, Floats, Law
 
@@ -35,14 +35,24 @@ class Shape:
     prune_probability: float = 0.0
 
 
-def grow(
-    shape: Shape, passes: DraftPasses, context: Context, root: Root, drafting: Drafting, draws: Drawing | None = None
-) -> Draft:
-    """One draft tree.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that settings say about how a tree is grown from a draft model.
 
     `drafting`: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line 26);
-    the trees are the same. `draws`: how children are drawn; None takes the likeliest.
+    the trees are the same. `root`, `commit`: as in `Drafter`. `candidates`: how the children of a node are chosen.
     """
+
+    shape: Shape
+    root: Root = "verified"
+    commit: Commit = "gather"
+    drafting: Drafting = "level"
+    candidates: Candidates = "top"
+
+
+def grow(plan: Plan, passes: DraftPasses, context: Context) -> Draft:
+    """One draft tree."""
+    shape, root, draws = plan.shape, plan.root, drawing(plan.candidates, context)
     growth = _Growth(shape, (depth_gate("the context", context.max_depth), *shape.gates), draws, passes.laws)
     if root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
@@ -58,7 +68,7 @@ def grow(
     frontier = [0]
     while frontier and growth.room:
         context.check()
-        batch = frontier if drafting == "level" else frontier[:1]
+        batch = frontier if plan.drafting == "level" else frontier[:1]
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
     for node in frontier:
         growth.stop(node, budget_gate(shape.node_budget))
@@ -114,6 +124,7 @@ class _Growth:
         children: list[int] = []
         for node in batch:
             gate = closed[node] if self.room else budget_gate(self.shape.node_budget)
+            gate = blank_gate() if gate is None and not tops[node] else gate
             if gate is None:
                 children += self._branch(node, tops[node])
             else:

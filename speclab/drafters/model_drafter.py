@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from speclab.drafters.base import Commit, Context, Draft, Drafter, Outcome, Root, Strategy
-from speclab.drafters.drawn import Candidates, drawing
-from speclab.drafters.growth import Drafting, Shape, grow
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.drawn import drawing
+from speclab.drafters.growth import Plan, grow
 from speclab.drafters.passes import DraftPasses
 from speclab.errors import NoDraftError
 
@@ -15,34 +15,24 @@ if TYPE_CHECKING:
 
 
 class ModelDrafter(Drafter):
-    """Grows a tree of the given `shape`; `shape` may be replaced between iterations."""
+    """Grows its trees by `plan`, whose shape may change from one iteration to the next."""
 
-    def __init__(
-        self,
-        settings: Strategy,
-        pair: ModelPair,
-        shape: Shape,
-        *,
-        root: Root = "verified",
-        commit: Commit = "gather",
-        drafting: Drafting = "level",
-        candidates: Candidates = "top",
-    ) -> None:
+    def __init__(self, settings: Strategy, pair: ModelPair, plan: Plan) -> None:
         super().__init__(settings)
         if pair.draft is None:
             raise NoDraftError(
                 f"{type(settings).__name__} drafts with a draft model and {pair.name} has none: "
                 "load a pair with draft=…, or take a strategy that needs no draft"
             )
-        self.shape, self.root, self.commit, self.drafting = shape, root, commit, drafting
-        self.candidates = candidates
+        self.plan, self.root, self.commit = plan, plan.root, plan.commit
         self._runner = pair.draft
+        self.runners = (pair.draft,)
         self._passes: DraftPasses | None = None
 
     def draft(self, context: Context) -> Draft:
-        draws = drawing(self.candidates, context)
-        self._passes = DraftPasses(self._runner, self.shape.breadth.many, context.sampling if draws else None)
-        return grow(self.shape, self._passes, context, self.root, self.drafting, draws)
+        draws = drawing(self.plan.candidates, context)
+        self._passes = DraftPasses(self._runner, self.plan.shape.breadth.many, context.sampling if draws else None)
+        return grow(self.plan, self._passes, context)
 
     def settle(self, outcome: Outcome) -> None:
         """Keeps the draft rows of the committed path; "rebuild" throws the cache away, to be prefilled anew."""

@@ -109,6 +109,11 @@ def copy_gate() -> Gate:
     return Gate("copy", lambda _: True, lambda _: "drawn before it under the same node: this copy cannot stand", {})
 
 
+def blank_gate() -> Gate:
+    """Closed where nothing is proposed: the record that answers for a draft model may end here."""
+    return Gate("blank", lambda _: True, lambda _: "nothing is known to come next", {})
+
+
 def budget_gate(node_budget: int) -> Gate:
     """Closed for good: the tree is full (N_max)."""
     return Gate(
