@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.decoding import Decoding, Iteration
+from speclab.decoding import Decoding, Iteration, runners
 from speclab.drafters.base import Top
+from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.residuals import residual
 from speclab.sampling import draw, transform, uniform
@@ -64,6 +65,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         prefix_seen=tuple(prefix_seen[:nodes]),
         texts=texts,
         extra=extra,
+        proposals=iteration.draft.proposals,
         rule=str(iteration.rule),
         residual=left,
     )
@@ -144,6 +146,7 @@ def _texts(
     outcome = iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *view.seen.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
+    tokens.update(token for one in iteration.draft.proposals for token in one.tree.token.tolist())
     for tops in (*view.tops, *draft_tops.values()):
         tokens.update(token for token, _ in tops)
     tokens.update(int(event.values["token"] or 0) for event in iteration.draft.events if "token" in event.values)
@@ -157,13 +160,16 @@ def _texts(
 def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]:
     pair = decoding.pair
     held = len(decoding.tokens) - (decoding.drafter.root == "verified")
-    records = [_cache("target", pair.target, iteration.lengths[0], held)]
-    if pair.draft is not None and iteration.counts.draft_calls:
-        records.append(_cache("draft", pair.draft, iteration.lengths[1], held))
-    return tuple(records)
+    names = (*pair.runners, *pair.head_names)
+    drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
+    return tuple(
+        _cache(name, runner, before, held)
+        for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
+        if runner is pair.target or any(runner is one for one in drafted)
+    )
 
 
-def _cache(name: str, runner: Runner, before: int, committed: int) -> CacheRecord:
+def _cache(name: str, runner: Runner | HeadRunner, before: int, committed: int) -> CacheRecord:
     kept = runner.kept
     moved = tuple((slot, kept.prefix + place) for place, slot in enumerate(kept.slots) if slot != kept.prefix + place)
     return CacheRecord(

@@ -84,6 +84,22 @@ class ExtraRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposal:
+    """A tree that stood for choice, one of several that were drafted from the same root.
+
+    `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1 (Dual-Draft Routing,
+    sections 4 and 5). `score`: what the trees were compared by; where the paper's statistic decides, the confidence.
+    `chosen`: whether the target verified its nodes.
+    """
+
+    name: str
+    tree: TreeColumns
+    confidence: float
+    score: float
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
@@ -125,6 +141,7 @@ class Step:
     `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
     the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: the law that
     the bonus was drawn from; None at temperature 0, and where the text ended before.
+    `proposals`: the trees that stood for choice, where there were several.
     """
 
     index: int
@@ -148,6 +165,7 @@ class Step:
     extra: tuple[ExtraRow, ...] = ()
     rule: str = ""
     residual: Residual | None = None
+    proposals: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True)

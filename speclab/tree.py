@@ -138,6 +138,16 @@ class DraftTree:
             node = int(self.parent[node])
         return tuple(reversed(nodes))
 
+    def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Nodes below the root that `tokens` lead through, top down, as far as there are any."""
+        reached, last = [0], 0
+        for token in tokens:
+            reached = [child for node in reached for child in self.children[node] if self.token[child] == token]
+            if not reached:
+                break
+            last = reached[0]
+        return self.path(last)[1:]
+
     def ancestor_mask(self) -> Bools:
         """`[n, n]` bool: row `i` is true at `i` and at every ancestor of `i`."""
         mask = np.eye(len(self), dtype=np.bool_)

@@ -15,13 +15,14 @@ import numpy as np
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
 from speclab.settings import SessionSettings, Settings
-from speclab.trace import Adaptation, Event
+from speclab.trace import Adaptation, Event, Proposal
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.drafters.passes import DraftPasses
+    from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 
@@ -112,7 +113,8 @@ class Draft:
     """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first.
 
     `extra`: rows that the same pass is to answer for `Drafter.learn`. `laws`: in a tree of draws (`tree.law`) the law
-    `[V]` float64 that the children of a node were drawn from, for each node that has some.
+    `[V]` float64 that the children of a node were drawn from, for each node that has some. `proposals`: the trees that
+    stood for choice, where there were several.
     """
 
     tree: DraftTree
@@ -120,6 +122,7 @@ class Draft:
     tops: Mapping[int, Top] = field(default_factory=dict)
     extra: ExtraRows = field(default_factory=ExtraRows)
     laws: Mapping[int, Floats] = field(default_factory=dict)
+    proposals: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +144,12 @@ class Drafter:
 
     `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section
     2), "drafted" in a token of the drafter's own. `commit`: "gather" keeps the accepted rows of the caches, "rebuild"
-    rolls back and runs the committed tokens again.
+    rolls back and runs the committed tokens again. `runners`: the draft models and heads whose caches it keeps.
     """
 
     root: Root = "verified"
     commit: Commit = "gather"
+    runners: tuple[Runner | HeadRunner, ...] = ()
 
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings

@@ -111,6 +111,7 @@ class _FromDraft(Drafter):
     def __init__(self, settings: SequoiaTree, draft: Runner) -> None:
         super().__init__(settings)
         self._runner = draft
+        self.runners = (draft,)
         self._passes: DraftPasses | None = None
         self._ranks = RankRates.prior(settings.successors)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,13 +52,21 @@ class ModelPair:
     @property
     def context(self) -> int | None:
         """Positions that every model was trained for; None if no config names a bound."""
-        bounds = [runner.context for runner in self.runners.values() if runner.context is not None]
+        models = (*self.runners.values(), *self.heads)
+        bounds = [runner.context for runner in models if runner.context is not None]
         return min(bounds, default=None)
 
     @property
     def vocab_size(self) -> int:
         """Ids that every model knows."""
-        return min(runner.vocab_size for runner in self.runners.values())
+        return min(runner.vocab_size for runner in (*self.runners.values(), *self.heads))
+
+    @cached_property
+    def head_names(self) -> tuple[str, ...]:
+        """What pictures and records call each head; numbered where a name alone would not tell it apart."""
+        names = [head.name for head in self.heads]
+        taken = Counter([*names, *self.runners])
+        return tuple(name if taken[name] == 1 else f"{name} {place}" for place, name in enumerate(names))
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -118,7 +127,7 @@ class ModelPair:
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
         for place, head in enumerate(self.heads):
-            facts[f"head_{place}"] = head.name
+            facts[f"head_{place}"] = self.head_names[place]
             facts[f"head_{place}_parameters"] = sum(weights.numel() for weights in head.model.parameters())
         device = self.target.device
         facts["device"] = str(device)
@@ -204,6 +213,8 @@ def _assemble(
         drafting = [load_head(head, runners[0], loader) for head in heads]
     runners += [head for head in drafting if isinstance(head, Runner)]
     _share_vocabulary(runners, tokenizer)
+    for head in drafting:
+        head.vocab_size = runners[0].vocab_size
     for runner in runners:
         check_trees(runner)
     name = name or " + ".join(runner.name for runner in runners[: len(sources)])

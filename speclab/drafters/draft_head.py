@@ -1,0 +1,84 @@
+"""A draft head that proposes from the target's hidden states, and EAGLE-2's dynamic tree of its candidates.
+
+EAGLE: Li et al. 2024, arXiv 2401.15077; the tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858, section 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.best_first import Limits, best_first
+from speclab.drafters.head_passes import Passes, passes
+from speclab.errors import NoDraftError
+from speclab.models.head_runner import HeadRunner
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
+
+NodeBudget = Annotated[int, Field(ge=1, le=1024, description="nodes kept, root included: the likeliest paths of all")]
+Depth = Annotated[int, Field(ge=1, le=32, description="levels below the root, one pass each")]
+Children = Annotated[
+    int, Field(ge=1, le=64, title="k", description="nodes expanded a level, and candidates that each of them gives")
+]
+
+
+class DraftHead(Strategy):
+    """EAGLE-2's dynamic tree from one draft head; from the draft model where the pair has no heads."""
+
+    node_budget: NodeBudget = 60
+    depth: Depth = 7
+    children: Children = 10
+    head: int = Field(0, ge=0, le=15, description="which of the pair's heads, counted from 0")
+
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {
+            "EAGLE-2 (60 nodes, depth 7, 10 a level)": cls(),
+            "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(depth=8),
+            "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
+        }
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return HeadDrafter(self, pair)
+
+
+class HeadDrafter(Drafter):
+    """Drafts with one head of the pair, or with its draft model."""
+
+    settings: DraftHead
+
+    def __init__(self, settings: DraftHead, pair: ModelPair) -> None:
+        super().__init__(settings)
+        self._runner, self._name = _source(pair, settings.head)
+        self._target = pair.target
+        self._passes: Passes | None = None
+        self.runners = (self._runner,)
+        if isinstance(self._runner, HeadRunner):
+            self._target.watch(self._runner.config.layers)
+
+    def draft(self, context: Context) -> Draft:
+        s = self.settings
+        self._passes = passes(self._runner, self._target, s.children)
+        return best_first(Limits(s.node_budget, s.depth, s.children), self._passes, context, self._name)
+
+    def settle(self, outcome: Outcome) -> None:
+        """A draft model keeps the rows of the committed path; a head runs them on the target's hidden states."""
+        if self._passes is not None:
+            self._passes.settle((0, *outcome.accepted)[: len(outcome.committed)])
+
+
+def _source(pair: ModelPair, head: int) -> tuple[Runner | HeadRunner, str]:
+    if head < len(pair.heads):
+        return pair.heads[head], pair.head_names[head]
+    if not pair.heads and not head and pair.draft is not None:
+        return pair.draft, "draft"
+    if pair.heads:
+        raise NoDraftError(f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}.")
+    raise NoDraftError(
+        f"DraftHead needs draft head {head} and {pair.name} has none: load a pair with heads=…"
+        + (", or with draft=… to grow the tree from a draft model." if not head else ".")
+    )

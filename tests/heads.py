@@ -1,0 +1,24 @@
+"""Random draft heads, with weights large enough for a wrong feature, mask or position to show."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from speclab.models.heads import Head, HeadConfig
+
+
+def random_head(target: PreTrainedModel, seed: int = 0, name: str = "head", **overrides: object) -> Head:
+    """A head that fits `target`; the same arguments give the same weights; `overrides` are config fields."""
+    config = target.config.get_text_config(decoder=True)
+    shape = {"heads": 4, "key_value_heads": 2, "feed_forward": 48} | overrides
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = Head(HeadConfig(name=name, vocab_size=config.vocab_size, hidden_size=config.hidden_size, **shape))
+        with torch.no_grad():
+            for parameter in head.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.3)
+                else:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return head.eval()
