@@ -49,7 +49,7 @@ class Tops(Mapping[int, Top]):
 
 
 def _expanded(trie: Trie, place: int, node: int) -> Event:
-    sources = tuple(trie.source[child] for child in trie.children[node].values())
+    sources = tuple([trie.source[child] for child in trie.children[node].values()])
     return Event("expand", place, _counted(sources), {"added": len(sources), "level": trie.depth[node] + 1})
 
 

@@ -133,7 +133,7 @@ class GooseDrafter(TableDrafter):
     def _lay_transitions(self, trie: Trie, instead: Sequence[int]) -> int:
         """Lays a spine of likeliest transitions instead, the control of Table 2; how many there were."""
         for node in range(len(instead)):
-            tokens, scores = self.successors(trie, node)
+            tokens, scores, _ = self.successors(trie, node)
             if not scores or scores[0] <= 0:
                 return node
             trie.add(node, tokens[0], scores[0], "transition")

@@ -81,8 +81,8 @@ class _IsotropicDrafter(TableDrafter):
     def _branch(self, trie: Trie, node: int) -> None:
         """Transitions until the node has as many children as all, or the tree is full."""
         children = trie.children[node]
-        weight = 1.0 - COPIED * len(children)
-        for token, score in zip(*self.successors(trie, node, weight), strict=True):
+        tokens, scores, weight = self.successors(trie, node, 1.0 - COPIED * len(children))
+        for token, score in zip(tokens, scores, strict=True):
             if len(children) == self.settings.branching or len(trie) == self.settings.node_budget or score <= 0:
                 break
             trie.add(node, token, score * weight, "transition")

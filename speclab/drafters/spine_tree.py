@@ -13,14 +13,13 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from sys import float_info
 
-from speclab.sources.transitions import Row
-from speclab.sources.trie import Trie
+from speclab.sources.trie import LookedUp, Trie
 
-LookUp = Callable[[Trie, int, float], Row]
+LookUp = Callable[[Trie, int, float], LookedUp]
 
-
-Candidate = tuple[float, int, int, int, int, int]
-"""Minus the probability of its path, age; parent, rank among its successors; level in its branch, branching point."""
+Candidate = tuple[float, int, int, int, int, int, LookedUp]
+"""Minus the probability of its path, age; parent, rank among its successors; level in its branch, branching point;
+the successors that it is one of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +63,22 @@ class Branches:
 
     def _spend(self, left: list[float]) -> None:
         """Takes candidates, best first, while their branching point has something left; keeps the others."""
-        kept = []
-        while self._open and len(self._trie.token) < self._limits.node_budget:
+        kept, tokens, budget = [], self._trie.token, self._limits.node_budget
+        while self._open and len(tokens) < budget:
             candidate = heappop(self._open)
-            if left[candidate[-1]] < 1:
+            point = candidate[5]
+            if left[point] < 1:
                 kept.append(candidate)
             else:
-                left[candidate[-1]] -= self._take(candidate)
+                left[point] -= self._take(candidate)
         self._open += kept
         heapify(self._open)
 
     def _take(self, candidate: Candidate) -> int:
         """Adds a candidate, and puts its next sibling and its first successor up; how many nodes that took."""
-        _, _, parent, rank, level, point = candidate
-        tokens, scores, weight = self._trie.looked_up[parent]
-        self._offer(parent, rank + 1, level, point)
+        _, _, parent, rank, level, point, successors = candidate
+        self._offer(parent, rank + 1, level, point, successors)
+        tokens, scores, weight = successors
         prob = scores[rank] * weight
         node = self._trie.add(parent, tokens[rank], prob, "transition")
         if node < len(self._reach):
@@ -89,12 +89,11 @@ class Branches:
 
     def _expand(self, node: int, level: int, point: int, weight: float) -> None:
         if level < self._limits.branch_depth and self._trie.depth[node] < self._limits.max_depth:
-            self._look_up(self._trie, node, weight)
-            self._offer(node, 0, level, point)
+            self._offer(node, 0, level, point, self._look_up(self._trie, node, weight))
 
-    def _offer(self, parent: int, rank: int, level: int, point: int) -> None:
-        _, scores, weight = self._trie.looked_up[parent]
-        if rank < len(scores) and scores[rank] >= self._least:
+    def _offer(self, parent: int, rank: int, level: int, point: int, successors: LookedUp) -> None:
+        _, scores, weight = successors
+        if rank < len(scores) and (score := scores[rank]) >= self._least:
             self._age += 1
-            badness = -self._reach[parent] * weight * scores[rank]
-            heappush(self._open, (badness, self._age, parent, rank, level, point))
+            badness = -self._reach[parent] * weight * score
+            heappush(self._open, (badness, self._age, parent, rank, level, point, successors))

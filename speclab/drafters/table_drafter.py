@@ -11,8 +11,8 @@ from pydantic import Field
 from speclab.drafters.base import Context, Drafter, Outcome, Strategy
 from speclab.lookup import Lookup
 from speclab.lookup import Row as Learned
-from speclab.sources.transitions import Row, TableState, TransitionTable
-from speclab.sources.trie import Trie
+from speclab.sources.transitions import TableState, TransitionTable
+from speclab.sources.trie import LookedUp, Trie
 from speclab.trace import Adaptation, Event, Value
 
 if TYPE_CHECKING:
@@ -73,15 +73,13 @@ class TableDrafter(Drafter):
         self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
         return Trie(context.tokens[-1])
 
-    def successors(self, trie: Trie, node: int, weight: float = 1.0) -> Row:
-        """What the table has after a node; `weight`: what a score is multiplied by to give a probability."""
+    def successors(self, trie: Trie, node: int, weight: float = 1.0) -> LookedUp:
+        """What the table has after a node, looked up once; `weight`: what its scores are multiplied by."""
         known = trie.looked_up.get(node)
         if known is None:
             previous = trie.token[trie.parent[node]] if node else self._before_root
-            row = self.table.successors(previous, trie.token[node])
-            trie.looked_up[node] = (*row, weight)
-            return row
-        return known[:2]
+            known = trie.looked_up[node] = (*self.table.successors(previous, trie.token[node]), weight)
+        return known
 
     def route(self, name: str, reason: str = "", **values: Value) -> Event:
         """Which way the draft went, with the state of the table."""

@@ -73,7 +73,7 @@ class _TokenRecyclingDrafter(TableDrafter):
             above = node.get(parent)
             if above is None or trie.depth[above] >= context.max_depth:
                 continue
-            tokens, scores = self.successors(trie, above)
+            tokens, scores, _ = self.successors(trie, above)
             if rank < len(tokens) and scores[rank] > 0:
                 node[place] = trie.add(above, tokens[rank], scores[rank], "transition")
         return finished(trie, [self.route("transitions" if len(trie) > 1 else "plain")])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
 
 ENTRY_BYTES = 256
 """Memory of a key: its pair of numbers, a place in a dict and one in a list. An estimate of ours, on the high side."""
 
 
-class Taken(NamedTuple):
-    """A slot was given to `key`; `evicted` had it before."""
-
-    key: Hashable
-    evicted: Hashable | None
+Taken = tuple[Hashable, Hashable | None]
+"""A key that was given a slot, and the one that had it before."""
 
 
 class Book:
@@ -65,6 +61,6 @@ class Book:
             evicted, self._keys[place] = self._keys[place], key
             self._oldest = (place + 1) % self.size
             del self.slots[evicted]
-        taken.append(Taken(key, evicted))
+        taken.append((key, evicted))
         self.slots[key] = slot = self._first + place
         return slot

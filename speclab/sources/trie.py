@@ -7,6 +7,9 @@ from math import log
 
 from speclab.tree import DraftTree
 
+LookedUp = tuple[Sequence[int], Sequence[float], float]
+"""What a source had after a node: tokens, their scores, and what a score is multiplied by to give a probability."""
+
 
 class Trie:
     """Nodes in the order they were added, parents first; node 0 is the root, the target's newest token.
@@ -14,31 +17,44 @@ class Trie:
     Attributes:
         token, parent, depth, prob, source: columns; `prob` is the source's probability of the token, above 0.
         children: for each node, its children by token.
-        looked_up: for a node, the tokens that its source had, their scores, and what a score is multiplied by to give a
-            probability; some of them became children.
+        looked_up: for a node, what its source had; some of the tokens became children.
     """
 
     def __init__(self, root: int) -> None:
         self.token, self.parent, self.depth = [root], [-1], [0]
         self.prob, self.source = [1.0], ["target"]
         self.children: list[dict[int, int]] = [{}]
-        self.looked_up: dict[int, tuple[Sequence[int], Sequence[float], float]] = {}
+        self.looked_up: dict[int, LookedUp] = {}
 
     def __len__(self) -> int:
         return len(self.token)
 
     def add(self, parent: int, token: int, prob: float, source: str) -> int:
         """The child of `parent` with this token; one that is there already stays as it is."""
-        node = self.children[parent].setdefault(token, len(self.token))
-        if node == len(self.token):
-            self.token.append(token)
-            self.parent.append(parent)
-            self.depth.append(self.depth[parent] + 1)
-            self.prob.append(prob)
-            self.source.append(source)
-            self.children.append({})
+        siblings, node = self.children[parent], len(self.token)
+        if token in siblings:
+            return siblings[token]
+        siblings[token] = node
+        self.token.append(token)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1)
+        self.prob.append(prob)
+        self.source.append(source)
+        self.children.append({})
         return node
 
     def grown(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""
-        return DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
+        order = [0]
+        for node in order:
+            order += self.children[node].values()
+        places = [0] * len(order)
+        for place, node in enumerate(order):
+            places[node] = place
+        tree = DraftTree.of(
+            [self.token[node] for node in order],
+            [-1, *(places[self.parent[node]] for node in order[1:])],
+            [log(self.prob[node]) for node in order],
+            [self.source[node] for node in order],
+        )
+        return tree, order
