@@ -39,6 +39,10 @@ class OutOfMemoryError(SpeclabError, MemoryError):
     """The models do not fit the memory of the device."""
 
 
+class LogitsError(SpeclabError, ArithmeticError):
+    """A model gave logits that are no numbers: NaN or infinity."""
+
+
 class NoDraftError(SpeclabError, ValueError):
     """The strategy needs a draft model, or a draft head, and the pair has none."""
 

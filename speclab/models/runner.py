@@ -16,6 +16,7 @@ from speclab.errors import OutOfMemoryError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
 from speclab.models.hidden import HiddenStates
 from speclab.models.masks import Mask, MaskPlan, read_back
+from speclab.models.numbers import numbers
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -87,6 +88,7 @@ class Runner:
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
+            LogitsError: the model gave a NaN; the cache is as it was.
         """
         start, total = self.length, self.length + len(tokens)
         self._reserve(total)
@@ -108,6 +110,7 @@ class Runner:
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
+            LogitsError: the model gave a NaN; the cache is as it was.
         """
         self._reserve(self.length + len(tokens))
         return self._pass(tokens, torch.tensor(positions, device=self.device), visible, 0)
@@ -181,6 +184,7 @@ class Runner:
                 **({"logits_to_keep": last} if self._last else {}),
                 **({"output_hidden_states": True} if self.hidden is not None else {}),
             )
+            logits = numbers(output.logits[0], self.name)
             if self.hidden is not None:
                 self.hidden.append(output.hidden_states)
             self.calls += 1
@@ -195,7 +199,6 @@ class Runner:
                     "use a shorter prompt, a smaller tree, float16, or a smaller model."
                 ) from None
             raise
-        logits: Tensor = output.logits[0]
         return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
