@@ -28,7 +28,7 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
-    from speclab import decomposition, prompts, theory
+    from speclab import decomposition, prompts, routing, theory
     from speclab.drafters import Strategy, strategies
     from speclab.drafters.autoregressive import Autoregressive
     from speclab.drafters.chain import LinearSpeculation
@@ -95,6 +95,7 @@ __all__ = [
     "load_pair",
     "load_trace",
     "prompts",
+    "routing",
     "strategies",
     "theory",
 ]
@@ -128,7 +129,7 @@ _HOME = {
     "strategies": "speclab.drafters",
 }
 
-_MODULES = frozenset({"decomposition", "prompts", "theory"})
+_MODULES = frozenset({"decomposition", "prompts", "routing", "theory"})
 """Whole modules, so that `import speclab` is enough for `speclab.theory.spine_yield`."""
 
 
