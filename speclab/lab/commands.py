@@ -8,12 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from speclab.breakpoints import Until
+from speclab.breakpoints import Asked, following
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.choices import Choices
 from speclab.lab.player import Player
-from speclab.lab.state import LabState
+from speclab.lab.state import Frame, LabState
 from speclab.lab.worker import Worker
+from speclab.lookup import Lookup
 from speclab.trace import Step
 from speclab.views.summary import moment_summary, summary
 from speclab.views.walk import PHASES, WHOLE, Moment, moments
@@ -46,11 +47,11 @@ class Commands:
         """One iteration on."""
         return self.ask(lambda: self._player.step(self._choices()), "decoding")
 
-    def run(self, until: Until | None = None) -> Future[Any]:
+    def run(self, until: Asked | None = None) -> Future[Any]:
         """Iterations until the condition holds or the text ends."""
         return self.ask(lambda: self._player.run(self._choices(), until), "decoding", yields=True)
 
-    def back(self, until: Until | None = None) -> Future[Any]:
+    def back(self, until: Asked | None = None) -> Future[Any]:
         """One iteration back, or back to the last one before it for which the condition holds."""
         return self.ask(lambda: self._back(until))
 
@@ -77,6 +78,20 @@ class Commands:
     def pin(self) -> Future[Any]:
         """Keeps the iteration shown beside those to come; once more lets it go."""
         return self.ask(self._pin)
+
+    def measure(self) -> Future[Any]:
+        """The tokens per iteration of the strategy's baselines over the text shown."""
+        return self.ask(self._player.measure, "measuring the baselines", yields=True)
+
+    @property
+    def has_baselines(self) -> bool:
+        """Whether the session's strategy names any."""
+        session = self._player.session
+        return session is not None and bool(session.strategy.baselines())
+
+    def lookup(self, frame: Frame, written: str) -> Lookup | None:
+        """What the drafter had learned of a token; at once, so on the worker's thread alone."""
+        return self._player.lookup(frame, written)
 
     def prepare(self) -> Future[Any]:
         """Loads the models that the pickers name, before the first step asks for them."""
@@ -113,11 +128,12 @@ class Commands:
         finally:
             state.busy = ""
 
-    def _back(self, until: Until | None) -> Step | None:
+    def _back(self, until: Asked | None) -> Step | None:
         before = max(self._state.cursor - 1, 0)
         if until is None:
             return self._player.goto(before)
-        found = [i + 1 for i, step in enumerate(self._state.trace.steps[:before]) if until(step)]
+        holds = following(until, None)  # asked from the beginning on: a condition may look at the step before
+        found = [i + 1 for i, step in enumerate(self._state.trace.steps[:before]) if holds(step)]
         if not found:
             self._state.status = "No earlier iteration meets the condition."
             return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from ipywidgets import Box, Dropdown, HBox, Tab, VBox
 
 from speclab.lab.commands import Commands
+from speclab.lab.lookup_panel import LookupPanel
 from speclab.lab.picture import Picture, empty, heading, said
 from speclab.lab.state import Frame, LabState
+from speclab.lab.strategy_panel import StrategyPanel
 from speclab.lab.sync import assign, on_change, show
 from speclab.lab.text_panel import TextPanel
 from speclab.lab.transport import Phases, button
@@ -38,7 +40,7 @@ class Panels(VBox):
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", commands.pin)
         self.pinned = Picture("pinned", _pinned, lambda frame: (frame.pinned,))
         self.text = TextPanel()
-        self.tabs = Tabs()
+        self.tabs = Tabs(state, commands)
         self.phases = Phases(state, commands)
         bar = HBox([self.phases])
         bar.add_class("speclab-bar")
@@ -103,9 +105,9 @@ def _node_names(step: Step | None) -> list[tuple[str, int]]:
 
 
 class Tabs(Tab):
-    """Caches, metrics, the selected node, the drafting decisions, and every picture as a table."""
+    """Caches, metrics, the strategy, what it learned, the selected node, the decisions, every picture as a table."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: LabState, commands: Commands) -> None:
         self.pictures = (
             Picture("caches", _caches, lambda frame: (frame.step, frame.selected, frame.moment.phase)),
             Picture("metrics", _metrics, lambda frame: (frame.trace, frame.cursor)),
@@ -113,20 +115,30 @@ class Tabs(Tab):
             Picture("decisions", _decisions, lambda frame: (frame.step,)),
             Picture("tables", _tables, lambda frame: (frame.trace, frame.cursor)),
         )
-        super().__init__([picture.widget for picture in self.pictures], selected_index=0)
-        self.titles = ("Caches", "Metrics", "Node", "Decisions", "Tables")
+        self.strategy, self.lookup = StrategyPanel(state, commands), LookupPanel(state, commands)
+        caches, metrics, *others = self.pictures
+        self._views: tuple[Picture | StrategyPanel | LookupPanel, ...] = (
+            caches,
+            metrics,
+            self.strategy,
+            self.lookup,
+            *others,
+        )
+        pages = [view.widget if isinstance(view, Picture) else view for view in self._views]
+        super().__init__(pages, selected_index=0)
+        self.titles = ("Caches", "Metrics", "Strategy", "Successors", "Node", "Decisions", "Tables")
         self.add_class("speclab-tabs")
         on_change(self, lambda _: self._look(), "selected_index")
         self._look()
 
     def _look(self) -> None:
-        for i, picture in enumerate(self.pictures):
-            picture.see(i == self.selected_index)
+        for i, view in enumerate(self._views):
+            view.see(i == self.selected_index)
 
     def update(self, frame: Frame) -> None:
         """Draws the tab that is open."""
-        for picture in self.pictures:
-            picture.update(frame)
+        for view in self._views:
+            view.update(frame)
 
 
 def _caches(frame: Frame) -> str:

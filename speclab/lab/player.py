@@ -7,15 +7,18 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.breakpoints import Until
+from speclab.breakpoints import Asked, following
+from speclab.comparison import Comparison
 from speclab.errors import CancelledError, PromptError, SettingsError
 from speclab.lab.choices import Choices, Models, Prompt
 from speclab.lab.state import Frame, LabState
 from speclab.trace import Step
+from speclab.views.lookup import key_at
 from speclab.views.summary import summary
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
+    from speclab.lookup import Lookup
     from speclab.models.pair import ModelPair
     from speclab.session import Session
 
@@ -60,7 +63,7 @@ class Player:
         pair = self.load(choices.models)
         prompt = _prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
-        self._state.applied = choices
+        self._state.applied, self._state.comparison = choices, None
         self._show(f"{len(self.session.prompt_ids)} prompt tokens are in the caches. Step decodes the first iteration.")
 
     def step(self, choices: Choices) -> Step | None:
@@ -72,14 +75,15 @@ class Player:
         self._show()
         return step
 
-    def run(self, choices: Choices, until: Until | None) -> Step | None:
+    def run(self, choices: Choices, until: Asked | None) -> Step | None:
         """Iterations until the condition holds, the text ends, or it is cancelled."""
         session = self._live(choices)
+        holds = following(until, session.steps[session.cursor - 1] if session.cursor else None)
         drawn, stopped = monotonic(), ""
 
         def each(step: Step) -> bool:
             nonlocal drawn, stopped
-            if until is not None and until(step):
+            if holds(step):
                 stopped = "Found. "
                 return True
             if monotonic() - drawn > REDRAW_SECONDS:
@@ -112,7 +116,7 @@ class Player:
         if self.session is None:
             raise SettingsError("Nothing is decoded yet: Step first, then fork.")
         self.session = session = self.session.fork(strategy=strategy, **settings)
-        applied = self._state.applied
+        applied, self._state.comparison = self._state.applied, None
         self._state.applied = replace(applied, strategy=session.strategy, settings=session.settings.model_dump())
         self._show(f"Forked at iteration {self.session.cursor}. ")
         return self.session
@@ -124,6 +128,34 @@ class Player:
             self.fork(choices.strategy, **choices.settings)
         else:
             self.start(choices)
+
+    def lookup(self, frame: Frame, written: str) -> Lookup | None:
+        """What the drafter had learned, at the moment shown, of the tokens written, else of the node selected."""
+        session = self.session
+        if session is None:
+            return None
+        keys = _tokens(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
+        at = frame.cursor if frame.moment.reached("adapt") else frame.cursor - 1
+        return session.lookup(keys[-1], keys[-2] if len(keys) > 1 else None, at)
+
+    def measure(self) -> Comparison:
+        """Decodes the text shown with each baseline of the strategy; tokens per iteration of all."""
+        session = self.session
+        if session is None or not session.cursor:
+            raise SettingsError("No iteration is decoded yet: Step or Run, then measure the baselines on that text.")
+        tokens, found = len(session.token_ids), {}
+        settings = session.settings.model_dump() | {"max_new_tokens": tokens, "check": False}
+        for strategy in session.strategy.baselines():
+            baseline = type(session)(session.pair, strategy, session.prompt_ids, **settings)
+            baseline.run(until=lambda _: self._cancelled.is_set())
+            if self._cancelled.is_set():
+                raise CancelledError("Stopped before the baselines were measured.")
+            found[type(strategy).__name__] = baseline.metrics.tokens_per_iteration
+        if not found:
+            raise SettingsError("This strategy names no baselines: there is nothing to measure it against.")
+        self._state.comparison = made = Comparison(tokens, session.metrics.tokens_per_iteration, found)
+        self._state.status = f"Synergy {made.synergy:.2f} over {tokens} tokens, against {made.best}."
+        return made
 
     def interrupt(self) -> None:
         """Ends the iteration under way, from any thread; everything before it stands."""
@@ -155,6 +187,17 @@ class Player:
     def _describe(self, stopped: str = "") -> None:
         step = self._state.step
         self._state.status = stopped + (summary(step) if step else "Before the first iteration: the prompt alone.")
+
+
+def _tokens(pair: ModelPair, written: str) -> list[int]:
+    """Ids of a text as the pictures show it (`␣the`), or those written as #17 #4."""
+    words = written.replace("#", " ").replace(",", " ").split()
+    if all(word.isdecimal() for word in words) and words and ("#" in written or pair.tokenizer is None):
+        return [int(word) for word in words]
+    if pair.tokenizer is None:
+        raise PromptError("This pair has no tokenizer: write token ids, such as #17.")
+    text = written.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
+    return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def _prompt(pair: ModelPair, prompt: Prompt) -> Prompt:

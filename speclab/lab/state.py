@@ -7,6 +7,7 @@ from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Unicode
 
+from speclab.comparison import Comparison
 from speclab.lab.choices import Choices
 from speclab.trace import Step, Trace
 from speclab.views.walk import WHOLE, Moment
@@ -47,7 +48,7 @@ class LabState(HasTraits):
 
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
     sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
-    made of, forks included; None before there is one.
+    made of, forks included; None before there is one. `comparison`: of this session with its baselines, once measured.
     """
 
     frame: Any = Instance(Frame)
@@ -58,6 +59,7 @@ class LabState(HasTraits):
     error = Unicode()
     details = Unicode()
     applied: Any = Instance(Choices, allow_none=True)
+    comparison: Any = Instance(Comparison, allow_none=True)
 
     @property
     def trace(self) -> Trace:
