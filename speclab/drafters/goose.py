@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from speclab.drafters.base import Drafter, Strategy
 from speclab.drafters.checks import check_order
-from speclab.drafters.table_drafter import Carry, Megabytes
-from speclab.sources.context import Pick
+from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which
+from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -24,7 +24,7 @@ class Goose(Strategy):
     node_budget: int = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
     branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine")
     max_spine: int = Field(20, ge=1, le=256, description="longest spine, and longest chain of a bypass")
-    successors: int = Field(10, ge=1, le=64, description="successors kept of each token, and of each pair of tokens")
+    successors: Successors = 10
     score_threshold: float = Field(0.01, ge=0, lt=1, description="successors less likely than this are not drafted")
     spine_branch_ratio: float = Field(
         0.5,
@@ -41,9 +41,9 @@ class Goose(Strategy):
     )
     high_acceptance: float = Field(0.8, ge=0, le=1, description="copies accepted at least so often get high_ratio")
     smoothing: float = Field(0.3, gt=0, le=1, description="weight of the newest iteration in the running acceptance")
-    longest_ngram: int = Field(5, ge=1, le=16, description="tokens of the longest match in the context")
-    shortest_ngram: int = Field(3, ge=1, le=16, description="tokens of the shortest match")
-    pick: Pick = Field("last", description="which match: the last, the first, or the one that agrees longest before it")
+    longest_ngram: LongestNgram = 5
+    shortest_ngram: ShortestNgram = 3
+    pick: Which = "last"
     bypass: Literal["either", "both", "consensus", "length", "off"] = Field(
         "either", description="a chain instead of a tree: where n-gram lengths agree, where the match is long, or never"
     )
@@ -58,9 +58,7 @@ class Goose(Strategy):
     schedule: Literal["harmonic", "optimal"] = Field(
         "harmonic", description="branches along the spine: as 1, 1/2, 1/3, … (paper), or the straight line of theory"
     )
-    bigram_entries: int = Field(
-        32768, ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only"
-    )
+    bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from speclab.drafters.acceptance_rates import RunningRate, branch_tries, spine_tries
 from speclab.drafters.base import Context, Draft, Outcome
 from speclab.drafters.candidates import finished, match_event
+from speclab.drafters.ngrams import index_for
 from speclab.drafters.spine_tree import Branches, Limits
 from speclab.drafters.table_drafter import TableDrafter
-from speclab.sources.context import ContextIndex, Match
+from speclab.sources.context import Match
 from speclab.sources.trie import Trie
 from speclab.theory.spine import optimal_widths
 from speclab.trace import Adaptation, Event, Value
@@ -48,15 +49,8 @@ class GooseDrafter(TableDrafter):
     settings: Goose
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
-        super().__init__(
-            settings,
-            pair,
-            successors=settings.successors,
-            bigram_entries=settings.bigram_entries,
-            carry=settings.carry,
-            megabytes=settings.table_megabytes,
-        )
-        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        super().__init__(settings, pair, settings.bigram_entries)
+        self._index = index_for(settings)
         self._rates = Rates()
         self._spine = 0
 

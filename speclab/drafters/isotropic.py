@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.checks import check_order
-from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
-from speclab.sources.context import ContextIndex, Pick
+from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
+from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors, TableDrafter
 from speclab.sources.trie import Trie
 
 if TYPE_CHECKING:
@@ -25,13 +25,11 @@ class IsotropicTree(Strategy):
 
     branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
     node_budget: int = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
-    successors: int = Field(10, ge=1, le=64, description="successors kept of each token, and of each pair of tokens")
-    longest_ngram: int = Field(5, ge=1, le=16, description="tokens of the longest match in the context")
-    shortest_ngram: int = Field(3, ge=1, le=16, description="tokens of the shortest match")
-    pick: Pick = Field("last", description="which match: the last, the first, or the one that agrees longest before it")
-    bigram_entries: int = Field(
-        32768, ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only"
-    )
+    successors: Successors = 10
+    longest_ngram: LongestNgram = 5
+    shortest_ngram: ShortestNgram = 3
+    pick: Which = "last"
+    bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
 
@@ -52,15 +50,8 @@ class _IsotropicDrafter(TableDrafter):
     settings: IsotropicTree
 
     def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
-        super().__init__(
-            settings,
-            pair,
-            successors=settings.successors,
-            bigram_entries=settings.bigram_entries,
-            carry=settings.carry,
-            megabytes=settings.table_megabytes,
-        )
-        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        super().__init__(settings, pair, settings.bigram_entries)
+        self._index = index_for(settings)
 
     def draft(self, context: Context) -> Draft:
         s = self.settings

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.checks import check_order
-from speclab.sources.context import ContextIndex, Pick
+from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
 from speclab.sources.trie import Trie
 from speclab.trace import Event
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class PromptLookup(Strategy):
     """One chain of tokens copied from the text so far."""
 
-    longest_ngram: int = Field(3, ge=1, le=16, description="tokens of the longest match, which is tried first")
-    shortest_ngram: int = Field(1, ge=1, le=16, description="tokens of the shortest match")
-    pick: Pick = Field("last", description="which match: the last, the first, or the one that agrees longest before it")
+    longest_ngram: LongestNgram = 3
+    shortest_ngram: ShortestNgram = 1
+    pick: Which = "last"
     draft_tokens: int = Field(10, ge=1, le=256, title="K", description="most tokens to copy")
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class _PromptLookupDrafter(Drafter):
 
     def __init__(self, settings: PromptLookup) -> None:
         super().__init__(settings)
-        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        self._index = index_for(settings)
 
     def draft(self, context: Context) -> Draft:
         """The chain after the longest n-gram that is found. A copy has no probability: each token counts as certain."""

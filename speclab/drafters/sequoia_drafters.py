@@ -72,14 +72,7 @@ class _FromTransitions(TableDrafter):
     settings: SequoiaTree
 
     def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
-        super().__init__(
-            settings,
-            pair,
-            successors=settings.successors,
-            bigram_entries=0,
-            carry=settings.carry,
-            megabytes=settings.table_megabytes,
-        )
+        super().__init__(settings, pair)
         self._ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:

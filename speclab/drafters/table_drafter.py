@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
 import numpy as np
 from pydantic import Field
@@ -25,6 +25,11 @@ Carry = Annotated[
     Literal["cold", "carried"],
     Field(description="the transition table at the start of a prompt: empty, or as the prompt before left it"),
 ]
+Successors = Annotated[int, Field(ge=1, le=64, description="successors kept of each token, and of each pair of tokens")]
+BigramEntries = Annotated[
+    int,
+    Field(ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only"),
+]
 Megabytes = Annotated[
     int, Field(ge=1, le=4096, description="bound on the transition table's memory, in MiB; rows beyond it are hashed")
 ]
@@ -33,23 +38,33 @@ PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
 """A prompt is run in chunks of at most so many rows, and so many logits."""
 
 
+class TableSettings(Protocol):
+    """What every strategy with a table lets its user set."""
+
+    @property
+    def successors(self) -> int: ...
+
+    @property
+    def carry(self) -> Literal["cold", "carried"]: ...
+
+    @property
+    def table_megabytes(self) -> int: ...
+
+
 class TableDrafter(Drafter):
     """Keeps a `table` of transitions; a subclass drafts from it and may add to what is learned."""
 
     def __init__(
         self,
-        settings: Strategy,
+        settings: TableSettings,
         pair: ModelPair,
-        *,
-        successors: int,
-        bigram_entries: int,
-        carry: Literal["cold", "carried"],
-        megabytes: int,
+        bigram_entries: int = 0,
     ) -> None:
-        super().__init__(settings)
-        self.table = TransitionTable(pair.target.vocab_size, successors, bigram_entries, megabytes << 20)
-        self._carry = carry
-        self._carried = pair.carried if carry == "carried" else None
+        super().__init__(cast("Strategy", settings))
+        most_bytes = settings.table_megabytes << 20
+        self.table = TransitionTable(pair.target.vocab_size, settings.successors, bigram_entries, most_bytes)
+        self._carry = settings.carry
+        self._carried = pair.carried if settings.carry == "carried" else None
         self._carried_as = f"{type(settings).__name__}: {self.table.vocabulary} tokens, rows {self.table.ids.shape}"
         self._before_root = -1
         if self._carried is not None and self._carried_as in self._carried:

@@ -55,16 +55,6 @@ class TokenRecycling(Strategy):
 class _TokenRecyclingDrafter(TableDrafter):
     settings: TokenRecycling
 
-    def __init__(self, settings: TokenRecycling, pair: ModelPair) -> None:
-        super().__init__(
-            settings,
-            pair,
-            successors=settings.successors,
-            bigram_entries=0,
-            carry=settings.carry,
-            megabytes=settings.table_megabytes,
-        )
-
     def draft(self, context: Context) -> Draft:
         """A node of rank r is the r-th successor of its parent's token; where the table has none, it is left out."""
         trie = self.rooted(context)
