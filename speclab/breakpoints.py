@@ -1,4 +1,8 @@
-"""Conditions to run until: functions that make a `Step → bool`, and the list of them for whoever offers a choice."""
+"""Conditions to run until: functions that make a `Step → bool`, and the list of them for whoever offers a choice.
+
+A condition that compares an iteration with the one before it is a `Condition`: `following` starts it anew at any place
+of a run, so that the same one serves forwards, backwards and after a fork.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,90 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclab.errors import SettingsError
+from speclab.expressions import compiled
 from speclab.trace import Step
 
 Until = Callable[[Step], bool]
+Asked = Until | str
+"""A condition, or an expression that is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on a step and the one before it, which is None at the beginning and where nobody says."""
+
+    test: Callable[[Step, Step | None], bool]
+
+    def __call__(self, step: Step) -> bool:
+        """Whether it holds for this step alone."""
+        return self.test(step, None)
+
+    def following(self, previous: Step | None) -> Until:
+        """The condition for the steps after `previous`, to be asked of each, in order."""
+
+        def until(step: Step) -> bool:
+            nonlocal previous
+            before, previous = previous, step
+            return self.test(step, before)
+
+        return until
+
+
+def following(asked: Asked | None, previous: Step | None) -> Until:
+    """What to ask of each step after `previous`, in order; of None, what never holds.
+
+    Raises:
+        SettingsError: neither a condition nor an expression that reads as one.
+    """
+    if asked is None:
+        return lambda _: False
+    until = condition(asked)
+    return until.following(previous) if isinstance(until, Condition) else until
+
+
+def parse(text: str) -> Condition:
+    """An expression over the fields of a step (see `speclab.expressions`), such as `accepted < 2 and entropy > 3`.
+
+    Raises:
+        ExpressionError: it does not parse, names what no step has, or compares what cannot be compared.
+    """
+    return Condition(compiled(text))
+
+
+def all_of(*conditions: Asked) -> Condition:
+    """Every one of these holds; conditions or expressions."""
+    tests = [_test(asked) for asked in conditions]
+    return Condition(lambda step, previous: all(test(step, previous) for test in tests))
+
+
+def any_of(*conditions: Asked) -> Condition:
+    """At least one of these holds; conditions or expressions."""
+    tests = [_test(asked) for asked in conditions]
+    return Condition(lambda step, previous: any(test(step, previous) for test in tests))
+
+
+def none_of(*conditions: Asked) -> Condition:
+    """None of these holds; conditions or expressions."""
+    held = any_of(*conditions)
+    return Condition(lambda step, previous: not held.test(step, previous))
+
+
+def condition(asked: Asked) -> Until:
+    """The condition itself, or the one that an expression says.
+
+    Raises:
+        SettingsError: neither.
+    """
+    if isinstance(asked, str):
+        return parse(asked)
+    if not callable(asked):
+        raise SettingsError(f"{asked!r} is no condition: give an expression such as 'accepted < 2', or a function.")
+    return asked
+
+
+def _test(asked: Asked) -> Callable[[Step, Step | None], bool]:
+    until = condition(asked)
+    return until.test if isinstance(until, Condition) else lambda step, _: until(step)
 
 
 def fewer_accepted(k: int) -> Until:
@@ -53,6 +138,11 @@ def settings_change() -> Until:
     return lambda step: dict(step.adaptation.before) != dict(step.adaptation.after)
 
 
+def route_changes() -> Condition:
+    """The drafter went another way than in the iteration before."""
+    return parse("route != previous.route")
+
+
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
     """One condition on offer. `default` has the type of its argument; None: it takes none."""
@@ -74,4 +164,6 @@ BREAKPOINTS = (
     Breakpoint("target entropy above (nats)", entropy_above, 3.0),
     Breakpoint("the tree has more nodes than", tree_exceeds, 24),
     Breakpoint("settings change", settings_change),
+    Breakpoint("the route changes", route_changes),
+    Breakpoint("the expression holds", parse, "accepted < 2 and entropy > 3"),
 )

@@ -11,6 +11,14 @@ class SettingsError(SpeclabError, ValueError):
     """A setting is out of bounds, contradicts another, or does not exist."""
 
 
+class ExpressionError(SettingsError):
+    """A condition does not read as an expression; `column` says where, counted from 1."""
+
+    def __init__(self, sentence: str, column: int = 1) -> None:
+        super().__init__(sentence)
+        self.column = column
+
+
 class PromptError(SpeclabError, ValueError):
     """The prompt is empty, or holds ids outside the vocabulary."""
 
@@ -53,6 +61,10 @@ class HeadMismatchError(SpeclabError, ValueError):
 
 class TraceError(SpeclabError, ValueError):
     """A trace file is damaged, foreign, or of a newer version."""
+
+
+class NotRecordedError(SpeclabError, LookupError):
+    """The record of a step does not hold what is asked of it."""
 
 
 class ExactnessError(SpeclabError, AssertionError):

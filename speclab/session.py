@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
+from speclab.breakpoints import Asked, following
 from speclab.decoder import iterate, resume, start
 from speclab.decoding import Decoding, undone_on_failure
 from speclab.drafters.base import Strategy, checked
@@ -19,8 +20,6 @@ from speclab.models.pair import ModelPair
 from speclab.recording import record
 from speclab.settings import SessionSettings
 from speclab.trace import Step, Trace
-
-Until = Callable[[Step], bool]
 
 
 class Session:
@@ -139,18 +138,20 @@ class Session:
             self.cursor = index
             return self.steps[index - 1] if index else None
 
-    def run(self, until: Until | None = None) -> Step | None:
-        """Steps on until `until(step)` is true, the text ends, or `cancel` is called; the last step shown.
+    def run(self, until: Asked | None = None) -> Step | None:
+        """Steps on until `until` holds, the text ends, or `cancel` is called; the last step shown.
 
-        A Ctrl-C or an error inside an iteration leaves the session as it was before that iteration.
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.breakpoints`). A Ctrl-C or
+        an error inside an iteration leaves the session as it was before that iteration.
         """
+        holds = following(until, self.steps[self.cursor - 1] if self.cursor else None)
         self._decoding.cancel.clear()
         while not self.done and not self._decoding.cancel.is_set():
             try:
                 step = self._advance()
             except CancelledError:
                 break
-            if until is not None and until(step):
+            if holds(step):
                 break
         return self.steps[self.cursor - 1] if self.cursor else None
 

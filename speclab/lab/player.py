@@ -7,7 +7,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.breakpoints import Asked, following
+from speclab.breakpoints import Asked, condition, following
 from speclab.comparison import Comparison
 from speclab.errors import CancelledError, PromptError, SettingsError
 from speclab.lab.choices import Choices, Models, Prompt
@@ -77,6 +77,7 @@ class Player:
 
     def run(self, choices: Choices, until: Asked | None) -> Step | None:
         """Iterations until the condition holds, the text ends, or it is cancelled."""
+        until = None if until is None else condition(until)  # refused before any model is loaded
         session = self._live(choices)
         holds = following(until, session.steps[session.cursor - 1] if session.cursor else None)
         drawn, stopped = monotonic(), ""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from ipywidgets import Button, Dropdown, HBox, IntSlider, Text, ToggleButtons
+from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons
 
-from speclab.breakpoints import BREAKPOINTS, Breakpoint, Until
+from speclab.breakpoints import BREAKPOINTS, Breakpoint, Until, parse
 from speclab.errors import SettingsError
+from speclab.expressions import setting_names
+from speclab.facts import FACTS
+from speclab.facts import PHASES as TIMED
 from speclab.lab.commands import Commands
 from speclab.lab.state import LabState
 from speclab.lab.sync import assign, on_change, show
+from speclab.views.markup import tag
+from speclab.views.tokens import escape
 from speclab.views.walk import PHASES
 
 
@@ -44,7 +50,7 @@ class Transport(HBox):
         runs = HBox([self.run, self.stop])
         runs.add_class("speclab-group")
         self.until = RunUntil(commands)
-        super().__init__([moves, runs, self.until, self.cursor])
+        super().__init__([moves, runs, self.until, self.cursor, self.until.hint])
         self.add_class("speclab-transport")
         state.observe(self._draw, names="frame")
         self._draw()
@@ -64,7 +70,10 @@ class Transport(HBox):
 
 
 class RunUntil(HBox):
-    """A condition, its argument if it takes one, and runs to it in both directions."""
+    """A condition, its argument if it takes one, and runs to it in both directions.
+
+    `hint`, below the row, says what is wrong with the argument once it is typed, and names what an expression may.
+    """
 
     def __init__(self, commands: Commands) -> None:
         self.condition = Dropdown(
@@ -75,6 +84,8 @@ class RunUntil(HBox):
         self.condition.add_class("speclab-condition")
         self.argument = Text(tooltip="the number or the text of the condition", continuous_update=True)
         self.argument.add_class("speclab-argument")
+        self.hint = HTML()
+        self.hint.add_class("speclab-hint")
         self.forward = button(
             "run-until",
             "Run until",
@@ -88,6 +99,7 @@ class RunUntil(HBox):
         )  # fmt: skip
         self._ask = commands.ask
         on_change(self.condition, self._chosen)
+        on_change(self.argument, lambda _: self._check())
         self._chosen(0)
         super().__init__([self.forward, self.condition, self.argument, self.backward])
         self.add_class("speclab-group")
@@ -102,9 +114,22 @@ class RunUntil(HBox):
         return point.until(_parse(point, self.argument.value))
 
     def _chosen(self, index: int) -> None:
-        default = BREAKPOINTS[index].default
-        show(self.argument, default is not None)
-        assign(self.argument, value="" if default is None else str(default))
+        point = BREAKPOINTS[index]
+        show(self.argument, point.default is not None)
+        assign(self.argument, value="" if point.default is None else str(point.default))
+        assign(self.argument.layout, width="min(420px, 60vw)" if point.make is parse else None)
+        self._check()
+
+    def _check(self) -> None:
+        """Says at once what is wrong with the argument; an expression gets its names below it."""
+        said = ""
+        try:
+            self.read()
+        except SettingsError as error:
+            said = tag("div", escape(error), class_="sl-bad", role="alert")
+        named = BREAKPOINTS[self.condition.value].make is parse
+        assign(self.hint, value=said + _names() if named else said)
+        show(self.hint, bool(said) or named)
 
     def _go(self, command: Callable[[Until], Any]) -> None:
         try:
@@ -125,6 +150,21 @@ def _parse(point: Breakpoint, written: str) -> int | float | str:
     except ValueError:
         wanted = "whole number" if isinstance(point.default, int) else "number"
         raise SettingsError(f"{point.label}: write a {wanted}, not {written!r}.") from None
+
+
+@cache
+def _names() -> str:
+    """What an expression may name, folded."""
+    rows = [*((name, fact.meaning) for name, fact in FACTS.items())]
+    rows += [(", ".join(f"seconds.{phase}" for phase in TIMED), "seconds of one phase")]
+    rows += [(", ".join(setting_names()), "settings of the strategy; settings.depth where a name above is the same")]
+    rows += [("previous.accepted, …", "any of these of the iteration before, as in: route != previous.route")]
+    cells = [tag("tr", tag("td", tag("code", escape(name))), tag("td", escape(meaning))) for name, meaning in rows]
+    signs = "<, <=, ==, !=, >=, >, in, not in, and, or, not, numbers, texts in quotes"
+    return tag(
+        "details", tag("summary", "names of an expression"), tag("p", escape(signs)),
+        tag("table", *cells, class_="speclab-table"),
+    )  # fmt: skip
 
 
 class Phases(HBox):
