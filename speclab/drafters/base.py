@@ -49,6 +49,11 @@ class Strategy(Settings):
         """The tree that these settings make of what a draft answers; None where more than that shapes it."""
         return None
 
+    @property
+    def asks(self) -> object:
+        """Whom of the pair it asks, where it may be one of several: answers of one are no answers of another."""
+        return None
+
     def baselines(self) -> tuple[Strategy, ...]:
         """Simpler strategies that this one is made of: what it should beat on the same text."""
         return ()

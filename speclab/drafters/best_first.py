@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Context, Draft, Top
 from speclab.drafters.passes import Row
+from speclab.drafters.policies import BLANK
 from speclab.trace import Event, Value
 from speclab.tree import DraftTree
 
@@ -114,7 +115,7 @@ class _Candidates:
 
     def _told(self, node: int, index: int, added: int, least: float) -> list[Event]:
         """Why a node of the tree was expanded or not, and which of its children did not come into the tree."""
-        if node not in self._tops:
+        if not self._tops.get(node):
             return [self._stopped(node, index)]
         top = self._tops[node][: self._limits.children]
         size = self._rank[node][1]
@@ -140,7 +141,9 @@ class _Candidates:
     def _stopped(self, node: int, index: int) -> Event:
         limits, path_prob = self._limits, exp(self.path_log_prob[node])
         rank, size = self._rank.get(node, (0, 0))
-        if not rank:
+        if node in self._tops:
+            gate, reason = BLANK, "nothing is known to come next"
+        elif not rank:
             gate, reason = "depth", f"the last of {self.depth[node]} levels"
         elif rank > limits.children:
             gate, reason = "children", f"number {rank} of {size} on its level, and the {limits.children} best go on"

@@ -42,6 +42,13 @@ class DraftHead(Strategy):
             "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
         }
 
+    def grow(self, passes: Passes, context: Context, source: str = "draft") -> Draft:
+        return best_first(Limits(self.node_budget, self.depth, self.children), passes, context, source)
+
+    @property
+    def asks(self) -> int:
+        return self.head
+
     def drafter(self, pair: ModelPair) -> Drafter:
         return HeadDrafter(self, pair)
 
@@ -61,9 +68,8 @@ class HeadDrafter(Drafter):
             self._target.watch(self._runner.config.layers)
 
     def draft(self, context: Context) -> Draft:
-        s = self.settings
-        self._passes = passes(self._runner, self._target, s.children)
-        return best_first(Limits(s.node_budget, s.depth, s.children), self._passes, context, self._name)
+        self._passes = passes(self._runner, self._target, self.settings.children)
+        return self.settings.grow(self._passes, context, self._name)
 
     def settle(self, outcome: Outcome) -> None:
         """A draft model keeps the rows of the committed path; a head runs them on the target's hidden states."""

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from speclab.trace import Value
 
+BLANK = "blank"
+"""The gate of a node after which whatever drafts proposes nothing."""
+
 
 class Candidate(NamedTuple):
     """A node that may be expanded: its depth, the draft's probability of its token, and of its whole path p(u)."""
@@ -111,7 +114,7 @@ def copy_gate() -> Gate:
 
 def blank_gate() -> Gate:
     """Closed where nothing is proposed: the record that answers for a draft model may end here."""
-    return Gate("blank", lambda _: True, lambda _: "nothing is known to come next", {})
+    return Gate(BLANK, lambda _: True, lambda _: "nothing is known to come next", {})
 
 
 def budget_gate(node_budget: int) -> Gate:
