@@ -198,7 +198,7 @@ def _tokens(pair: ModelPair, written: str) -> list[int]:
     if pair.tokenizer is None:
         raise PromptError("This pair has no tokenizer: write token ids, such as #17.")
     text = written.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
-    return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) or pair.encode("")
 
 
 def _prompt(pair: ModelPair, prompt: Prompt) -> Prompt:

@@ -14,23 +14,25 @@ from speclab.trace import Event, Step, Trace, Value
 from speclab.views import markup
 from speclab.views.palette import LOOKS, ThemeName, css
 from speclab.views.sources import comparison_table, path_words, paths_table, sources_table
-from speclab.views.summary import plural
 from speclab.views.tokens import quoted
 from speclab.views.values import MEANINGS, bar, cards, change, counts, line, said, spoken, written
 
 _MATCH = re.compile(r"match_(\d+)")
+_MATCH_HEAD = ("n-gram", "found at", "tokens to copy", "", "the first")
 
 
-def route_of(step: Step) -> Event | None:
-    """The event that says which way the drafter went."""
-    return next((event for event in step.events if event.kind == "route"), None)
+def routes_of(step: Step) -> tuple[Event, ...]:
+    """The events that say which way the drafter went; the first is its own, others are of drafters within it."""
+    return tuple(event for event in step.events if event.kind == "route")
 
 
 def route_words(step: Step) -> str:
     """Which way the drafter went, and why."""
-    event = route_of(step)
-    if event is None:
-        return "None recorded: this strategy always drafts the same way."
+    told = [_route_words(event) for event in routes_of(step)]
+    return " Within it, ".join(told) or "None recorded: this strategy always drafts the same way."
+
+
+def _route_words(event: Event) -> str:
     name = str(event.values.get("route", ""))
     reason = event.reason.removeprefix(name).lstrip(": ")
     return f"{name or 'unnamed'}{': ' if name and reason else ''}{reason}."
@@ -65,31 +67,37 @@ def strategy_html(
 
 
 def matches_table(step: Step) -> str:
-    """One row an n-gram length, longest first; nothing where none was looked for."""
-    found = {int(event.values["ngram"] or 0): event for event in step.events if event.kind == "match"}
-    event = route_of(step)
-    asked = [int(at[1]) for name in (event.values if event else ()) if (at := _MATCH.fullmatch(name))]
-    lengths = sorted({*found, *asked}, reverse=True)
-    if not lengths:
-        return ""
-    most = max((int(match.values["copied"] or 0) for match in found.values()), default=0) or 1
-    rows = [_match_row(step, length, found.get(length), most) for length in lengths]
-    head = ("n-gram", "found at", "tokens to copy", "", "the first")
-    return markup.table(f"Matches in the {plural(step.prefix_length + 1, 'token')} so far", head, rows)
+    """One row a match, longest n-gram first, and one a length without any; nothing where none was looked for."""
+    found = [event.values for event in step.events if event.kind == "match"]
+    lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
+    lengths -= {int(_number(values, "ngram")) for values in found}
+    missing: list[Mapping[str, Value]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
+    rows = sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
+    most = max((_number(values, "copied") for values in rows), default=0) or 1
+    cells = [_match_cells(step, values, most) for values in rows]
+    kept = [i for i in range(len(_MATCH_HEAD)) if any(row[i] != "" for row in cells)]
+    table = ([row[i] for i in kept] for row in cells)
+    return markup.table("Matches", [_MATCH_HEAD[i] for i in kept], table) if rows else ""
 
 
-def _match_row(step: Step, length: int, match: Event | None, most: int) -> tuple[object, ...]:
-    if match is None:
-        return length, "not found", 0, "", ""
-    copied, token = int(match.values["copied"] or 0), match.values.get("token")
+def _match_cells(step: Step, values: Mapping[str, Value], most: float) -> tuple[object, ...]:
+    token, copied = values.get("token"), _number(values, "copied")
+    length = bar(copied / most, LOOKS["accepted"].color, 80) if copied else ""
     first = quoted(token, step.texts) if isinstance(token, int) else ""
-    return length, match.values["position"], copied, bar(copied / most, LOOKS["accepted"].color, 80), first
+    return values.get("ngram", ""), values.get("position", ""), values.get("copied", ""), length, first
+
+
+def _number(values: Mapping[str, Value], name: str) -> float:
+    value = values.get(name)
+    return value if counts(value) else 0
 
 
 def values_of(step: Step) -> dict[str, Value]:
-    """What the drafter went by, from its route and from what it then changed; matches stand elsewhere."""
-    event = route_of(step)
-    values = {**step.adaptation.before, **(event.values if event else {})}
+    """What the drafter went by, from its routes and from what it then changed; matches stand elsewhere."""
+    routes = (event.values for event in reversed(routes_of(step)))
+    values: dict[str, Value] = dict(step.adaptation.before)
+    for each in routes:
+        values |= each
     return {name: value for name, value in values.items() if name != "route" and not _MATCH.fullmatch(name)}
 
 
@@ -128,5 +136,4 @@ def routes_table(steps: Sequence[Step]) -> str:
 
 
 def _route_name(step: Step) -> str:
-    event = route_of(step)
-    return str(event.values.get("route") or "unnamed") if event else "unnamed"
+    return next((str(event.values.get("route") or "unnamed") for event in routes_of(step)), "unnamed")

@@ -59,6 +59,21 @@ def test_matches_per_length_and_those_that_were_not_found():
     assert strategy.matches_table(five_nodes()) == ""
 
 
+def test_matches_of_any_kind_are_shown():
+    """Several of one length, found in no place of the text, as a pool of n-grams gives them."""
+    pool = tuple(Event("match", None, "of the pool", {"ngram": 4, "token": token}) for token in (1, 2))
+    page = strategy.matches_table(replace(five_nodes(), events=pool))
+    assert cells(page)[1:] == [["4", "'␣old'"], ["4", "'␣woman'"]]
+
+
+def test_routes_within_a_route_are_told_after_it():
+    inner = Event("route", None, "chain: 3 tokens", {"route": "chain", "copied": 3, "mean": 9.0})
+    outer = Event("route", None, "second: its mean is higher", {"route": "second", "mean": 2.0})
+    step = replace(five_nodes(), events=(outer, inner))
+    assert strategy.route_words(step) == "second: its mean is higher. Within it, chain: 3 tokens."
+    assert strategy.values_of(step) == {"copied": 3, "mean": 2.0}
+
+
 def test_values_stand_before_and_after_with_their_change():
     page = strategy.values_table(run().steps[:2], "#000")
     assert row_of(page, "spine acceptance")[1:4] == ["0.5", "0.83", "▲\u00a00.33"]
