@@ -5,19 +5,12 @@ Every view is a function of one Step (or of a Trace), so stepping back never tou
 
 from __future__ import annotations
 
-import gzip
 import os
-import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from speclab.errors import TraceError
 from speclab.metrics import Counts, Metrics
 from speclab.packing import MaskBits, TreeColumns
 from speclab.shares import Residual
@@ -204,51 +197,6 @@ class Trace:
         Raises:
             TraceError: the folder is missing, read-only or full.
         """
-        place = Path(path)
-        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-        try:
-            partial.write_bytes(gzip.compress(_adapter().dump_json(self), mtime=0))
-            partial.replace(place)
-        except OSError as error:
-            raise TraceError(f"{path} cannot be written ({error.strerror or error}): choose another folder") from None
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-        return place
+        from speclab.trace_files import write  # it knows the whole format, this module included
 
-
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[Trace]:
-    return TypeAdapter(Trace)
-
-
-def load_trace(path: str | os.PathLike[str]) -> Trace:
-    """Reads a trace saved by `Trace.save`.
-
-    Raises:
-        TraceError: the file is missing, damaged, not a trace, or of a newer version.
-    """
-    try:
-        data = gzip.decompress(Path(path).read_bytes())
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise TraceError(f"{path} is not a trace: it is not gzipped; save one with trace.save()") from None
-        raise TraceError(f"{path} cannot be read ({error.strerror or error}); check the path") from None
-    except (EOFError, zlib.error):
-        raise TraceError(f"{path} is cut short or damaged; save the trace again") from None
-    return parse_trace(data, str(path))
-
-
-def parse_trace(data: bytes, name: str) -> Trace:
-    """Reads a trace from JSON bytes; `name` is what errors call it."""
-    try:
-        version = TypeAdapter(dict[str, Any]).validate_json(data).get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise TraceError(
-                f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade"
-            )
-        return _adapter().validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise TraceError(f"{name} is not a speclab trace: {where}: {first['msg']}; save it again") from None
+        return write(self, Path(path))

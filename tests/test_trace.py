@@ -14,9 +14,7 @@ from strategies import draft_trees
 from traces import TREE, step_of, trace_of
 
 from speclab.metrics import Counts
-from speclab.trace import (
-    load_trace,
-)
+from speclab.trace_files import load_trace
 from speclab.tree import DraftTree, Law
 
 
