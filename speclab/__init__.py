@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from speclab.lab import Lab
     from speclab.models.pair import ModelPair, load_pair
     from speclab.session import Session
-    from speclab.trace import Step, Trace, load_trace
+    from speclab.trace import Step, Trace
+    from speclab.trace_files import load_trace
     from speclab.tree import DraftTree
 
 __version__ = "0.1.0"
@@ -125,7 +126,7 @@ _HOME = {
     "Trace": "speclab.trace",
     "generate": "speclab.generation",
     "load_pair": "speclab.models.pair",
-    "load_trace": "speclab.trace",
+    "load_trace": "speclab.trace_files",
     "strategies": "speclab.drafters",
 }
 

@@ -1,0 +1,67 @@
+"""Traces as files: gzipped JSON with a version, checked when it is opened."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from speclab.errors import TraceError
+from speclab.trace import VERSION, Trace
+
+
+def write(trace: Trace, place: Path) -> Path:
+    """Writes a trace, whole or not at all; what `Trace.save` does."""
+    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(gzip.compress(_adapter().dump_json(trace), mtime=0))
+        partial.replace(place)
+    except OSError as error:
+        raise TraceError(f"{place} cannot be written ({error.strerror or error}): choose another folder") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+    return place
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[Trace]:
+    return TypeAdapter(Trace)
+
+
+def load_trace(path: str | os.PathLike[str]) -> Trace:
+    """Reads a trace saved by `Trace.save`.
+
+    Raises:
+        TraceError: the file is missing, damaged, not a trace, or of a newer version.
+    """
+    try:
+        data = gzip.decompress(Path(path).read_bytes())
+    except OSError as error:
+        if isinstance(error, gzip.BadGzipFile):
+            raise TraceError(f"{path} is not a trace: it is not gzipped; save one with trace.save()") from None
+        raise TraceError(f"{path} cannot be read ({error.strerror or error}); check the path") from None
+    except (EOFError, zlib.error):
+        raise TraceError(f"{path} is cut short or damaged; save the trace again") from None
+    return parse_trace(data, str(path))
+
+
+def parse_trace(data: bytes, name: str) -> Trace:
+    """Reads a trace from JSON bytes; `name` is what errors call it."""
+    try:
+        version = TypeAdapter(dict[str, Any]).validate_json(data).get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise TraceError(
+                f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade"
+            )
+        return _adapter().validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise TraceError(f"{name} is not a speclab trace: {where}: {first['msg']}; save it again") from None
