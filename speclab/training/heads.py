@@ -76,7 +76,7 @@ def fresh_head(target: Any, config: HeadsConfig) -> Head:
     torch.manual_seed(config.seed)
     shape = HeadConfig(
         name=config.subject,
-        target="mini",
+        target="mini/target",
         vocab_size=target.config.vocab_size,
         hidden_size=target.config.hidden_size,
         heads=config.heads,
