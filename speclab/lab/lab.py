@@ -16,7 +16,6 @@ from speclab.errors import SettingsError
 from speclab.lab import static
 from speclab.lab.choices import Choices, Prompt
 from speclab.lab.commands import Commands
-from speclab.lab.export import write
 from speclab.lab.panels import Panels
 from speclab.lab.pickers import Pickers
 from speclab.lab.player import Player
@@ -28,6 +27,7 @@ from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace import Step
+from speclab.views.page import export
 from speclab.views.still import still
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ class Lab(VBox):
 
     def export(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the run as one HTML page whose steps can be scrubbed without a kernel; the path, None if it failed."""
-        state = self.state
-        return self._wait(self._commands.ask(lambda: write(state.trace, state.cursor, path), "exporting"))  # type: ignore[no-any-return]
+        trace, cursor = self.state.trace, self.state.cursor
+        return self._wait(self._commands.ask(lambda: export(trace, path, cursor), "exporting"))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Stops the worker and lets the widgets go."""

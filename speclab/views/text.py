@@ -83,6 +83,16 @@ def text_chunks(trace: Trace, cursor: int | None = None, by: By = "verdict") -> 
     return [markup.tag("span", part, class_="speclab-chunk") for part in (_prompt(trace), *chunks)]
 
 
+def text_pieces(trace: Trace, by: By = "verdict") -> list[str]:
+    """The prompt with the first token, then what each iteration added: piece `i` belongs to the text after `i`."""
+    sources = {name: i for i, name in enumerate(sources_of(trace))}
+    texts = ChainMap(*(dict(texts) for texts in (trace.texts, *(step.texts for step in trace.steps))))
+    pieces = [_prompt(trace), *("" for _ in trace.steps)]
+    for item in shown_tokens(trace):
+        pieces[item.iteration] += _token(item, texts, by, sources)
+    return pieces
+
+
 def sources_of(trace: Trace) -> tuple[str, ...]:
     """Every source in the trace, the target first, in order of appearance."""
     names = [name for step in trace.steps for name in step.tree.source]

@@ -1,0 +1,78 @@
+"""The exported page: every iteration is on it, whole and unpackable, and a long run of large trees stays small."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64decode
+
+import pytest
+from made_run import made_run
+from traces import TREE, step_of, trace_of
+
+from speclab.errors import TraceError
+from speclab.views.page import export, frame, page, said
+from speclab.views.text import text_pieces
+
+MEGABYTE = 1_000_000
+
+
+def data_of(page_: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_, re.DOTALL)[1])
+
+
+def test_every_iteration_is_packed_as_it_is_drawn():
+    run = made_run(3, 6)
+    data = data_of(page(run, 2))
+    assert [gzip.decompress(b64decode(part)).decode() for part in data["frames"]] == [frame(run, i) for i in range(4)]
+    assert data["said"] == [said(run, i) for i in range(4)]
+
+
+def test_it_opens_at_the_iteration_named_and_shows_no_later_text():
+    run = made_run(3, 6)
+    drawn = page(run, 2)
+    assert frame(run, 2) in drawn.split("<script")[0]
+    assert re.findall(r'<span data-after="(\d)"( hidden="")?', drawn) == [
+        ("0", ""), ("1", ""), ("2", ""), ("3", ' hidden=""'),
+    ]  # fmt: skip
+
+
+def test_each_iteration_adds_its_tokens_to_the_text():
+    run = made_run(5, 6)
+    pieces = text_pieces(run)
+    assert len(pieces) == 6
+    for step, piece in zip(run.steps, pieces[1:], strict=True):
+        assert piece.count('class="sl-t ') == len(step.committed)
+
+
+def test_the_page_asks_nobody_and_a_text_cannot_break_out_of_it():
+    evil = '</script><script>alert(1)</script>"&\u2028'
+    run = trace_of(step_of(TREE))
+    run = type(run)(**{**vars(run), "texts": {**run.texts, 4: evil}, "settings": {"strategy": evil}})
+    drawn = page(run, 1, evil)
+    assert drawn.count("<script") == 2
+    assert "alert(1)</script>" not in drawn
+
+    links = re.findall(r'\b(?:src|href|action)="([^"]*)"', drawn)
+    assert [link for link in links if not link.startswith("data:")] == []
+    assert not re.search(r"@import|url\(|https?://(?!www\.w3\.org)", drawn)
+
+
+def test_a_run_without_iterations_is_a_page_too():
+    drawn = page(trace_of(), 0)
+    assert len(data_of(drawn)["frames"]) == 1
+    assert 'id="run"' not in drawn
+
+
+def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_large_trees(tmp_path):
+    """Each frame packs alone, and text and metrics stand on it once: ten iterations say what a hundred cost."""
+    sizes = [export(made_run(count, 60), tmp_path / "run.html").stat().st_size for count in (2, 6, 10)]
+    each = (sizes[2] - sizes[0]) / 8
+    assert sizes[1] == pytest.approx((sizes[0] + sizes[2]) / 2, rel=0.1)
+    assert sizes[0] + 98 * each < 3 * MEGABYTE
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(TraceError, match=r"cannot be written .* choose another folder"):
+        export(trace_of(), tmp_path / "missing" / "run.html")
