@@ -58,6 +58,8 @@ chromium: $(READY)
 	@sh tests/browser/chromium.sh
 
 bench: $(READY) ## measure strategies on this machine
+	$(BIN)/speclab bench host
+	$(BIN)/speclab bench yields
 	$(BIN)/speclab bench
 
 constraints: $(READY) ## pin what is installed now

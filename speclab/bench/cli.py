@@ -1,47 +1,102 @@
-"""`speclab bench`: a table of ways, one run, alternating."""
+"""`speclab bench`: ways to decode side by side; `speclab bench host`: host work; `speclab bench yields`: counts.
+
+Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from speclab.bench.compare import Row, Runs, measure, rows
+from speclab.bench.host_work import CONTEXTS, STRATEGIES, WARM_UP, WIDE, host_work, table_memory
+from speclab.bench.shown import host_table, memory_table, ways_table, yields_table
 from speclab.bench.ways import ways
+from speclab.bench.yields import yields
 from speclab.errors import SpeclabError
 from speclab.models.pair import ModelPair, load_pair
 from speclab.prompts import examples
 
 app = typer.Typer(add_completion=False)
 
+Pair = Annotated[str, typer.Option(help="A pair by name.")]
+Prompts = Annotated[Path | None, typer.Option(help="JSONL with a field prompt; else the shipped prompts.")]
+Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")]
+Out = Annotated[Path | None, typer.Option(help="Also write the rows here, as JSON lines.")]
 
-@app.command()
+
+@app.callback(invoke_without_command=True)
 def bench(
-    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
-    prompts: Annotated[Path | None, typer.Option(help="JSONL with a field prompt; else the shipped prompts.")] = None,
+    ctx: typer.Context,
+    pair: Pair = "mini",
+    prompts: Prompts = None,
     limit: Annotated[int, typer.Option(min=1, help="Prompts a kind.")] = 3,
     max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
     repeats: Annotated[int, typer.Option(min=1)] = 3,
-    threads: Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the rows here, as JSON lines.")] = None,
+    threads: Threads = 0,
+    out: Out = None,
 ) -> None:
     """Measure every strategy, and transformers' own decoding, on the same prompts, in turn."""
-    if threads:
-        torch.set_num_threads(threads)
-    texts = _from_file(prompts) if prompts else [(prompt.kind, prompt.text) for prompt in examples()]
-    kinds = {kind: [text for own, text in texts if own == kind][:limit] for kind, _ in texts}
+    if ctx.invoked_subcommand is not None:
+        return
+    _use(threads)
+    kinds = {kind: texts[:limit] for kind, texts in _texts(prompts).items()}
     models = load_pair(pair)
-    console = Console()
-    table = _measure(console, models, kinds, max_new_tokens, repeats)
-    _show(console, table, f"{models.name}, {max_new_tokens} new tokens, {torch.get_num_threads()} threads")
-    if out is not None:
-        out.write_text("".join(row.model_dump_json() + "\n" for row in table), encoding="utf-8")
+    table = _measure(Console(), models, kinds, max_new_tokens, repeats)
+    _write(out, table)
+
+
+@app.command()
+def host(
+    vocabulary: Annotated[int, typer.Option(min=16, help="Tokens that the made target knows.")] = 4096,
+    rounds: Annotated[int, typer.Option(min=1, help="Iterations timed of each.")] = 200,
+    threads: Threads = 0,
+    out: Out = None,
+) -> None:
+    """Time looking up, building and learning without a model, and say what the tables take."""
+    _use(threads)
+    title = f"Host work without a model, vocabulary {vocabulary:,}, {torch.get_num_threads()} threads"
+    found = []
+    with Progress(console=Console(), transient=True) as progress:
+        bar = progress.add_task("timing", total=len(STRATEGIES) * (rounds + WARM_UP))
+        measured = host_work(rounds=rounds, vocabulary=vocabulary, done=lambda: progress.advance(bar))
+        for row in measured:
+            found.append(row)
+            if row.context == CONTEXTS[-1]:
+                progress.console.print(host_table(found[-len(CONTEXTS) :], title))
+                title = ""
+        memory = table_memory(vocabulary=WIDE)
+        progress.console.print(memory_table(memory))
+    _write(out, [*found, *memory])
+
+
+@app.command("yields")
+def count(
+    pair: Pair = "mini",
+    prompts: Prompts = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 96,
+    threads: Threads = 0,
+    out: Out = None,
+) -> None:
+    """Count tokens an iteration of the strategies that need no draft, by kind of prompt, tables cold."""
+    _use(threads)
+    kinds, models, found = _texts(prompts), load_pair(pair), []
+    title = f"Tokens an iteration ({models.name}, {max_new_tokens} new tokens)"
+    with Progress(console=Console(), transient=True) as progress:
+        bar = progress.add_task("decoding", total=sum(map(len, kinds.values())) * len(STRATEGIES))
+        for row in yields(models, kinds, max_new_tokens=max_new_tokens, done=lambda: progress.advance(bar)):
+            found.append(row)
+            progress.console.print(yields_table([row], title))
+            title = ""
+    _write(out, found)
 
 
 def _measure(
@@ -50,6 +105,7 @@ def _measure(
     contenders = ways(models)
     every: list[Runs] = []
     table: list[Row] = []
+    title = f"{models.name}, {max_new_tokens} new tokens, {torch.get_num_threads()} threads"
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("decoding", total=sum(map(len, kinds.values())) * len(contenders) * (repeats + 1))
 
@@ -59,14 +115,36 @@ def _measure(
                 contenders, ids, max_new_tokens=max_new_tokens, repeats=repeats, done=lambda: progress.advance(bar)
             )
 
+        def show(kind: str, measured: Sequence[Runs]) -> None:
+            added = rows(kind, measured)
+            table.extend(added)
+            progress.console.print(ways_table(added, title))
+
         try:
             for kind, chosen in kinds.items():
                 measured = [one(text) for text in chosen]
                 every += measured
-                table += rows(kind, measured)
+                show(kind, measured)
         except KeyboardInterrupt:
             console.print("interrupted; what is done follows")
-    return table + rows("all", every) if every else table
+        if every:
+            show("all", every)
+    return table
+
+
+def _use(threads: int) -> None:
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def _write(out: Path | None, table: Sequence[BaseModel]) -> None:
+    if out is not None:
+        out.write_text("".join(row.model_dump_json() + "\n" for row in table), encoding="utf-8")
+
+
+def _texts(path: Path | None) -> dict[str, list[str]]:
+    texts = _from_file(path) if path else [(prompt.kind, prompt.text) for prompt in examples()]
+    return {kind: [text for own, text in texts if own == kind] for kind, _ in texts}
 
 
 def _from_file(path: Path) -> list[tuple[str, str]]:
@@ -82,20 +160,3 @@ def _from_file(path: Path) -> list[tuple[str, str]]:
         except (ValueError, KeyError, AttributeError) as error:
             raise SpeclabError(f"{path}, line {number}: no JSON object with a field prompt ({error})") from None
     return texts
-
-
-def _show(console: Console, table: list[Row], title: str) -> None:
-    columns = ("way", "tokens/s", "× plain", "tokens/pass", "accepted", "host ms", "same text")
-    for kind in dict.fromkeys(row.kind for row in table):
-        shown = Table(*columns, title=f"{kind} ({title})", title_justify="left")
-        for row in (row for row in table if row.kind == kind):
-            cells = (row.tokens_per_iteration, row.acceptance_rate, row.host_ms)
-            figures = ["–" if cell is None else f"{cell:.2f}" for cell in cells]
-            shown.add_row(
-                row.way,
-                f"{row.tokens_per_second:.0f}",
-                f"{row.speedup:.2f}",
-                *figures,
-                f"{row.equal}/{row.prompts}",
-            )
-        console.print(shown)
