@@ -5,7 +5,7 @@ From records alone: needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from speclab.theory.spine import spine_yield
