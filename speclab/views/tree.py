@@ -7,12 +7,14 @@ touches only arrays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from speclab.trace import Step
 from speclab.views import explain, glyphs, markup, tokens
 from speclab.views.figure import tree_figure, update_tree
 from speclab.views.layout import FOLD_ABOVE
 from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
-from speclab.views.scene import FONT, LABEL_X, Link, Mark, Scene, scene
+from speclab.views.scene import CHAR, FONT, LABEL_X, Link, Mark, Scene, scene
 from speclab.views.summary import moment_summary, summary
 from speclab.views.walk import WHOLE, Moment
 
@@ -20,6 +22,7 @@ __all__ = ["summary", "table", "tree_figure", "tree_svg", "update_tree"]
 
 LEAST_WIDTH = 740.0
 _LINKS = {
+    "struck": ("line", 1.2, "2 4"),
     "plain": ("line", 1.2, "none"),
     "choice": ("ink", 1.4, "none"),
     "path": ("path", 3.2, "none"),
@@ -35,14 +38,34 @@ def tree_svg(
     limit: int = FOLD_ABOVE,
 ) -> str:
     """The tree as one SVG string; at most about `limit` nodes are drawn, the rest is folded into `+37` stubs."""
-    colors = css(theme)
-    drawn = scene(step, moment, selected, limit)
-    width = max(drawn.width, LEAST_WIDTH)
-    legend, legend_height = _legend(moment, colors, drawn, width)
     label = summary(step) if moment == WHOLE else moment_summary(step, moment)
+    drawn = scene(step, moment, selected, limit)
+    return scene_svg(drawn, step, f"Draft tree. {label}", css(theme), selected, moment=moment)
+
+
+def scene_svg(
+    drawn: Scene,
+    step: Step,
+    label: str,
+    colors: Theme,
+    selected: int | None = None,
+    *,
+    moment: Moment = WHOLE,
+    struck: frozenset[int] = frozenset(),
+    names: Mapping[str, str] | None = None,
+) -> str:
+    """A scene as SVG.
+
+    `label` is what a screen reader says. The nodes in `struck` are faint and struck out. `names`: of looks, where they
+    mean something else here; that of "struck" must be there if any node is.
+    """
+    width = max(drawn.width, LEAST_WIDTH)
+    legend, legend_height = _legend(moment, colors, drawn, width, struck, names or {})
     parts = [_header(step, drawn, colors), _links(drawn, colors)]
-    parts += [_mark(mark, colors, selected) for mark in drawn.marks]
-    return markup.svg(width, drawn.height + 28 + legend_height, f"Draft tree. {label}", colors, [*parts, legend])
+    for mark in drawn.marks:
+        drawing = _mark(mark, colors, selected)
+        parts.append(_struck(drawing, mark, colors) if mark.node in struck else drawing)
+    return markup.svg(width, drawn.height + 28 + legend_height, label, colors, [*parts, legend])
 
 
 def _header(step: Step, drawn: Scene, colors: Theme) -> str:
@@ -94,6 +117,13 @@ def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
     return markup.tag("g", markup.title("\n".join(mark.hover)), rings, symbol, label, note, data_node=mark.node)
 
 
+def _struck(drawing: str, mark: Mark, colors: Theme) -> str:
+    n, wide = markup.number, CHAR * tokens.width(mark.label) + 4
+    across = f"M{n(mark.x + LABEL_X - 2)} {n(mark.y)}h{n(wide)}"
+    line = markup.tag("path", d=across, style=f"stroke:{colors.ink};stroke-width:1")
+    return markup.tag("g", drawing, line, style="opacity:.45", class_="sl-struck")
+
+
 def _ring(mark: Mark, gap: float, style: str) -> str:
     return markup.tag("circle", cx=mark.x, cy=mark.y, r=mark.radius + gap, style=f"fill:none;{style}")
 
@@ -108,11 +138,18 @@ def _stub(mark: Mark, colors: Theme) -> str:
     return markup.tag("g", markup.title(mark.hover[0]), box, label)
 
 
-def _legend(moment: Moment, colors: Theme, drawn: Scene, width: float) -> tuple[str, float]:
-    kinds, links = {mark.kind for mark in drawn.marks}, {link.kind for link in drawn.links}
+def _legend(
+    moment: Moment, colors: Theme, drawn: Scene, width: float, struck: frozenset[int], names: Mapping[str, str]
+) -> tuple[str, float]:
+    kinds = {mark.kind for mark in drawn.marks if mark.node not in struck}
+    links = {link.kind for link in drawn.links}
     entries = [
-        (glyphs.shape(kind, 0, 0, 5.5, 1.0, colors), look.label, 16.0) for kind, look in LOOKS.items() if kind in kinds
+        (glyphs.shape(kind, 0, 0, 5.5, 1.0, colors), names.get(kind, look.label), 16.0)
+        for kind, look in LOOKS.items()
+        if kind in kinds
     ]
+    if struck:
+        entries.append((_crossed(colors), names["struck"], 24.0))
     lines = (("choice", "ink", 1.4, "the target's choice"), ("path", "path", 3.2, "committed"))
     entries += [(_line(role, wide, colors), name, 16.0) for kind, role, wide, name in lines if kind in links]
     entries.append((_circles((3.0, 1.0), (7.0, 1.0), colors), "size: path probability", 28.0))
@@ -125,6 +162,11 @@ def _legend(moment: Moment, colors: Theme, drawn: Scene, width: float) -> tuple[
 def _line(role: str, wide: float, colors: Theme) -> str:
     color = LOOKS["accepted"].color if role == "path" else colors.ink
     return markup.tag("path", d="M-7 0H7", style=f"stroke:{color};stroke-width:{wide}")
+
+
+def _crossed(colors: Theme) -> str:
+    circle = glyphs.shape("not reached", -4, 0, 5.0, 1.0, colors)
+    return markup.tag("g", circle, markup.tag("path", d="M-12 0H12", style=f"stroke:{colors.ink}"), style="opacity:.6")
 
 
 def _circles(left: tuple[float, float], right: tuple[float, float], colors: Theme) -> str:
