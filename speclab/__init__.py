@@ -150,5 +150,16 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Makes `%%speculate` known to the notebook: what `%load_ext speclab` calls."""
+    try:
+        from speclab.lab.magic import register
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("speclab"):
+            raise
+        raise SpeclabError(f"%%speculate needs {error.name}: pip install 'speclab[lab]'.") from error
+    register(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
