@@ -18,7 +18,7 @@ def random_head(target: PreTrainedModel, seed: int = 0, name: str = "head", **ov
         with torch.no_grad():
             for parameter in head.parameters():
                 if parameter.ndim > 1:
-                    parameter.normal_(std=0.3)
+                    parameter.normal_(std=0.2)
                 else:
                     parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return head.eval()

@@ -67,10 +67,11 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
         due = "accepted" if i in step.accepted else "rejected" if reached else "not reached"
         ended = step.bonus is None and parent == (path or (None,))[-1]
         assert node.verdict == due or (ended and node.verdict == "not reached")
-    for top in (node.target_top, node.draft_top):
+    merged = max(1, sum(proposal.chosen for proposal in step.proposals))  # laws that a node's candidates come from
+    for top, laws in ((node.target_top, 1), (node.draft_top, merged)):
         probabilities = [probability for _, probability in top]
         assert probabilities == sorted(probabilities, reverse=True)
-        assert sum(probabilities) <= 1 + 1e-6
+        assert sum(probabilities) <= laws + 1e-6
         assert {token for token, _ in top} <= step.texts.keys()
     children = {int(tree.token[child]): child for child in tree.children[i]}
     for token, probability in node.draft_top:

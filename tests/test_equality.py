@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 import torch
+from heads import random_head
 from records import assert_consistent
 from reference.decoding import argmax, next_logits, softmax
 from tiny import tiny
@@ -49,7 +50,9 @@ def draft_of(family: str, noise: float | None) -> torch.nn.Module:
 
 
 def pair_of(family: str, noise: float | None) -> ModelPair:
-    return speclab.load_pair(target=target_of(family), draft=draft_of(family, noise))
+    target = target_of(family)
+    heads = [random_head(target, seed, name) for seed, name in enumerate(("prose", "code"))]
+    return speclab.load_pair(target=target, draft=draft_of(family, noise), heads=heads)
 
 
 @cache

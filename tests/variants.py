@@ -17,6 +17,11 @@ VARIANTS: dict[str, Strategy] = {
         low_confidence=0.9, high_confidence=0.99, stop_probability=0.0, prune_probability=0.0, node_budget=24
     ),
     "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
+    "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
+    "two trees, one verified": speclab.DualDraft(first=speclab.DynaTree(), second=speclab.PromptLookup(draft_tokens=4)),
+    "two trees as one": speclab.DualDraft(
+        mode="merge", first=speclab.FixedTree(depth=3), second=speclab.TokenRecycling()
+    ),
     "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }

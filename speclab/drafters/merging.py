@@ -30,7 +30,7 @@ def merged(drafts: Sequence[Draft], names: Sequence[str]) -> tuple[Draft, list[P
         for draft, name, place in zip(drafts, names, places, strict=True)
         for event in draft.events
     )
-    tops = _tops([draft.tops for draft in drafts], places)
+    tops = _tops(tree, [draft.tops for draft in drafts], places)
     return Draft(tree, events, tops, _beside([draft.extra for draft in drafts])), places
 
 
@@ -65,13 +65,15 @@ def _told(event: Event, name: str, place: Places) -> Event:
     return replace(event, node=node, reason=f"{name}: {event.reason}")
 
 
-def _tops(tops: Sequence[Mapping[int, Top]], places: Sequence[Places]) -> dict[int, Top]:
-    """Of a node that several expanded, each token with the larger of its log-probabilities, as in the tree."""
+def _tops(tree: DraftTree, tops: Sequence[Mapping[int, Top]], places: Sequence[Places]) -> dict[int, Top]:
+    """Of a node that several expanded, each token with the larger of its log-probabilities; a child with its own."""
     best: dict[int, dict[int, float]] = {}
     for own, place in zip(tops, places, strict=True):
         for node, top in own.items():
             known = best.setdefault(place[node], {})
             known.update((token, max(log_prob, known.get(token, log_prob))) for token, log_prob in top)
+    for node, known in best.items():
+        known.update((int(tree.token[child]), float(tree.log_prob[child])) for child in tree.children[node])
     return {node: tuple(sorted(top.items(), key=lambda pair: -pair[1])) for node, top in best.items()}
 
 

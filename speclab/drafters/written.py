@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from speclab.drafters.base import Strategy
 from speclab.errors import SettingsError
@@ -23,12 +24,20 @@ def read(text: str) -> Strategy:
     """
     from speclab.drafters import strategies
 
-    try:
-        call = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
-        kind = strategies()[call.func.id]  # type: ignore[attr-defined]
-        given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}  # type: ignore[attr-defined]
-    except (SyntaxError, ValueError, KeyError, AttributeError) as error:
+    name, given = _parsed(text if "(" in text else f"{text}()")
+    if name not in strategies():
         raise SettingsError(
             f"{text!r} is no strategy: write it as DynaTree(base_depth=3), with a name from {', '.join(strategies())}"
-        ) from error
-    return kind(**{str(name): value for name, value in given.items()})
+        )
+    return strategies()[name](**given)
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a call; no name where it is none, or holds anything but plain values by name."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+            return call.func.id, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        pass
+    return "", {}

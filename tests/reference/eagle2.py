@@ -1,0 +1,56 @@
+"""EAGLE-2's tree, a draft head and the routing rule, as plainly as they can be written: paths and dictionaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+Path = tuple[int, ...]
+
+
+def best_paths(law: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int) -> dict[Path, float]:
+    """Paths below the root and their log-probabilities: all levels are expanded, then the best of all are kept."""
+    found: dict[Path, float] = {(): 0.0}
+    level: list[Path] = [()]
+    for _ in range(depth):
+        best = sorted(level, key=lambda path: -found[path])[:children]
+        level = []
+        for path in best:
+            probabilities = np.asarray(law(path))
+            for token in np.argsort(-probabilities, kind="stable")[:children].tolist():
+                found[(*path, token)] = found[path] + math.log(probabilities[token])
+                level.append((*path, token))
+    kept = sorted(found, key=lambda path: (-found[path], len(path)))[:budget]
+    return {path: found[path] for path in kept}
+
+
+def candidates(budget: int, depth: int, children: int, vocabulary: int) -> int:
+    """How many nodes are found before the best are kept, the root not counted."""
+    law = np.random.default_rng(0).dirichlet(np.ones(vocabulary))
+    return len(best_paths(lambda _: law, 10**9, depth, children)) - 1
+
+
+def mean_confidence(paths: dict[Path, float]) -> float:
+    """Dual-Draft Routing, sections 4 and 5."""
+    drafted = [math.exp(score) for path, score in paths.items() if path]
+    return sum(drafted) / len(drafted) if drafted else 0.0
+
+
+@torch.no_grad()
+def head_law(head, target, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
+    """A head's next-token law after `text` and drafted `path`: no cache, no mask, everything anew for each token."""
+    from speclab.models.heads import rotary
+
+    states = target(torch.tensor([list(text)]), output_hidden_states=True).hidden_states
+    seen = head.fused(torch.cat([states[layer][0] for layer in head.config.layers], dim=-1))[:-1]
+    tokens = list(text[1:])
+    for token in [*path, None]:
+        embeddings = target.get_input_embeddings()(torch.tensor(tokens))
+        out = head(head.join(embeddings, seen)[None], rotary(head.config, torch.arange(len(tokens))))[0]
+        if token is not None:
+            tokens.append(token)
+            seen = torch.cat([seen, out[-1:]])
+    return target.get_output_embeddings()(out[-1]).double().softmax(-1).numpy()
