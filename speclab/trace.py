@@ -200,3 +200,13 @@ class Trace:
         from speclab.trace_files import write  # it knows the whole format, this module included
 
         return write(self, Path(path))
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the run as one HTML page whose iterations can be moved through without a kernel; returns the path.
+
+        Raises:
+            TraceError: the folder is missing, read-only or full.
+        """
+        from speclab.views.page import export  # when asked for: a record alone needs no picture
+
+        return export(self, path)

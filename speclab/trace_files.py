@@ -42,14 +42,21 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
         TraceError: the file is missing, damaged, not a trace, or of a newer version.
     """
     try:
-        data = gzip.decompress(Path(path).read_bytes())
+        packed = Path(path).read_bytes()
     except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise TraceError(f"{path} is not a trace: it is not gzipped; save one with trace.save()") from None
         raise TraceError(f"{path} cannot be read ({error.strerror or error}); check the path") from None
+    return unpack_trace(packed, str(path))
+
+
+def unpack_trace(packed: bytes, name: str) -> Trace:
+    """Reads a trace from the bytes of a saved file; `name` is what errors call it."""
+    try:
+        data = gzip.decompress(packed)
+    except gzip.BadGzipFile:
+        raise TraceError(f"{name} is not a trace: it is not gzipped; save one with trace.save()") from None
     except (EOFError, zlib.error):
-        raise TraceError(f"{path} is cut short or damaged; save the trace again") from None
-    return parse_trace(data, str(path))
+        raise TraceError(f"{name} is cut short or damaged; save the trace again") from None
+    return parse_trace(data, name)
 
 
 def parse_trace(data: bytes, name: str) -> Trace:

@@ -73,6 +73,12 @@ def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_l
     assert sizes[0] + 98 * each < 3 * MEGABYTE
 
 
+def test_a_trace_exports_itself(tmp_path):
+    run = made_run(2, 4)
+    path = run.export(tmp_path / "run.html")
+    assert path.read_text(encoding="utf-8") == page(run, 1, "run")
+
+
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(TraceError, match=r"cannot be written .* choose another folder"):
         export(trace_of(), tmp_path / "missing" / "run.html")
