@@ -8,6 +8,7 @@ from pathlib import Path
 from speclab.errors import ModelNotFoundError
 
 MINI = Path(__file__).with_name("mini")
+MINI_HEADS = Path(__file__).with_name("mini_heads")
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -44,7 +45,7 @@ PRESETS = {
         "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
-        heads=tuple(str(folder) for folder in sorted((MINI / "heads").glob("*/"), reverse=True)),
+        heads=(str(MINI_HEADS / "prose"), str(MINI_HEADS / "code")),
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),
     "pythia-2.8b": Preset(

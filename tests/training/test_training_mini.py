@@ -16,6 +16,7 @@ from speclab.training.looping import periodic
 pytestmark = pytest.mark.model
 
 MINI = Path(speclab.__file__).parent / "models" / "mini"
+MINI_HEADS = MINI.with_name("mini_heads")
 
 # Written for this test.
 TEXT = """The old man and his daughter lived in a little house by the sea. Every morning he went down to the shore to
@@ -33,6 +34,14 @@ def family():
 
 def test_it_fits_into_25_mib() -> None:
     assert sum(f.stat().st_size for f in MINI.rglob("*") if f.is_file()) <= 25 * 2**20
+
+
+@pytest.mark.parametrize("name", ["prose", "code"])
+def test_a_head_has_about_a_million_float16_parameters(name: str) -> None:
+    with safe_open(MINI_HEADS / name / "head.safetensors", "pt") as file:
+        tensors = [file.get_tensor(key) for key in file.keys()]  # noqa: SIM118
+    assert {t.dtype for t in tensors} == {torch.float16}
+    assert 0.8e6 < sum(t.numel() for t in tensors) < 1.05e6
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("target", 11.0e6, 11.3e6), ("draft", 0.9e6, 0.96e6)])
