@@ -7,7 +7,7 @@ import numpy as np
 from speclab.acceptance import Probabilities, without
 from speclab.decoding import Decoding, Iteration
 from speclab.sampling import probabilities
-from speclab.shares import Residual, Share
+from speclab.shares import Residual, Share, Try
 
 TOP = 6
 """Tokens kept: so many of the likeliest for the target, before and after, and every candidate."""
@@ -35,7 +35,8 @@ def residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
         Share(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
         for token in sorted(kept, key=lambda token: (-before[token], token))
     )
-    return Residual(node, tuple(shares))
+    tries = (trial for trial in iteration.walk.trials if trial.node in candidates and not trial.accepted)
+    return Residual(node, tuple(shares), tuple(Try(one.node, float(one.target), float(one.against)) for one in tries))
 
 
 def _stop(iteration: Iteration) -> int | None:

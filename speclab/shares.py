@@ -20,8 +20,25 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Try:
+    """A candidate that was put to the test and did not stand, a child of the node where the walk stopped.
+
+    `target`: its probability in what was left of the target's law, `against`: in what was left of the draft's, or the
+    threshold of typical acceptance. The first of a node meets both laws whole.
+    """
+
+    node: int
+    target: float
+    against: float
+
+
+@dataclass(frozen=True, slots=True)
 class Residual:
-    """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first."""
+    """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first.
+
+    `tries`: in their order; none where the target drew once, and no candidate carries what it drew.
+    """
 
     node: int | None
     shares: tuple[Share, ...]
+    tries: tuple[Try, ...] = ()

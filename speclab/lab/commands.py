@@ -83,6 +83,10 @@ class Commands:
         """The tokens per iteration of the strategy's baselines over the text shown."""
         return self.ask(self._player.measure, "measuring the baselines", yields=True)
 
+    def regret(self) -> Future[Any]:
+        """What each tree of the iteration shown has accepted, by verifying them all."""
+        return self.ask(self._player.regret, "verifying both trees", key="regret")
+
     @property
     def has_baselines(self) -> bool:
         """Whether the session's strategy names any."""

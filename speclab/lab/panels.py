@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipywidgets import Box, Dropdown, HBox, Tab, VBox
 
 from speclab.lab.commands import Commands
+from speclab.lab.drafts_panel import DraftsPanel
 from speclab.lab.lookup_panel import LookupPanel
 from speclab.lab.picture import Picture, empty, heading, said
 from speclab.lab.state import Frame, LabState
@@ -14,7 +15,8 @@ from speclab.lab.text_panel import TextPanel
 from speclab.lab.transport import Phases, button
 from speclab.lab.tree_panel import TreePanel
 from speclab.trace import Step
-from speclab.views import cache, explain, mask, metrics, tree
+from speclab.views import cache, explain, lossy, mask, metrics, residual, tree
+from speclab.views.drafts_page import nodes_table
 from speclab.views.markup import tag
 from speclab.views.summary import summary, table
 from speclab.views.text import table as text_table
@@ -105,7 +107,7 @@ def _node_names(step: Step | None) -> list[tuple[str, int]]:
 
 
 class Tabs(Tab):
-    """Caches, metrics, the strategy, what it learned, the selected node, the decisions, every picture as a table."""
+    """Caches, metrics, strategy, what it learned, trees for choice, the selected node, decisions, all as tables."""
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self.pictures = (
@@ -116,17 +118,15 @@ class Tabs(Tab):
             Picture("tables", _tables, lambda frame: (frame.trace, frame.cursor)),
         )
         self.strategy, self.lookup = StrategyPanel(state, commands), LookupPanel(state, commands)
+        self.drafts = DraftsPanel(state, commands)
         caches, metrics, *others = self.pictures
-        self._views: tuple[Picture | StrategyPanel | LookupPanel, ...] = (
-            caches,
-            metrics,
-            self.strategy,
-            self.lookup,
-            *others,
-        )
+        panels = (self.strategy, self.lookup, self.drafts)
+        self._views: tuple[Picture | StrategyPanel | LookupPanel | DraftsPanel, ...] = (
+            caches, metrics, *panels, *others,
+        )  # fmt: skip
         pages = [view.widget if isinstance(view, Picture) else view for view in self._views]
         super().__init__(pages, selected_index=0)
-        self.titles = ("Caches", "Metrics", "Strategy", "Successors", "Node", "Decisions", "Tables")
+        self.titles = ("Caches", "Metrics", "Strategy", "Successors", "Drafts", "Node", "Decisions", "Tables")
         self.add_class("speclab-tabs")
         on_change(self, lambda _: self._look(), "selected_index")
         self._look()
@@ -151,15 +151,20 @@ def _caches(frame: Frame) -> str:
 def _metrics(frame: Frame) -> str:
     if frame.step is None:
         return empty("Figures over the iterations appear here.")
-    return metrics.metrics_svg(frame.trace, frame.cursor) + _folded(
-        "definitions", metrics.metrics_table(frame.trace, frame.cursor)
+    warned = lossy.run_words(frame.trace, frame.cursor)
+    return (
+        (tag("p", lossy.warning(warned)) if warned else "")
+        + metrics.metrics_svg(frame.trace, frame.cursor)
+        + _folded("definitions", metrics.metrics_table(frame.trace, frame.cursor))
     )
 
 
 def _why(frame: Frame) -> str:
-    if frame.step is None or frame.selected is None:
+    step = frame.step
+    if step is None or frame.selected is None:
         return ""
-    return tag("div", escape(explain.why(frame.step, frame.selected)), class_="sl-why")
+    drawn = residual.residual_html(step) if step.residual and step.residual.node == frame.selected else ""
+    return tag("div", escape(explain.why(step, frame.selected)), drawn, class_="sl-why")
 
 
 def _details(frame: Frame) -> str:
@@ -170,16 +175,16 @@ def _details(frame: Frame) -> str:
 
 def _decisions(frame: Frame) -> str:
     if frame.step is None:
-        return empty("The decisions of the drafter, in their order, appear here.")
-    return explain.events_table(frame.step)
+        return empty("The decisions of the drafter, in their order, and where a sampled walk stopped appear here.")
+    return residual.residual_html(frame.step) + explain.events_table(frame.step)
 
 
 def _tables(frame: Frame) -> str:
     step = frame.step
     parts = [table(frame.trace, frame.cursor), text_table(frame.trace, frame.cursor)]
     if step is not None:
-        parts = [tree.table(step), mask.table(step), cache.table(step), *parts]
-    return "".join(tag("div", part, class_="sl-scroll") for part in parts)
+        parts = [tree.table(step), nodes_table(step), residual.table(step), mask.table(step), cache.table(step), *parts]
+    return "".join(tag("div", part, class_="sl-scroll") for part in parts if part)
 
 
 def _pinned(frame: Frame) -> str:

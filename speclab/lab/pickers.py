@@ -16,6 +16,7 @@ from speclab.lab.state import LabState
 from speclab.lab.strategy_picker import StrategyPicker
 from speclab.lab.sync import assign, on_change, show
 from speclab.settings import SessionSettings
+from speclab.views.lossy import CHANGES, warning
 from speclab.views.markup import tag
 from speclab.views.tokens import clip, escape
 
@@ -56,6 +57,8 @@ class Pickers(VBox):
         self.apply = Button(description="Apply", button_style="primary")
         self.apply.add_class("speclab-apply")
         self.apply.on_click(lambda _: apply())
+        self.lossy = HTML(tag("span", warning(f"Typical acceptance {CHANGES}."), role="note"))
+        self.lossy.add_class("speclab-lossy")
         self.note = HTML()
         self.note.add_class("speclab-note")
         super().__init__(self._rows())
@@ -89,11 +92,12 @@ class Pickers(VBox):
         grid.add_class("speclab-inputs")
         self.pending = HBox([self.apply, self.note])
         self.pending.add_class("speclab-pending")
-        return [grid, self.strategy.panel, self.pending]
+        return [grid, self.lossy, self.strategy.panel, self.pending]
 
     def _draw(self) -> None:
         if not self._ready:
             return
+        show(self.lossy, visible=self._is_lossy())
         note, possible = self._say()
         show(self.pending, visible=bool(note))
         assign(self.note, value=note)
@@ -102,6 +106,13 @@ class Pickers(VBox):
             disabled=not possible,
             tooltip="decode with what has changed" if possible else "see why beside it",
         )
+
+    def _is_lossy(self) -> bool:
+        """Whether the session settings change the output; half-way through a change they say nothing."""
+        try:
+            return not self.session.read().lossless
+        except SpeclabError:
+            return False
 
     def _say(self) -> tuple[str, bool]:
         """What has changed and what Apply would do, as HTML; whether it can."""

@@ -12,7 +12,9 @@ from speclab.comparison import Comparison
 from speclab.errors import CancelledError, PromptError, SettingsError
 from speclab.lab.choices import Choices, Models, Prompt
 from speclab.lab.state import Frame, LabState
+from speclab.routing import Regret, regret
 from speclab.trace import Step
+from speclab.views.drafts import regret_words
 from speclab.views.lookup import key_at
 from speclab.views.summary import summary
 
@@ -63,7 +65,7 @@ class Player:
         pair = self.load(choices.models)
         prompt = _prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
-        self._state.applied, self._state.comparison = choices, None
+        self._state.applied, self._state.comparison, self._state.regret = choices, None, None
         self._show(f"{len(self.session.prompt_ids)} prompt tokens are in the caches. Step decodes the first iteration.")
 
     def step(self, choices: Choices) -> Step | None:
@@ -117,7 +119,7 @@ class Player:
         if self.session is None:
             raise SettingsError("Nothing is decoded yet: Step first, then fork.")
         self.session = session = self.session.fork(strategy=strategy, **settings)
-        applied, self._state.comparison = self._state.applied, None
+        applied, self._state.comparison, self._state.regret = self._state.applied, None, None
         self._state.applied = replace(applied, strategy=session.strategy, settings=session.settings.model_dump())
         self._show(f"Forked at iteration {self.session.cursor}. ")
         return self.session
@@ -157,6 +159,15 @@ class Player:
         self._state.comparison = made = Comparison(tokens, session.metrics.tokens_per_iteration, found)
         self._state.status = f"Synergy {made.synergy:.2f} over {tokens} tokens, against {made.best}."
         return made
+
+    def regret(self) -> Regret:
+        """Both trees of the iteration shown, verified, each in a fork of its own."""
+        if self.session is None or not self._state.frame.live or not self._state.cursor:
+            raise SettingsError("No iteration of a live run is shown: Step decodes one, then verify its trees.")
+        self._state.regret = found = regret(self.session, self._state.cursor - 1)
+        assert self._state.step is not None
+        self._state.status = regret_words(self._state.step, found)
+        return found
 
     def interrupt(self) -> None:
         """Ends the iteration under way, from any thread; everything before it stands."""

@@ -9,6 +9,7 @@ from traitlets import HasTraits, Instance, Int, Unicode
 
 from speclab.comparison import Comparison
 from speclab.lab.choices import Choices
+from speclab.routing import Regret
 from speclab.trace import Step, Trace
 from speclab.views.walk import WHOLE, Moment
 
@@ -49,6 +50,7 @@ class LabState(HasTraits):
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
     sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
     made of, forks included; None before there is one. `comparison`: of this session with its baselines, once measured.
+    `regret`: of the newest iteration both of whose trees were verified on request; None where none was.
     """
 
     frame: Any = Instance(Frame)
@@ -60,6 +62,7 @@ class LabState(HasTraits):
     details = Unicode()
     applied: Any = Instance(Choices, allow_none=True)
     comparison: Any = Instance(Comparison, allow_none=True)
+    regret: Any = Instance(Regret, allow_none=True)
 
     @property
     def trace(self) -> Trace:

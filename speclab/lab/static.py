@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from speclab.lab.state import Frame
 from speclab.views.cache import cache_svg
+from speclab.views.drafts_page import drafts_html
+from speclab.views.lossy import run_words, warning
 from speclab.views.markup import tag
 from speclab.views.mask import mask_svg
 from speclab.views.metrics import metrics_svg
+from speclab.views.residual import residual_html
 from speclab.views.summary import moment_summary, summary
 from speclab.views.text import text_html
 from speclab.views.tokens import escape
@@ -23,12 +26,14 @@ def plain(frame: Frame) -> str:
 
 
 def snapshot(frame: Frame) -> str:
-    """The frame as static HTML: what happened, then tree and mask, text, caches, metrics."""
+    """The frame as static HTML: what happened, tree and mask, trees for choice, residual law, text, caches, metrics."""
     step, beside = frame.step, "display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start"
-    parts = [tag("p", tag("b", escape(plain(frame))))]
+    warned = run_words(frame.trace, frame.cursor)
+    parts = [tag("p", tag("b", escape(plain(frame)))), tag("div", warning(warned)) if warned else ""]
     if step is not None:
         tree, mask = tree_svg(step, frame.selected, moment=frame.moment), mask_svg(step, frame.selected)
         parts.append(tag("div", tree, mask, style=beside))
+        parts += [tag("div", part) for part in (drafts_html(step), residual_html(step)) if part]
     parts.append(tag("div", text_html(frame.trace, frame.committed)))
     if step is not None:
         caches = cache_svg(step, frame.selected, prompt=len(frame.trace.prompt_ids), moment=frame.moment)

@@ -8,6 +8,7 @@ from ipywidgets import HTML, Button, HBox, IntProgress, VBox
 
 from speclab.lab.state import LabState
 from speclab.lab.sync import assign, show
+from speclab.views.lossy import step_words, warning
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 
@@ -48,7 +49,9 @@ class Status(VBox):
         )
         spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
         said = tag("span", escape(state.status), role="status", aria_live="polite")
-        assign(self.line, value=tag("div", badge, spinner, said, class_="sl-line"))
+        words = step_words(state.frame.step)
+        warned = tag("span", warning(words)) if words else ""
+        assign(self.line, value=tag("div", badge, spinner, said, warned, class_="sl-line"))
         assign(self.progress, max=max(state.total, 1), value=state.done)
         assign(
             self.count,

@@ -1,0 +1,170 @@
+"""The trees that stood for choice, as HTML: sentences, figures, then the trees on one scale; a merged tree as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import exp
+from typing import TYPE_CHECKING
+
+from speclab.trace import Step
+from speclab.views import drafts, glyphs, markup
+from speclab.views.palette import LOOKS, SANS, Theme, ThemeName, css
+from speclab.views.small_tree import Small, columns, small_svg
+from speclab.views.tokens import escape, label, quoted
+from speclab.views.values import bar, cards, said
+
+if TYPE_CHECKING:
+    from speclab.routing import Regret
+
+_MEANINGS = {
+    "accepted": "the text goes on with it",
+    "rejected": "the target chose another token",
+    "not reached": "the walk does not come here",
+    "drafted": "unknown: not verified",
+    "bonus": "the target's own token, past the tree's end",
+    "corrected": "the target's own token, which the tree lacks",
+}
+_PROPOSERS = ("M-{r} 0L{r} -{r}L{r} {r}Z", "M{r} 0L-{r} -{r}L-{r} {r}Z", "M-{r} 0L0 -{r}L{r} 0L0 {r}Z")
+"""Of the first, of the second, of both: the two triangles put together."""
+
+
+def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "light") -> str:
+    """Everything about the choice of an iteration; empty where one tree alone was drafted."""
+    if not step.proposals:
+        return ""
+    words = [said("Choice", drafts.choice_words(step))]
+    if drafts.merged(step):
+        words.append(said("Merged", drafts.sources_words(step)))
+    else:
+        names = {True: "Verified", False: "Not verified"}
+        words += [
+            said(names[one.chosen], drafts.outcome_words(step, i, regret)) for i, one in enumerate(step.proposals)
+        ]
+    if regret is not None:
+        words.append(said("On request", drafts.regret_words(step, regret)))
+    colors = css(theme)
+    draw = _union if drafts.merged(step) else _side_by_side
+    body = draw(step, regret, colors)
+    return markup.tag("div", *words, figures_table(step, regret), body, class_="speclab-drafts-view")
+
+
+def figures_table(step: Step, regret: Regret | None = None) -> str:
+    """One row a tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
+    rows = []
+    for place, one in enumerate(step.proposals):
+        read = drafts.reading(step, place, regret)
+        known = f"{len(read.path)}{' or more' if 'drafted' in read.looks else ''}"
+        score = (
+            () if all(abs(each.score - each.confidence) < 1e-9 for each in step.proposals) else (f"{one.score:.3f}",)
+        )
+        rows.append((
+            one.name, "yes" if one.chosen else "no", len(one.tree) - 1, int(one.tree.depth.max()),
+            f"{one.confidence:.3f}", bar(one.confidence, LOOKS["accepted"].color, 80), *score,
+            f"{drafts.margin(step, place):+.3f}", known,
+        ))  # fmt: skip
+    compared = ("compared by",) if len(rows[0]) > 8 else ()
+    head = ("tree", "verified", "nodes", "levels", "mean confidence", "", *compared, "margin", "accepted")
+    return markup.table(f"Trees of iteration {step.index + 1}", head, rows)
+
+
+def _side_by_side(step: Step, regret: Regret | None, colors: Theme) -> str:
+    smalls = [
+        Small(one.tree, read, _hovers(step, i, read.looks))
+        for i, one in enumerate(step.proposals)
+        for read in [drafts.reading(step, i, regret)]
+    ]
+    xs = columns(smalls, step.texts)
+    panels = [_panel(step, i, small, xs, colors) for i, small in enumerate(smalls)]
+    looks = {look for small in smalls for look in (*small.reading.looks, *(small.reading.own or ())[1:])}
+    entries = [
+        (glyphs.shape(look, 0, 0, 4.5, 0.9, colors), meaning, 14.0)
+        for look, meaning in _MEANINGS.items()
+        if look in looks
+    ]
+    return cards(*panels) + _legend(entries, colors)
+
+
+def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Theme) -> str:
+    one = step.proposals[place]
+    verdict = "verified" if one.chosen else "not verified"
+    heading = markup.tag("b", escape(f"{one.name}: {verdict}"))
+    figures = (
+        f" {len(one.tree) - 1} nodes, mean confidence {one.confidence:.3f}, margin {drafts.margin(step, place):+.3f}"
+    )
+    line = markup.tag("span", escape(figures), style=f"color:{colors.muted}")
+    svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {drafts.outcome_words(step, place)}", colors)
+    edge = f"3px solid {LOOKS['accepted'].color}" if one.chosen else f"1px dashed {colors.line}"
+    style = f"font:13px/1.5 {SANS};border:{edge};border-radius:6px;padding:6px 10px"
+    return markup.tag("div", markup.tag("div", heading, line), svg, style=style)
+
+
+def _hovers(step: Step, place: int, looks: Sequence[str]) -> list[str]:
+    tree = step.proposals[place].tree
+    probs, paths = tree.log_prob, tree.path_log_prob
+    return [
+        f"{quoted(int(token), step.texts)} · node {node} · draft {_exp(probs[node])} · path {_exp(paths[node])}\n"
+        f"{_MEANINGS.get(looks[node], 'the root, the newest committed token')}"
+        for node, token in enumerate(tree.token)
+    ]
+
+
+def _exp(log_prob: float) -> str:
+    return f"{exp(log_prob):.3f}"
+
+
+def _union(step: Step, _: Regret | None, colors: Theme) -> str:
+    read = drafts.verified(step)
+    symbol = partial(_proposer, step, colors)
+    hovers = [
+        f"{quoted(node.token, step.texts)} · from {step.tree.source[node.index]}\n{node.reason}" for node in step.nodes
+    ]
+    small = Small(step.tree, read, hovers, symbol)
+    svg = small_svg(small, columns([small], step.texts), step.texts, drafts.sources_words(step), colors)
+    names = [*(one.name for one in step.proposals), "both"]
+    entries = [
+        (_triangle(shape, 0, 0, 4.5, f"fill:none;stroke:{colors.ink}"), f"proposed by {name}", 14.0)
+        for shape, name in zip(_PROPOSERS, names, strict=True)
+    ]
+    filled = _triangle(_PROPOSERS[-1], 0, 0, 4.5, f"fill:{LOOKS['accepted'].color};stroke:{colors.ink}")
+    entries.append((filled, "filled: accepted", 14.0))
+    return cards(svg) + _legend(entries, colors)
+
+
+def _proposer(step: Step, colors: Theme, node: int, x: float, y: float, r: float) -> str:
+    """A node of a merged tree: its shape says who proposed it, filled where it was accepted."""
+    if not node:
+        return glyphs.shape("root", x, y, r, 0.9, colors)
+    names = [one.name for one in step.proposals]
+    source = step.tree.source[node]
+    shape = _PROPOSERS[names.index(source)] if source in names else _PROPOSERS[-1]
+    taken = node in step.accepted
+    fill, edge = (LOOKS["accepted"].color, colors.ink) if taken else (colors.paper, colors.muted)
+    return _triangle(shape, x, y, r + 1.2, f"fill:{fill};stroke:{edge}")
+
+
+def _triangle(shape: str, x: float, y: float, r: float, style: str) -> str:
+    place = f"translate({markup.number(x)} {markup.number(y)})"
+    return markup.tag("path", d=shape.format(r=markup.number(r)), transform=place, style=style)
+
+
+def _legend(entries: Sequence[tuple[str, str, float]], colors: Theme) -> str:
+    content, height = glyphs.legend(entries, 4.0, 14.0, 860.0)
+    said = "Symbols: " + "; ".join(entry[1] for entry in entries)
+    inner = markup.tag("g", content, style=f"fill:{colors.muted}")
+    return markup.svg(880.0, height + 6, said, colors, [inner])
+
+
+def nodes_table(step: Step) -> str:
+    """Every node of every tree that stood for choice, as an HTML table; nothing where there was but one."""
+    if not step.proposals:
+        return ""
+    rows = [
+        (one.name, node, label(int(one.tree.token[node]), step.texts), int(one.tree.depth[node]),
+         int(one.tree.parent[node]), _exp(one.tree.log_prob[node]), _exp(one.tree.path_log_prob[node]),
+         _MEANINGS.get(look, "the root"))
+        for place, one in enumerate(step.proposals)
+        for node, look in enumerate(drafts.reading(step, place).looks)
+    ]  # fmt: skip
+    head = ("tree", "node", "token", "depth", "parent", "draft p", "path p", "what is known of it")
+    return markup.table(f"Trees that stood for choice in iteration {step.index + 1}", head, rows)
