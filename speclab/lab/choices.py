@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speclab.drafters.base import Strategy
@@ -28,6 +28,19 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A strategy in force and the one that Apply would put in its place, for a session of these `settings`.
+
+    `alone`: whether nothing else would change: not the models, the prompt or the settings of the session.
+    """
+
+    before: Strategy
+    after: Strategy
+    settings: Mapping[str, Any]
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
     """Everything a session is made of. `models` None: the pair that was given to the lab."""
 
@@ -35,6 +48,14 @@ class Choices:
     strategy: Strategy
     prompt: Prompt
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def change_from(self, other: Choices) -> Change | None:
+        """What Apply would change of the strategy; None where that is nothing."""
+        if self.strategy == other.strategy:
+            return None
+        return Change(
+            other.strategy, self.strategy, self.settings, alone=replace(self, strategy=other.strategy) == other
+        )
 
     def forks_from(self, other: Choices) -> bool:
         """Whether a fork of the other's session is enough: models and prompt are the same."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, Box, Button, HBox, ToggleButton, VBox
 
 from speclab.errors import SpeclabError
-from speclab.lab.choices import Choices, Prompt
+from speclab.lab.choices import Change, Choices, Prompt
 from speclab.lab.form import Form
 from speclab.lab.model_picker import ModelPicker
 from speclab.lab.prompt_picker import PromptPicker
@@ -19,6 +20,7 @@ from speclab.settings import SessionSettings
 from speclab.views.lossy import CHANGES, warning
 from speclab.views.markup import tag
 from speclab.views.tokens import clip, escape
+from speclab.whatif import in_force
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -45,7 +47,7 @@ class Pickers(VBox):
         apply: Callable[[], Any],
     ) -> None:
         self._state = state
-        self._ready = False
+        self._ready, self._begun = False, strategy
         self.models = ModelPicker(pair, self._draw)
         self.strategy = StrategyPicker(strategy, self._draw)
         self.prompt = PromptPicker(prompt, pair, self._draw)
@@ -99,6 +101,7 @@ class Pickers(VBox):
             return
         show(self.lossy, visible=self._is_lossy())
         note, possible = self._say()
+        self._state.change = self._change()
         show(self.pending, visible=bool(note))
         assign(self.note, value=note)
         assign(
@@ -113,6 +116,18 @@ class Pickers(VBox):
             return not self.session.read().lossless
         except SpeclabError:
             return False
+
+    def _change(self) -> Change | None:
+        """What Apply would change of the strategy; on the recorded run, of the one it was recorded with."""
+        try:
+            chosen = self.read()
+            if self._state.applied is not None:
+                return chosen.change_from(self._state.applied)
+            step, begun = self._state.step, replace(chosen, strategy=self._begun)
+            recorded = step is not None and in_force(step) == self._begun
+        except SpeclabError:  # half-way through a change
+            return None
+        return chosen.change_from(begun) if recorded else None
 
     def _say(self) -> tuple[str, bool]:
         """What has changed and what Apply would do, as HTML; whether it can."""

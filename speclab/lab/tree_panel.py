@@ -9,6 +9,7 @@ from ipywidgets import HTML, Box
 
 from speclab.lab.commands import Commands
 from speclab.lab.figure_stage import FigureStage
+from speclab.lab.ghost import Ghost
 from speclab.lab.picture import empty
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, show
@@ -20,7 +21,8 @@ _log = logging.getLogger(__name__)
 class TreePanel(Box):
     """Shows the tree of the frame. The figure costs a second and five megabytes, so it is made when it is wanted.
 
-    Till a browser has drawn it, and where none ever does, the SVG stands in its place.
+    Till a browser has drawn it, and where none ever does, the SVG stands in its place; while settings are changed and
+    not applied, the ghost.
     """
 
     def __init__(self, state: LabState, commands: Commands) -> None:
@@ -29,7 +31,8 @@ class TreePanel(Box):
         self._drawn: tuple[Any, ...] = ()
         self.still = HTML()
         self.stage = FigureStage(commands.select, self._swap)
-        super().__init__([self.still, self.stage])
+        self.ghost = Ghost(state, self._swap)
+        super().__init__([self.ghost, self.still, self.stage])
         self.add_class("speclab-tree-panel")
 
     @property
@@ -65,6 +68,6 @@ class TreePanel(Box):
             _log.warning("the tree stays a still picture: %s", error)
 
     def _swap(self) -> None:
-        figure = self.stage.alive and self._state.step is not None
-        show(self.stage, visible=self.stage.figure is not None and self._state.step is not None)
-        show(self.still, visible=not figure)
+        figure, covered = self.stage.alive and self._state.step is not None, self.ghost.covering
+        show(self.stage, visible=self.stage.figure is not None and self._state.step is not None and not covered)
+        show(self.still, visible=not figure and not covered)

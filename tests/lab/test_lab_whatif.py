@@ -1,0 +1,145 @@
+"""Dragging a threshold shows at once what the tree would have been; Apply makes it so."""
+
+from __future__ import annotations
+
+import pytest
+from lab_tools import settle
+
+import speclab
+from speclab.lab import Lab
+
+WIDE = speclab.DynaTree(
+    stop_probability=0, deep_probability=0, prune_probability=0, low_confidence=0.9, high_confidence=0.95,
+    base_depth=3, max_depth=3, history="off",
+)  # fmt: skip
+EVENT_MESSAGES = 4
+"""For one slider event: what has changed, where the values lie, and the tree."""
+
+
+@pytest.fixture
+def lab(make) -> Lab:
+    lab = make(strategy=WIDE, max_new_tokens=200)
+    lab.step()
+    return lab
+
+
+def drag(lab: Lab, name: str, value: float) -> None:
+    lab.pickers.strategy.form.controls[name].value = value
+
+
+def hidden(widget) -> bool:
+    return widget.layout.display == "none"
+
+
+def test_the_tree_follows_a_threshold_without_a_model_call_and_goes_back_with_it(lab):
+    tree, calls = lab.panels.tree, lab.session.pair.target.calls
+    assert hidden(tree.ghost)
+    assert not hidden(tree.still)
+    drag(lab, "node_budget", 6)
+    assert f"6 nodes instead of {len(lab.state.step.tree)}" in tree.ghost.value
+    assert "Apply forks here." in tree.ghost.value
+    assert "sl-struck" in tree.ghost.value
+    assert hidden(tree.still)
+    assert not hidden(tree.ghost)
+    drag(lab, "node_budget", 256)
+    assert hidden(tree.ghost)
+    assert not hidden(tree.still)
+    assert lab.session.pair.target.calls == calls
+
+
+def test_each_event_of_a_slider_redraws_the_tree_once(lab, messages):
+    drag(lab, "node_budget", 20)
+    for budget in (19, 18, 17):
+        messages.clear()
+        drag(lab, "node_budget", budget)
+        control = lab.pickers.strategy.form.controls["node_budget"]
+        sent = [message for message in messages if message not in messages.of(control)]
+        assert len(messages.of(lab.panels.tree.ghost)) == 1
+        assert len(sent) <= EVENT_MESSAGES
+        assert messages.size < 60_000
+
+
+def test_apply_decodes_the_next_trees_as_the_ghost_said(lab):
+    lab.back()
+    lab.goto(1)
+    drag(lab, "max_branches", 2)
+    said = lab.panels.tree.ghost.value
+    lab.goto(0)
+    assert hidden(lab.panels.tree.ghost)
+    lab.pickers.apply.click()
+    assert settle(lab)
+    step = lab.step()
+    assert f"would have been: {len(step.tree)} nodes instead of" in said
+    assert hidden(lab.panels.tree.ghost)
+
+
+def test_the_ghost_follows_the_iteration_and_the_selection(lab):
+    lab.step()
+    drag(lab, "node_budget", 6)
+    second = lab.panels.tree.ghost.value
+    lab.back()
+    first = lab.panels.tree.ghost.value
+    assert first != second
+    lab.select(1)
+    assert lab.panels.tree.ghost.value != first
+
+
+def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
+    tree = lab.panels.tree
+    drag(lab, "max_depth", 6)
+    drag(lab, "base_depth", 6)
+    assert "the record does not hold what the draft says behind them" in tree.ghost.value
+    lab.pickers.strategy.write(speclab.PromptLookup())
+    assert "is not in its record: PromptLookup drafts in another way. Apply forks here." in tree.ghost.value
+    assert not hidden(tree.still)
+    lab.pickers.strategy.write(WIDE.changed(node_budget=4))
+    assert hidden(tree.still)
+    lab.pickers.session.controls["temperature"].value = 1.0
+    assert "more than the strategy has changed" in tree.ghost.value
+    assert not hidden(tree.still)
+
+
+def test_settings_that_contradict_each_other_draw_nothing(lab):
+    drag(lab, "low_confidence", 0.99)
+    assert lab.pickers.apply.disabled
+    assert hidden(lab.panels.tree.ghost)
+
+
+def test_the_figure_gives_way_too(lab):
+    tree = lab.panels.tree
+    tree.want_figure()
+    tree.figure._js2py_traceDeltas = {"trace_deltas": [], "trace_edit_id": -1}
+    assert not hidden(tree.stage)
+    drag(lab, "node_budget", 6)
+    assert hidden(tree.stage)
+    drag(lab, "node_budget", 256)
+    assert not hidden(tree.stage)
+
+
+def test_a_view_that_fails_says_so_and_takes_nothing_along(lab, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("speclab.lab.ghost.what_if", broken)
+    drag(lab, "node_budget", 6)
+    assert "could not be drawn: broken" in lab.panels.tree.ghost.value
+    assert "node budget 256 → 6" in lab.pickers.note.value
+
+
+def test_the_recorded_run_answers_before_any_model_is_loaded(make):
+    lab = Lab()
+    try:
+        drag(lab, "node_budget", 3)
+        assert "3 nodes instead of" in lab.panels.tree.ghost.value
+        assert "Step decodes with the change." in lab.panels.tree.ghost.value
+    finally:
+        lab.close()
+
+
+def test_another_strategy_than_the_recorded_one_shows_no_ghost():
+    lab = Lab(strategy=speclab.FixedTree())
+    try:
+        drag(lab, "depth", 2)
+        assert hidden(lab.panels.tree.ghost)
+    finally:
+        lab.close()
