@@ -100,16 +100,21 @@ def sources_of(trace: Trace) -> tuple[str, ...]:
 
 
 def _prompt(trace: Trace) -> str:
-    ids, texts = trace.prompt_ids, trace.texts
+    parts = [
+        markup.tag("span", tokens.escape(item), class_="sl-gap")
+        if isinstance(item, str)
+        else _readable(item, trace.texts)
+        for item in prompt_tokens(trace)
+    ]
+    return markup.tag("span", *parts, class_="sl-p")
+
+
+def prompt_tokens(trace: Trace) -> list[int | str]:
+    """The prompt's ids; of a long one the first and the last, and between them what is left out, in words."""
+    ids = trace.prompt_ids
     if len(ids) <= HEAD + TAIL + 16:
-        return markup.tag("span", _plain(ids, texts), class_="sl-p")
-    gap = f" … {len(ids) - HEAD - TAIL} tokens … "
-    fold = markup.tag("span", tokens.escape(gap), class_="sl-gap")
-    return markup.tag("span", _plain(ids[:HEAD], texts), fold, _plain(ids[-TAIL:], texts), class_="sl-p")
-
-
-def _plain(ids: Sequence[int], texts: Mapping[int, str]) -> str:
-    return "".join(_readable(token, texts) for token in ids)
+        return list(ids)
+    return [*ids[:HEAD], f" … {len(ids) - HEAD - TAIL} tokens … ", *ids[-TAIL:]]
 
 
 def _readable(token: int, texts: Mapping[int, str]) -> str:
