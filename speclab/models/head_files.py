@@ -48,8 +48,8 @@ def holds_head(folder: Path) -> bool:
     try:
         with safe_open(file, framework="pt") as opened:
             return _MARK in opened.keys()  # noqa: SIM118  # safe_open is no mapping
-    except SafetensorError as error:
-        raise _unreadable(file) from error
+    except SafetensorError:
+        raise _unreadable(file) from None
 
 
 def read_head(folder: Path, target: Runner) -> Head:
@@ -116,8 +116,8 @@ def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     tensors = _tensors(file)
     try:
         facts: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelNotFoundError(f"{folder.name} has no readable config.json: fetch the head again.") from error
+    except (OSError, ValueError):
+        raise ModelNotFoundError(f"{folder.name} has no readable config.json: fetch the head again.") from None
     if any(name.startswith("layers.1.") or name in {"d2t", "midlayer.hidden_norm.weight"} for name in tensors):
         raise UnsupportedModelError(
             f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."
@@ -140,10 +140,10 @@ def _eagle_config(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
             norm_epsilon=facts.get("rms_norm_eps", 1e-6),
             bias="fc.bias" in tensors,
         )
-    except (KeyError, ValidationError) as error:
+    except (KeyError, ValidationError):
         raise ModelNotFoundError(
             f"config.json in {folder.name} lacks the sizes of a Llama block: fetch the head again."
-        ) from error
+        ) from None
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
@@ -152,12 +152,12 @@ def _tensors(file: Path) -> dict[str, Tensor]:
             loaded: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
             return loaded
         return load_file(file)
-    except pickle.UnpicklingError as error:
+    except pickle.UnpicklingError:
         raise ModelNotFoundError(
             f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
-        ) from error
-    except (OSError, SafetensorError, RuntimeError, EOFError) as error:
-        raise _unreadable(file) from error
+        ) from None
+    except (OSError, SafetensorError, RuntimeError, EOFError):
+        raise _unreadable(file) from None
 
 
 def _unreadable(file: Path) -> ModelNotFoundError:

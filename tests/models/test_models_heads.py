@@ -1,0 +1,209 @@
+"""Draft heads on disk: our own format, EAGLE's folders against transformers' Llama block, files that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+from heads import random_head
+from refusals import refused
+from safetensors.torch import load_file, save_file
+from tiny import tiny
+from torch import nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+import speclab
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.models.head_files import read_head, save_head
+from speclab.models.head_runner import HeadRunner
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+TEXT = [5, 9, 2, 40, 33, 7, 7, 1]
+SMALL = speclab.DraftHead(node_budget=8, depth=2, children=3)
+
+
+def states_of(target, text=TEXT) -> torch.Tensor:
+    with torch.no_grad():
+        return target(torch.tensor([text]), output_hidden_states=True).hidden_states[-1][0]
+
+
+def features(head, target) -> torch.Tensor:
+    """After every place of TEXT but the first."""
+    runner = HeadRunner(head, Runner(target))
+    states = states_of(target)
+    return torch.stack([runner.extend([token], states[[place]])[1] for place, token in enumerate(TEXT[1:])])
+
+
+# Our own format
+
+
+@pytest.mark.parametrize("layers", [(-1,), (1, 2)], ids=["last layer", "two layers"])
+def test_what_was_saved_is_read_again(tmp_path, layers):
+    target = tiny("llama")
+    head = random_head(target, 1, "prose", layers=layers)
+    head.half().float()
+    save_head(head, tmp_path / "prose")
+    again = read_head(tmp_path / "prose", Runner(target))
+    assert again.config == head.config
+    for name, tensor in head.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], tensor, rtol=1e-3, atol=1e-3)
+    pair = speclab.load_pair(target=target, heads=[str(tmp_path / "prose"), head])
+    assert [runner.name for runner in pair.heads] == ["prose", "prose"]
+    assert pair.head_names == ("prose 0", "prose 1")
+    assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=8).token_ids
+
+
+# EAGLE's
+
+
+def eagle_folder(folder, target, *, bias: bool = True, pickled: bool = False):
+    """A random head in EAGLE's layout for a Llama target, and the block it holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1, "attn_implementation": "eager"})
+    config._attn_implementation = "eager"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        block = LlamaDecoderLayer(config, 0).eval()
+        fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=bias)
+        for parameter in (*block.parameters(), *fc.parameters()):
+            nn.init.normal_(parameter, std=0.2)
+    block.input_layernorm = nn.Identity()
+    tensors = {f"layers.0.{name}": tensor for name, tensor in block.state_dict().items()}
+    tensors |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()}
+    tensors["embed_tokens.weight"] = target.get_input_embeddings().weight.detach().clone()
+    if pickled:
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config.to_dict(), default=str))
+    return block, fc
+
+
+@torch.no_grad()
+def plain_features(block, fc, target) -> torch.Tensor:
+    """transformers' block over the whole text at once."""
+    tokens = torch.tensor(TEXT[1:])
+    joined = fc(torch.cat([target.get_input_embeddings()(tokens), states_of(target)[:-1]], dim=-1))[None]
+    places = torch.arange(len(tokens))[None]
+    angles = LlamaRotaryEmbedding(target.config)(joined, places)
+    mask = torch.full((len(tokens), len(tokens)), -torch.inf).triu(1)[None, None]
+    out = block(joined, attention_mask=mask, position_ids=places, position_embeddings=angles)
+    return (out[0] if isinstance(out, tuple) else out).reshape(len(tokens), -1)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "bin"])
+def test_eagles_folder_is_transformers_block_without_its_first_norm(tmp_path, pickled, bias):
+    target = tiny("llama")
+    block, fc = eagle_folder(tmp_path / "EAGLE-tiny", target, bias=bias, pickled=pickled)
+    head = read_head(tmp_path / "EAGLE-tiny", Runner(target))
+    assert (head.config.name, head.config.bias, head.config.key_value_heads) == ("EAGLE-tiny", bias, 2)
+    wanted = plain_features(block, fc, target)
+    torch.testing.assert_close(features(head, target), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_pair_loads_an_eagle_folder_and_decodes_with_it(tmp_path):
+    target = tiny("llama")
+    eagle_folder(tmp_path / "eagle", target)
+    pair = speclab.load_pair(target=target, heads=tmp_path / "eagle")
+    plain = speclab.generate(pair, speclab.Autoregressive(), TEXT, max_new_tokens=12)
+    assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=12).token_ids == plain.token_ids
+
+
+# What does not fit
+
+
+def saved(folder, of, /, **changes: object):
+    save_head(random_head(of, 1, "prose"), folder)
+    config = json.loads((folder / "head.json").read_text())
+    (folder / "head.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+def load(folder, target=None):
+    return speclab.load_pair(target=target or tiny("llama"), heads=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"hidden_size": 64}, "64"), ({"vocab_size": 99}, "99"), ({"target": "llama-70b"}, "llama-70b")],
+)
+def test_a_head_for_another_target(tmp_path, changes, said):
+    with refused(HeadMismatchError, said):
+        load(saved(tmp_path / "prose", tiny("llama"), **changes))
+
+
+def test_a_head_that_reads_layers_the_target_lacks(tmp_path):
+    with refused(HeadMismatchError, "layer"):
+        load(saved(tmp_path / "prose", tiny("llama"), layers=[7]))
+
+
+def test_a_head_in_memory_for_another_target():
+    with refused(HeadMismatchError, "64"):
+        load(random_head(tiny("llama", hidden_size=64, head_dim=16), 1))
+
+
+def test_weights_that_do_not_fit_their_config(tmp_path):
+    folder = saved(tmp_path / "prose", tiny("llama"), feed_forward=50)
+    with refused(HeadMismatchError, "config", "50"):
+        load(folder)
+    tensors = load_file(folder / "head.safetensors")
+    del tensors["fc.bias"]
+    save_file(tensors, folder / "head.safetensors")
+    with refused(HeadMismatchError, "prose"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["head.safetensors", "head.json"])
+def test_damaged_files(tmp_path, name):
+    folder = saved(tmp_path / "prose", tiny("llama"))
+    (folder / name).write_bytes((folder / name).read_bytes()[:40])
+    with refused(ModelNotFoundError, name):
+        load(folder)
+
+
+def test_a_setting_of_a_head_that_is_out_of_bounds(tmp_path):
+    with refused(ModelNotFoundError, "heads"):
+        load(saved(tmp_path / "prose", tiny("llama"), heads=0))
+
+
+class _Trap:
+    """A pickle of this makes a folder when it is opened."""
+
+    def __init__(self, path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_pickle_that_would_run_code_does_not(tmp_path):
+    eagle_folder(tmp_path / "eagle", tiny("llama"), pickled=True)
+    torch.save({"fc.weight": torch.zeros(1), "trap": _Trap(tmp_path / "sprung")}, tmp_path / "eagle/pytorch_model.bin")
+    with refused(ModelNotFoundError, "pytorch_model.bin", "run code", "safetensors"):
+        load(tmp_path / "eagle")
+    assert not (tmp_path / "sprung").exists()
+    torch.load(tmp_path / "eagle/pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "sprung").exists(), "else the trap proves nothing"
+
+
+@pytest.mark.parametrize("extra", ["layers.1.mlp.up_proj.weight", "d2t"])
+def test_a_head_of_eagle_3_or_of_several_layers(tmp_path, extra):
+    folder = tmp_path / "eagle"
+    eagle_folder(folder, tiny("llama"))
+    save_file(load_file(folder / "model.safetensors") | {extra: torch.zeros(2)}, folder / "model.safetensors")
+    with refused(UnsupportedModelError, "EAGLE-3", "EAGLE-2"):
+        load(folder)
+
+
+def test_an_eagle_folder_without_its_config(tmp_path):
+    folder = tmp_path / "eagle"
+    eagle_folder(folder, tiny("llama"))
+    (folder / "config.json").write_text("{}")
+    with refused(ModelNotFoundError, "config.json", "eagle"):
+        load(folder)
