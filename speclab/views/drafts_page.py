@@ -75,7 +75,7 @@ def _side_by_side(step: Step, regret: Regret | None, colors: Theme) -> str:
         for read in [drafts.reading(step, i, regret)]
     ]
     xs = columns(smalls, step.texts)
-    panels = [_panel(step, i, small, xs, colors) for i, small in enumerate(smalls)]
+    panels = [_panel(step, i, small, xs, colors, regret) for i, small in enumerate(smalls)]
     looks = {look for small in smalls for look in (*small.reading.looks, *(small.reading.own or ())[1:])}
     entries = [
         (glyphs.shape(look, 0, 0, 4.5, 0.9, colors), meaning, 14.0)
@@ -85,15 +85,16 @@ def _side_by_side(step: Step, regret: Regret | None, colors: Theme) -> str:
     return cards(*panels) + _legend(entries, colors)
 
 
-def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Theme) -> str:
+def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Theme, regret: Regret | None) -> str:
     one = step.proposals[place]
-    verdict = "verified" if one.chosen else "not verified"
+    verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
     heading = markup.tag("b", escape(f"{one.name}: {verdict}"))
     figures = (
         f" {len(one.tree) - 1} nodes, mean confidence {one.confidence:.3f}, margin {drafts.margin(step, place):+.3f}"
     )
     line = markup.tag("span", escape(figures), style=f"color:{colors.muted}")
-    svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {drafts.outcome_words(step, place)}", colors)
+    outcome = drafts.outcome_words(step, place, regret)
+    svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {outcome}", colors)
     edge = f"3px solid {LOOKS['accepted'].color}" if one.chosen else f"1px dashed {colors.line}"
     style = f"font:13px/1.5 {SANS};border:{edge};border-radius:6px;padding:6px 10px"
     return markup.tag("div", markup.tag("div", heading, line), svg, style=style)

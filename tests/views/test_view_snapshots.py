@@ -13,12 +13,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from draft_samples import routed, routed_run, stopped, typical, united
 from spine_samples import found, run
 from view_samples import five_nodes, trace
 
 from speclab.comparison import Comparison
 from speclab.theory import IsotropicShape, SpineShape, isotropic_yield, spine_yield
-from speclab.views import cache, explain, figure, lookup, mask, metrics, points, shapes, strategy, text, tree
+from speclab.views import (
+    cache,
+    drafts_page,
+    explain,
+    figure,
+    lookup,
+    mask,
+    metrics,
+    points,
+    residual,
+    routes,
+    shapes,
+    strategy,
+    text,
+    tree,
+)
 from speclab.views.walk import Moment
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -59,6 +75,12 @@ PICTURES = {
     "metrics.svg": lambda: metrics.metrics_svg(trace(4)),
     "metrics.html": lambda: metrics.metrics_table(trace(4)),
     "strategy.html": lambda: strategy.strategy_html(run(), 2, Comparison(40, 3.0, {"Copies": 1.5, "Table": 2.4})),
+    "drafts.html": lambda: drafts_page.drafts_html(routed()),
+    "drafts_merged.html": lambda: drafts_page.drafts_html(united(), theme="dark"),
+    "drafts_nodes.html": lambda: drafts_page.nodes_table(routed()),
+    "routes.html": lambda: routes.routing_html(routed_run()),
+    "residual.html": lambda: residual.residual_html(stopped()),
+    "residual_typical.html": lambda: residual.residual_html(typical(), "dark"),
     "lookup.html": lambda: lookup.lookup_html(found(), {3: "accepted"}),
     "shapes.svg": lambda: shapes.shapes_svg(SPINE, EVEN, 2),
     "points.svg": lambda: points.points_svg(*RATES),

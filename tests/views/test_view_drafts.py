@@ -1,0 +1,193 @@
+"""Trees side by side: what is said of the one that was not verified is known, and the rest is called unknown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from draft_samples import LONGER, SHORTER, grown, proposal, routed, routed_run, united
+from drawn import steps
+from hypothesis import given
+from hypothesis import strategies as st
+from picture import HTML, SVG, check_svg, parse, texts
+from strategies import draft_trees
+from view_samples import TEXTS, build_step, draft_tree, five_nodes, one_node, random_parents, trace
+
+from speclab import routing
+from speclab.views import drafts, drafts_page, routes
+from speclab.views.palette import css
+from speclab.views.small_tree import Small, columns, small_svg
+
+PROSE, CODE = 0, 1
+
+
+def pictures(page: str) -> list[str]:
+    return re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+
+
+def widths(page: str) -> list[str]:
+    return re.findall(r'<svg[^>]* width="([\d.]+)"', page)
+
+
+def test_the_choice_is_said_with_both_means_and_the_margin():
+    step = routed()
+    prose, code = (one.confidence for one in step.proposals)
+    assert drafts.choice_words(step) == (
+        f"Two trees from '␣the': prose with 5 nodes, mean confidence {prose:.3f}; code with 4 nodes, mean confidence "
+        f"{code:.3f}. code was verified, by a margin of {code - prose:.3f}."
+    )
+    same = replace(step, proposals=tuple(replace(one, score=0.5, chosen=one.name == "prose") for one in step.proposals))
+    assert "(compared by 0.500)" in drafts.choice_words(same)
+    assert drafts.choice_words(same).endswith("prose was verified, for of two equal trees the first is.")
+
+
+def test_what_the_text_tells_of_the_other_tree_is_known():
+    """It holds the accepted tokens and the target's own: three would have been accepted, what follows is open."""
+    read = drafts.reading(routed(), PROSE)
+    assert read.looks == ("root", "accepted", "rejected", "accepted", "accepted", "drafted")
+    assert (read.path, read.own) == ((1, 3, 4), None)
+    assert drafts.outcome_words(routed(), PROSE) == (
+        "prose would have had at least 3 accepted ('␣old␣woman␣said'): 1 more. What the target makes of the 1 node "
+        "beyond is unknown without verifying."
+    )
+
+
+def test_a_tree_that_leaves_the_text_is_known_whole():
+    read = drafts.reading(routed(SHORTER), PROSE)
+    assert read.looks == ("root", "accepted", "rejected", "not reached")
+    assert (read.path, read.own) == ((1,), (2, "corrected"))
+    assert drafts.outcome_words(routed(SHORTER), PROSE) == (
+        "prose would have had 1 accepted ('␣old'): 1 fewer. Then the target chose '␣woman', which it does not hold."
+    )
+
+
+def test_the_verified_tree_is_read_from_its_record():
+    read = drafts.reading(routed(), CODE)
+    assert read == drafts.verified(five_nodes())
+    assert read.own == (3, "bonus")
+    assert drafts.outcome_words(routed(), CODE) == "code had 2 accepted ('␣old␣woman'). Then the target chose '␣said'."
+
+
+def test_under_a_lossy_rule_the_text_tells_nothing_of_the_other_tree():
+    step = replace(routed(), counts=replace(routed().counts, lossy=1))
+    assert set(drafts.reading(step, PROSE).looks) == {"root", "drafted"}
+    assert "unknown without verifying" in drafts.outcome_words(step, PROSE)
+
+
+def test_verified_on_request_nothing_is_unknown():
+    step, other = routed(), build_step(LONGER, (1, 3, 4, 5), bonus=9)
+    found = routing.Regret(("prose", "code"), (4, 2), 2, (other, five_nodes()))
+    assert drafts.reading(step, PROSE, found) == drafts.verified(other)
+    assert drafts.regret_words(step, found) == (
+        "Both verified, prose has 4 accepted and code has 2 accepted: the choice lost 2 tokens."
+    )
+    page = drafts_page.drafts_html(step, found)
+    assert "On request" in page
+    assert "unknown" not in page
+    assert "prose: verified on request" in page
+    assert "the choice lost nothing" in drafts.regret_words(step, replace(found, tokens=0))
+
+
+def test_the_chosen_one_is_marked_by_words_and_frame():
+    page = drafts_page.drafts_html(routed())
+    parse(page, HTML | SVG)
+    assert page.count("code: verified") == page.count("prose: not verified") == 1
+    assert page.count("border:3px solid") == page.count("border:1px dashed") == 1
+    assert "mean confidence" in page
+    assert "margin -" in page
+    assert "margin +" in page
+
+
+def test_both_trees_have_one_scale():
+    """A small tree beside a large one: the same columns, so the same width."""
+    large = draft_tree(random_parents(40, seed=3), seed=3)
+    step = replace(five_nodes(), proposals=(proposal("x", large, False), proposal("y", five_nodes().tree, True)))
+    first, second, _ = widths(drafts_page.drafts_html(step))
+    assert first == second
+    step = routed()
+    found = [Small(one.tree, drafts.reading(step, i), [""] * len(one.tree)) for i, one in enumerate(step.proposals)]
+    xs = columns(found, TEXTS)
+    assert list(xs) == sorted(xs)
+    roots = [
+        re.search(r'<rect x="([\d.]+)"[^>]*width="([\d.]+)"', small_svg(each, xs, TEXTS, "t", css())) for each in found
+    ]
+    assert roots[0].groups() == roots[1].groups()
+
+
+def test_a_large_tree_is_folded_and_says_so():
+    tree = draft_tree(random_parents(200, seed=4), seed=4)
+    step = replace(five_nodes(), proposals=(proposal("big", tree, False), proposal("code", five_nodes().tree, True)))
+    assert "more nodes are folded here" in drafts_page.drafts_html(step)
+
+
+def test_a_merged_tree_is_one_and_each_node_says_whose_it_is():
+    step = united()
+    page = drafts_page.drafts_html(step)
+    parse(page, HTML | SVG)
+    assert len(pictures(page)) == 2  # the tree and the legend
+    assert "They were verified as one, of 6 nodes." in page
+    assert drafts.sources_words(step) == (
+        "6 nodes: 1 of both, 3 of code alone, 2 of prose alone. The accepted path took 1 token of both, then 1 token "
+        "of code alone."
+    )
+    tree = pictures(page)[0]
+    shapes = re.findall(r'<path d="(M[^"]*Z)" transform', tree)
+    assert len(set(shapes)) > 2  # three shapes, in the sizes of their probabilities
+    for name, count in (("both", 1), ("code", 3), ("prose", 2)):
+        assert tree.count(f"from {name}\n") == count
+    assert all(f"proposed by {name}" in page for name in ("prose", "code", "both"))
+
+
+def test_every_node_of_every_tree_stands_in_the_table():
+    page = drafts_page.nodes_table(routed())
+    assert page.count("<tr>") == 1 + 6 + 5
+    assert "unknown: not verified" in page
+    assert drafts_page.nodes_table(five_nodes()) == ""
+
+
+def test_without_a_choice_there_is_nothing_to_show():
+    assert drafts_page.drafts_html(one_node()) == ""
+    assert drafts.summary(one_node()) == ""
+    assert routes.routing_html(trace(3)) == ""
+    assert routes.summary(trace(3)) == "Routing: no iteration had two trees."
+    check_svg(routes.margins_svg(trace(3)))
+
+
+def test_tokens_in_names_and_trees_are_escaped():
+    tree = grown([0, 100, 102], [-1, 0, 1], [1, 0.5, 0.5], "x")
+    step = replace(five_nodes(), proposals=(proposal("<b>", tree, False), proposal("a & b", five_nodes().tree, True)))
+    page = drafts_page.drafts_html(step) + drafts_page.nodes_table(step)
+    parse(page, HTML | SVG)
+    assert "<script" not in page
+
+
+@given(steps(), draft_trees(max_nodes=30, vocab=64), st.booleans())
+def test_any_pair_of_trees_can_be_drawn(step, tree, both):
+    tree = replace(tree, token=[int(step.tree.token[0]), *tree.token[1:]])
+    step = replace(step, proposals=(proposal("x", tree, both), proposal("y", step.tree, True)) if len(tree) > 1 else ())
+    page = drafts_page.drafts_html(step)
+    parse(page, HTML | SVG)
+    for svg in pictures(page):
+        check_svg(svg)
+    if step.proposals:
+        assert drafts.summary(step).endswith(".")
+        read = drafts.reading(step, 0)
+        assert len(read.path) == len(tree.follow(step.committed))
+        assert [int(tree.token[node]) for node in read.path] == list(step.committed[: len(read.path)])
+
+
+def test_routing_over_a_run_counts_and_draws_margins():
+    run = routed_run()
+    assert routes.margins(run.steps) == [pytest.approx(-0.125), None, pytest.approx(-0.125), pytest.approx(0.25)]
+    assert routes.summary(run) == "Routing over 3 iterations: prose 1, code 2; mean margin 0.167."
+    root = check_svg(routes.margins_svg(run))
+    assert "margin, ▲ up: prose chosen" in texts(root)
+    assert "▼ down: code chosen" in texts(root)
+    page = routes.routing_html(run)
+    found = routing.statistics(run)
+    for part in found.parts:
+        assert f"{part.chosen / found.iterations:.0%}" in page
+        assert f"{part.confidence:.3f}" in page
+    assert routes.routing_html(run, 1) != page
+    assert "scores higher" in routes.margins_svg(replace(trace(1), steps=(united(),)))
