@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,14 +13,14 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
+from speclab.errors import ModelNotFoundError, PromptError, SettingsError
 from speclab.models.head_loading import HeadSource, listed, load_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.runner import Runner
-from speclab.models.vocabulary import TokenTexts, compare
+from speclab.models.vocabulary import TokenTexts, compare, share_vocabulary, whole_numbers
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class ModelPair:
                 raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
             ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
         else:
-            ids = _whole_numbers(prompt)
+            ids = whole_numbers(prompt)
         if not ids:
             raise PromptError("The prompt is empty: write at least one token for the models to continue.")
         for token in ids:
@@ -135,16 +134,6 @@ class ModelPair:
             facts["gpu"] = torch.cuda.get_device_name(device)
         facts["threads"] = torch.get_num_threads()
         return facts | {"torch": torch.__version__, "transformers": transformers.__version__}
-
-
-def _whole_numbers(prompt: object) -> list[int]:
-    tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
-    if not isinstance(tokens, Sequence):
-        raise PromptError(f"A prompt is text or a list of token ids, and {prompt!r} is neither.")
-    for token in tokens:
-        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-            raise PromptError(f"A prompt is text or a list of token ids, and {token!r} is no token id.")
-    return [int(token) for token in tokens]
 
 
 _ONE_AT_A_TIME = Lock()
@@ -212,7 +201,7 @@ def _assemble(
         runners = [Runner(model, shown_name(model)) for model in loader.models(sources)]
         drafting = [load_head(head, runners[0], loader) for head in heads]
     runners += [head for head in drafting if isinstance(head, Runner)]
-    _share_vocabulary(runners, tokenizer)
+    share_vocabulary(runners, tokenizer)
     for head in drafting:
         head.vocab_size = runners[0].vocab_size
     for runner in runners:
@@ -233,21 +222,3 @@ def _tokenizer(loader: Loader, sources: Sequence[Source], given: Path | None) ->
     if len(tokenizers) > 1:
         compare(tokenizers[0], tokenizers[1])
     return tokenizers[0] if tokenizers else None
-
-
-def _share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
-    """Cuts logits to the ids that all models have; what is cut off is padding that no text produces."""
-    smallest = min(runners, key=lambda runner: runner.vocab_size)
-    largest = max(runners, key=lambda runner: runner.vocab_size)
-    if tokenizer is None and smallest.vocab_size != largest.vocab_size:
-        raise TokenizerMismatchError(
-            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
-            "models of one vocabulary, or pass tokenizer= if they differ in padding alone."
-        )
-    if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
-        raise TokenizerMismatchError(
-            f"The tokenizer has {len(tokenizer)} ids and {smallest.name} knows {smallest.vocab_size}: pass the "
-            "tokenizer that belongs to the model."
-        )
-    for runner in runners:
-        runner.vocab_size = smallest.vocab_size

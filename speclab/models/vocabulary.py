@@ -1,12 +1,15 @@
-"""Texts of single tokens, and whether two tokenizers are the same to a decoder."""
+"""Token ids and their texts, and whether tokenizers and models share them."""
 
 from __future__ import annotations
 
+import numbers
 import re
+from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from speclab.errors import TokenizerMismatchError
+from speclab.errors import PromptError, TokenizerMismatchError
+from speclab.models.runner import Runner
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SAMPLES = (
@@ -94,3 +97,32 @@ def _mismatch(what: str) -> TokenizerMismatchError:
         f"The tokenizers of target and draft differ: {what}; choose two models of one family, or pass tokenizer= "
         "if you know that their ids mean the same."
     )
+
+
+def whole_numbers(prompt: object) -> list[int]:
+    """Token ids from a list, an array or a tensor of them; raises `PromptError` for anything else."""
+    tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
+    if not isinstance(tokens, Sequence):
+        raise PromptError(f"A prompt is text or a list of token ids, and {prompt!r} is neither.")
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
+            raise PromptError(f"A prompt is text or a list of token ids, and {token!r} is no token id.")
+    return [int(token) for token in tokens]
+
+
+def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Cuts logits to the ids that all models have; what is cut off is padding that no text produces."""
+    smallest = min(runners, key=lambda runner: runner.vocab_size)
+    largest = max(runners, key=lambda runner: runner.vocab_size)
+    if tokenizer is None and smallest.vocab_size != largest.vocab_size:
+        raise TokenizerMismatchError(
+            f"{smallest.name} has {smallest.vocab_size} token ids and {largest.name} {largest.vocab_size}: choose "
+            "models of one vocabulary, or pass tokenizer= if they differ in padding alone."
+        )
+    if tokenizer is not None and len(tokenizer) > smallest.vocab_size:
+        raise TokenizerMismatchError(
+            f"The tokenizer has {len(tokenizer)} ids and {smallest.name} knows {smallest.vocab_size}: pass the "
+            "tokenizer that belongs to the model."
+        )
+    for runner in runners:
+        runner.vocab_size = smallest.vocab_size
