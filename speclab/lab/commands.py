@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from speclab.breakpoints import Asked, following
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.choices import Choices
 from speclab.lab.player import Player
+from speclab.lab.saving import save
 from speclab.lab.state import Frame, LabState
 from speclab.lab.worker import Worker
 from speclab.lookup import Lookup
-from speclab.trace import Step
+from speclab.trace import Step, Trace
+from speclab.trace_files import load_trace
 from speclab.views.summary import moment_summary, summary
 from speclab.views.walk import PHASES, WHOLE, Moment, moments
 
@@ -112,6 +116,22 @@ class Commands:
     def fork(self, **changes: Any) -> Future[Any]:
         """Goes on from the cursor with other settings."""
         return self.ask(lambda: self._player.fork(**changes), "forking", key="apply")
+
+    def save(self, what: str, path: str | os.PathLike[str]) -> Future[Any]:
+        """Writes the run, or a view of the iteration shown (see `speclab.lab.saving.save`)."""
+        return self.ask(lambda: self._save(what, path), "saving")
+
+    def open_trace(self, source: str | os.PathLike[str] | Callable[[], Trace], name: str = "") -> Future[Any]:
+        """Shows a recorded run, from a path or from what reads it; no model runs."""
+        read = source if callable(source) else lambda: load_trace(source)
+        return self.ask(lambda: self._player.open(read(), name or str(source)), "opening")
+
+    def _save(self, what: str, path: str | os.PathLike[str]) -> Path:
+        if not str(path):
+            raise SettingsError("No path is named: write one, such as run.json.gz.")
+        written = save(self._state.frame, what, path)
+        self._state.status = f"Saved {written}."
+        return written
 
     def _guarded(self, work: Callable[[], Any], name: str) -> Any:
         state = self._state

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, VBox
 
-from speclab.breakpoints import Until
+from speclab.breakpoints import Asked
 from speclab.drafters.autoregressive import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError
 from speclab.lab import static
 from speclab.lab.choices import Choices, Prompt
 from speclab.lab.commands import Commands
+from speclab.lab.files import Files
 from speclab.lab.panels import Panels
 from speclab.lab.pickers import Pickers
 from speclab.lab.player import Player
@@ -27,7 +28,6 @@ from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace import Step
-from speclab.views.page import export
 from speclab.views.still import still
 
 if TYPE_CHECKING:
@@ -67,11 +67,12 @@ class Lab(VBox):
         self.pickers = Pickers(
             self.state, pair, strategy, prompt, self._session_settings(settings), self._commands.apply
         )
-        self.transport = Transport(self.state, self._commands)
+        self.files = Files(self._commands)
+        self.transport = Transport(self.state, self._commands, self.files.toggle)
         self.status = Status(self.state)
         self.panels = Panels(self.state, self._commands)
         style = HTML(f"<style>{STYLE}</style>")
-        super().__init__([style, self.pickers, self.transport, self.status, self.panels])
+        super().__init__([style, self.pickers, self.transport, self.files, self.status, self.panels])
         self.add_class("speclab-lab")
         if pair is not None and not self.state.error:
             self._wait(self._commands.start())
@@ -85,8 +86,8 @@ class Lab(VBox):
         """Decodes one iteration, or goes on by one in what is decoded; the step, None where it failed."""
         return self._wait(self._commands.step())  # type: ignore[no-any-return]
 
-    def back(self, until: Until | None = None) -> Step | None:
-        """Goes back by one iteration, or to the last one before it where `until(step)` holds; no model call."""
+    def back(self, until: Asked | None = None) -> Step | None:
+        """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
         return self._wait(self._commands.back(until))  # type: ignore[no-any-return]
 
     def goto(self, index: int) -> Step | None:
@@ -97,8 +98,11 @@ class Lab(VBox):
         """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
         self._wait(self._commands.phase(name, level))
 
-    def run(self, until: Until | None = None) -> Step | None:
-        """Decodes until `until(step)` holds (see `speclab.breakpoints`), the text ends, or `stop`; the last step."""
+    def run(self, until: Asked | None = None) -> Step | None:
+        """Decodes until `until` holds, the text ends, or `stop`; the last step.
+
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.breakpoints`).
+        """
         return self._wait(self._commands.run(until))  # type: ignore[no-any-return]
 
     def stop(self) -> None:
@@ -126,8 +130,19 @@ class Lab(VBox):
 
     def export(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the run as one HTML page whose steps can be scrubbed without a kernel; the path, None if it failed."""
-        trace, cursor = self.state.trace, self.state.cursor
-        return self._wait(self._commands.ask(lambda: export(trace, path, cursor), "exporting"))  # type: ignore[no-any-return]
+        return self._wait(self._commands.save("page", path))  # type: ignore[no-any-return]
+
+    def save_view(self, name: str, path: str | os.PathLike[str]) -> Path | None:
+        """Writes a view of the iteration shown as .svg or .png (see `speclab.views.files.VIEWS`); None if it failed."""
+        return self._wait(self._commands.save(name, path))  # type: ignore[no-any-return]
+
+    def save_trace(self, path: str | os.PathLike[str]) -> Path | None:
+        """Writes the run shown, to be opened again; the path, None if it failed."""
+        return self._wait(self._commands.save("trace", path))  # type: ignore[no-any-return]
+
+    def open_trace(self, path: str | os.PathLike[str]) -> None:
+        """Shows a run saved earlier; no model runs, and a session under way stays for Step to go on with."""
+        self._wait(self._commands.open_trace(path))
 
     def close(self) -> None:
         """Stops the worker and lets the widgets go."""

@@ -65,8 +65,9 @@ class Pickers(VBox):
         self.note.add_class("speclab-note")
         super().__init__(self._rows())
         self.add_class("speclab-pickers")
-        on_change(self.toggle, lambda wide: show(self.strategy.panel, visible=wide))
-        show(self.strategy.panel, visible=False)
+        on_change(self.toggle, lambda _: self._open())
+        self._open()
+        state.observe(lambda _: self._open(), names="frame")
         state.observe(lambda _: self._draw(), names=["applied", "frame"])
         self._ready = True
         self._draw()
@@ -95,6 +96,12 @@ class Pickers(VBox):
         self.pending = HBox([self.apply, self.note])
         self.pending.add_class("speclab-pending")
         return [grid, self.lossy, self.strategy.panel, self.pending]
+
+    def _open(self) -> None:
+        """The settings of the strategy, where they are wanted; what is not seen is not drawn."""
+        show(self.strategy.panel, visible=self.toggle.value)
+        if self.toggle.value:
+            self.strategy.show(self._state.step)
 
     def _draw(self) -> None:
         if not self._ready:
@@ -143,7 +150,7 @@ class Pickers(VBox):
         changes = differences(applied, chosen) if applied is not None else []
         if not changes:
             return "", False
-        forks = applied is not None and chosen.forks_from(applied)
+        forks = self._state.frame.live and applied is not None and chosen.forks_from(applied)
         does = f"Apply forks at iteration {self._state.cursor}." if forks else "Apply starts a new run."
         return tag("b", "Changed: ") + escape("; ".join(changes)) + ". " + tag("b", does), True
 

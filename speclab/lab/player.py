@@ -13,10 +13,10 @@ from speclab.errors import CancelledError, PromptError, SettingsError
 from speclab.lab.choices import Choices, Models, Prompt
 from speclab.lab.state import Frame, LabState
 from speclab.routing import Regret, regret
-from speclab.trace import Step
+from speclab.trace import Step, Trace
 from speclab.views.drafts import regret_words
 from speclab.views.lookup import key_at
-from speclab.views.summary import summary
+from speclab.views.summary import plural, summary
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -114,10 +114,21 @@ class Player:
         self._describe()
         return self._state.step
 
+    def open(self, trace: Trace, name: str) -> None:
+        """Shows a recorded run; a session under way stays, and Step goes on with it."""
+        self._state.comparison = self._state.regret = None
+        self._state.frame = Frame(trace, min(1, len(trace.steps)), pinned=self._state.pinned)
+        self._state.done = self._state.total = 0
+        ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
+        self._state.status = f"Opened {name}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
+
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Goes on from the cursor with other settings, in a session of its own."""
-        if self.session is None:
-            raise SettingsError("Nothing is decoded yet: Step first, then fork.")
+        if self.session is None or not self._state.frame.live:
+            raise SettingsError(
+                "A recorded run holds no models, and a fork needs them: Step decodes with the models chosen above, "
+                "and what is decoded there can be forked."
+            )
         self.session = session = self.session.fork(strategy=strategy, **settings)
         applied, self._state.comparison, self._state.regret = self._state.applied, None, None
         self._state.applied = replace(applied, strategy=session.strategy, settings=session.settings.model_dump())
@@ -127,7 +138,7 @@ class Player:
     def apply(self, choices: Choices) -> None:
         """Brings about what has changed: by a fork at the cursor where that is enough, else by a new session."""
         applied = self._state.applied
-        if self.session is not None and applied is not None and choices.forks_from(applied):
+        if self._state.frame.live and applied is not None and choices.forks_from(applied):
             self.fork(choices.strategy, **choices.settings)
         else:
             self.start(choices)
@@ -135,7 +146,7 @@ class Player:
     def lookup(self, frame: Frame, written: str) -> Lookup | None:
         """What the drafter had learned, at the moment shown, of the tokens written, else of the node selected."""
         session = self.session
-        if session is None:
+        if session is None or not frame.live:
             return None
         keys = _tokens(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
         at = frame.cursor if frame.moment.reached("adapt") else frame.cursor - 1
@@ -144,7 +155,7 @@ class Player:
     def measure(self) -> Comparison:
         """Decodes the text shown with each baseline of the strategy; tokens per iteration of all."""
         session = self.session
-        if session is None or not session.cursor:
+        if session is None or not session.cursor or not self._state.frame.live:
             raise SettingsError("No iteration is decoded yet: Step or Run, then measure the baselines on that text.")
         tokens, found = len(session.token_ids), {}
         settings = session.settings.model_dump() | {"max_new_tokens": tokens, "check": False}

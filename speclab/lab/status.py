@@ -68,5 +68,5 @@ class Status(VBox):
 
 _BADGES = {
     True: "decoded by the models in this session",
-    False: "a run recorded earlier, shipped with speclab; Step decodes live",
+    False: "a run recorded earlier, without its models; Step decodes live",
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons
+from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons, Widget
 
 from speclab.breakpoints import BREAKPOINTS, Breakpoint, Until, parse
 from speclab.errors import SettingsError
@@ -30,9 +30,9 @@ def button(name: str, description: str, tooltip: str, icon: str, click: Callable
 
 
 class Transport(HBox):
-    """Buttons and the slider; each asks and returns at once."""
+    """Buttons and the slider, and at the end of the row what `more` there is; each asks and returns at once."""
 
-    def __init__(self, state: LabState, commands: Commands) -> None:
+    def __init__(self, state: LabState, commands: Commands, *more: Widget) -> None:
         self._state, self._commands = state, commands
         self.first = button("first", "", "to the beginning", "fast-backward", lambda: commands.goto(0))
         self.back = button("back", "Back", "one iteration back; no model runs", "step-backward", commands.back)
@@ -50,7 +50,7 @@ class Transport(HBox):
         runs = HBox([self.run, self.stop])
         runs.add_class("speclab-group")
         self.until = RunUntil(commands)
-        super().__init__([moves, runs, self.until, self.cursor, self.until.hint])
+        super().__init__([moves, runs, self.until, self.cursor, *more, self.until.hint])
         self.add_class("speclab-transport")
         state.observe(self._draw, names="frame")
         self._draw()
