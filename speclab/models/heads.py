@@ -97,7 +97,10 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         x = x + self.self_attn(x, angles, mask, cache)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        norm = self.post_attention_layernorm
+        # Under autocast the weight would stay float32, and torch warns of two dtypes.
+        normed = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
+        out: Tensor = x + self.mlp(normed)
         return out
 
 
