@@ -10,6 +10,7 @@ from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
+from speclab.measures import Depth, TokenProbability
 
 if TYPE_CHECKING:
     from speclab.drafters.passes import DraftPasses
@@ -21,8 +22,8 @@ class LinearSpeculation(Strategy):
 
     needs_draft: ClassVar[bool] = True
 
-    draft_tokens: int = Field(5, ge=1, le=64, title="K", description="tokens drafted an iteration")
-    confidence_stop: float = Field(
+    draft_tokens: Depth = Field(5, ge=1, le=64, title="K", description="tokens drafted an iteration")
+    confidence_stop: TokenProbability = Field(
         0.0,
         ge=0,
         lt=1,

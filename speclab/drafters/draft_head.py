@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from speclab import measures
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.best_first import Limits, best_first
 from speclab.drafters.head_passes import Passes, passes
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 
-NodeBudget = Annotated[int, Field(ge=1, le=1024, description="nodes kept, root included: the likeliest paths of all")]
-Depth = Annotated[int, Field(ge=1, le=32, description="levels below the root, one pass each")]
+NodeBudget = Annotated[
+    measures.Nodes, Field(ge=1, le=1024, description="nodes kept, root included: the likeliest paths of all")
+]
+Depth = Annotated[measures.Depth, Field(ge=1, le=32, description="levels below the root, one pass each")]
 Children = Annotated[
     int, Field(ge=1, le=64, title="k", description="nodes expanded a level, and candidates that each of them gives")
 ]

@@ -16,6 +16,7 @@ from speclab.drafters.growth import Drafting, Plan, Shape, grow
 from speclab.drafters.history import Window, adjustment, remember
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, deep_gate, depth_gate, probability_gate
+from speclab.measures import Confidence, Depth, Nodes, PathProbability
 from speclab.trace import Adaptation
 
 if TYPE_CHECKING:
@@ -28,25 +29,29 @@ class DynaTree(Strategy):
 
     needs_draft: ClassVar[bool] = True
 
-    high_confidence: float = Field(0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches")
-    low_confidence: float = Field(0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches")
+    high_confidence: Confidence = Field(
+        0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches"
+    )
+    low_confidence: Confidence = Field(0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches")
     min_branches: int = Field(1, ge=1, le=16, title="B_min", description="children where the draft is sure")
     mid_branches: int = Field(2, ge=1, le=16, title="B_mid", description="children in between")
     max_branches: int = Field(3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
-    base_depth: int = Field(
+    base_depth: Depth = Field(
         5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
     )
-    max_depth: int = Field(8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
-    stop_probability: float = Field(
+    max_depth: Depth = Field(8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
+    stop_probability: PathProbability = Field(
         0.1, ge=0, lt=1, title="ρ_stop", description="paths less likely than this are not expanded"
     )
-    deep_probability: float = Field(
+    deep_probability: PathProbability = Field(
         0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
     )
-    prune_probability: float = Field(
+    prune_probability: PathProbability = Field(
         0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified; draws are"
     )
-    node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(
+        256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
+    )
     history: Literal["iteration", "prompt", "off"] = Field(
         "iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",

@@ -11,6 +11,7 @@ from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, depth_gate, probability_gate
+from speclab.measures import Depth, Nodes, PathProbability
 
 if TYPE_CHECKING:
     from speclab.drafters.passes import DraftPasses
@@ -22,16 +23,18 @@ class FixedTree(Strategy):
 
     needs_draft: ClassVar[bool] = True
 
-    depth: int = Field(5, ge=1, le=32, title="D", description="levels below the root")
+    depth: Depth = Field(5, ge=1, le=32, title="D", description="levels below the root")
     branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
-    prune_probability: float = Field(
+    prune_probability: PathProbability = Field(
         0.0,
         ge=0,
         lt=1,
         title="τ",
         description="paths less likely than this are neither expanded nor verified; draws are verified all the same",
     )
-    node_budget: int = Field(256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(
+        256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
+    )
 
     candidates: Candidates = Field("top", description=CANDIDATES_HELP)
 

@@ -13,6 +13,7 @@ from speclab.drafters.base import Drafter, Strategy
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which
 from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors
+from speclab.measures import Nodes
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Goose(Strategy):
     """A spine copied from the text so far, branches from a table of transitions, in a shape that follows acceptance."""
 
-    node_budget: int = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
     branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine")
     max_spine: int = Field(20, ge=1, le=256, description="longest spine, and longest chain of a bypass")
     successors: Successors = 10

@@ -11,6 +11,7 @@ from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
 from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors, TableDrafter
+from speclab.measures import Nodes
 from speclab.sources.trie import Trie
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class IsotropicTree(Strategy):
     """A uniform tree, filled breadth-first: the copied token first, then the likeliest transitions."""
 
     branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
-    node_budget: int = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
     successors: Successors = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3

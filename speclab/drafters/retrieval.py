@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished
 from speclab.drafters.checks import check_order
+from speclab.measures import Nodes
 from speclab.sources.corpus import corpus
 from speclab.sources.suffixes import Found, SuffixArray
 from speclab.sources.trie import Trie
@@ -26,7 +27,7 @@ class Retrieval(Strategy):
     text: str = Field("", description="a text file or a folder of them; empty: the shipped prompts")
     longest_match: int = Field(16, ge=1, le=64, description="tokens of the longest match, which is tried first")
     shortest_match: int = Field(2, ge=1, le=64, description="tokens of the shortest match")
-    node_budget: int = Field(
+    node_budget: Nodes = Field(
         65,
         ge=1,
         le=512,

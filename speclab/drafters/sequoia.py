@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from speclab.drafters.base import Drafter, Strategy
 from speclab.drafters.ranks import RankRates, parsed
 from speclab.drafters.table_drafter import Carry, Megabytes
+from speclab.measures import Nodes
 from speclab.theory.sequoia import hardware_choice, sequoia_shape
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TIMED = 3
 class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
-    node_budget: int = Field(60, ge=1, le=512, description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(60, ge=1, le=512, description="most nodes a tree may have, root included")
     depth: int = Field(6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         "transitions", description="where candidates come from: a table of transitions, or the draft model"

@@ -15,6 +15,7 @@ from pydantic import Field
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished
 from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
+from speclab.measures import Nodes
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -28,7 +29,7 @@ FIRST = 0.4
 class TokenRecycling(Strategy):
     """A static tree whose nodes are the likeliest successors of their parents' tokens, as the target last saw them."""
 
-    node_budget: int = Field(
+    node_budget: Nodes = Field(
         81,
         ge=1,
         le=512,

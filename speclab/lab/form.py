@@ -9,8 +9,11 @@ from ipywidgets import HTML, Box, DOMWidget, VBox
 
 from speclab.lab.controls import FINE, control, slides
 from speclab.lab.sync import assign, on_change
+from speclab.measures import measure_of
 from speclab.settings import Settings
+from speclab.trace import Step
 from speclab.views.markup import tag
+from speclab.views.strip import strip
 from speclab.views.tokens import escape
 
 
@@ -30,7 +33,10 @@ class Form(Box):
         """What was set last, and what the control made of it."""
         self._remember({name: field.default for name, field in kind.model_fields.items()})
         self._quiet = False
+        self._step: Step | None = None
         self._changed = changed
+        self.said: dict[str, HTML] = {}
+        """Below each control: where the values of the iteration shown lie, and what the setting does."""
         for widget in self.controls.values():
             on_change(widget, lambda _: self._edited())
         cells = [self._cell(name) for name in self.controls] if helps else list(self.controls.values())
@@ -55,10 +61,17 @@ class Form(Box):
             self._remember(values)
         finally:
             self._quiet = False
+        self._say()
         self._changed()
+
+    def show(self, step: Step | None) -> None:
+        """Shows below the sliders where the values of this iteration lie; None shows none."""
+        self._step = step
+        self._say()
 
     def _edited(self) -> None:
         if not self._quiet:
+            self._say()
             self._changed()
 
     def _remember(self, values: Mapping[str, Any]) -> None:
@@ -75,5 +88,18 @@ class Form(Box):
         return written if near and slides(self.controls[name]) else round(value, 9)
 
     def _cell(self, name: str) -> DOMWidget:
-        said = self.kind.model_fields[name].description or ""
-        return VBox([self.controls[name], HTML(tag("span", escape(said), class_="sl-help"))])
+        self.said[name] = HTML(self._words(name))
+        return VBox([self.controls[name], self.said[name]])
+
+    def _say(self) -> None:
+        for name, widget in self.said.items():
+            assign(widget, value=self._words(name))
+
+    def _words(self, name: str) -> str:
+        """The strip of dots of a threshold, and the help of any setting."""
+        field, widget = self.kind.model_fields[name], self.controls[name]
+        says = tag("span", escape(field.description or ""), class_="sl-help")
+        measure = measure_of(field)
+        if self._step is None or measure is None or not hasattr(widget, "readout"):
+            return says
+        return strip(self._step, measure, widget.value, widget.min, widget.max) + says

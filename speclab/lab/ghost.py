@@ -50,7 +50,7 @@ class Ghost(HTML):
         with self._lock:
             change, step, selected = self._state.change, self._state.step, self._state.selected
             sentence, picture = _seen(step, change, selected) if change is not None and step is not None else ("", "")
-            way = "Apply forks here." if self._state.applied is not None else "Step decodes with the change."
+            way = "Apply forks here." if self._state.frame.live else "Step decodes with the change."
             said = tag("p", tag("b", "Not applied. "), escape(f"{sentence} {way}"), role="status", class_="sl-ghost")
             assign(self, value=said + picture if sentence else "")
             show(self, visible=bool(sentence))

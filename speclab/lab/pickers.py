@@ -128,7 +128,7 @@ class Pickers(VBox):
         """What Apply would change of the strategy; on the recorded run, of the one it was recorded with."""
         try:
             chosen = self.read()
-            if self._state.applied is not None:
+            if self._state.frame.live and self._state.applied is not None:
                 return chosen.change_from(self._state.applied)
             step, begun = self._state.step, replace(chosen, strategy=self._begun)
             recorded = step is not None and in_force(step) == self._begun

@@ -10,6 +10,7 @@ from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
 from speclab.lab.form import Form
 from speclab.lab.sync import assign, on_change, show
+from speclab.trace import Step
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 
@@ -22,7 +23,7 @@ class StrategyPicker:
     def __init__(self, strategy: Strategy, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._forms: dict[str, Form] = {}
-        self._following = False
+        self._step: Step | None = None
         self.choice = Dropdown(options=list(strategies()), description="Strategy", tooltip="how candidates are drafted")
         self.choice.add_class("speclab-strategy")
         self.preset = Dropdown(options=[CUSTOM], description="Preset", tooltip="named settings, the paper's among them")
@@ -53,6 +54,12 @@ class StrategyPicker:
             self._forms[name] = Form(self.kind, self._edited)
         return self._forms[name]
 
+    def show(self, step: Step | None) -> None:
+        """Shows where the values of an iteration lie, below the sliders of the strategy that decoded it."""
+        self._step = step
+        own = step is not None and step.settings.get("strategy") == self.choice.value
+        self.form.show(step if own else None)
+
     def read(self) -> Strategy:
         """The strategy as it stands.
 
@@ -74,6 +81,7 @@ class StrategyPicker:
         show(self.reset, visible=bool(form.controls))
         self.preset.options = [CUSTOM, *self.kind.presets()]
         show(self.preset, visible=bool(self.kind.presets()))
+        self.show(self._step)
         self._edited()
 
     def _preset(self, name: str | None) -> None:

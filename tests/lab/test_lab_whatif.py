@@ -143,3 +143,26 @@ def test_another_strategy_than_the_recorded_one_shows_no_ghost():
         assert hidden(lab.panels.tree.ghost)
     finally:
         lab.close()
+
+
+def test_a_strip_of_dots_shows_where_the_values_lie_against_each_threshold(lab, messages):
+    form = lab.pickers.strategy.form
+    assert "sl-strip" not in form.said["node_budget"].value
+    lab.pickers.toggle.value = True
+    dotted = {name for name, said in form.said.items() if "sl-strip" in said.value}
+    assert dotted == {
+        "high_confidence", "low_confidence", "base_depth", "max_depth", "stop_probability", "deep_probability",
+        "prune_probability", "node_budget",
+    }  # fmt: skip
+    expanded = sum(bool(node.draft_top) for node in lab.state.step.nodes)
+    assert f"of {expanded} expanded nodes are at least so sure" in form.said["high_confidence"].value
+    messages.clear()
+    drag(lab, "prune_probability", 0.05)
+    assert [name for name, said in form.said.items() if messages.of(said)] == ["prune_probability"]
+    before = form.said["high_confidence"].value
+    lab.step()
+    assert form.said["high_confidence"].value != before
+    lab.pickers.toggle.value = False
+    messages.clear()
+    lab.step()
+    assert not any(messages.of(said) for said in form.said.values())

@@ -1,0 +1,57 @@
+"""What settings are thresholds on, and its values in a step."""
+
+from __future__ import annotations
+
+import pytest
+from test_whatif import WIDE, session
+
+import speclab
+from speclab.drafters import strategies
+from speclab.measures import measure_of, measured
+from speclab.views.strip import strip, told
+
+
+def thresholds(kind: type) -> dict[str, str]:
+    fields = {name: measure_of(field) for name, field in kind.model_fields.items()}
+    return {name: measure for name, measure in fields.items() if measure is not None}
+
+
+def test_fields_say_what_they_are_thresholds_on():
+    assert thresholds(speclab.LinearSpeculation) == {"draft_tokens": "depth", "confidence_stop": "token probability"}
+    dynatree = thresholds(speclab.DynaTree)
+    assert {name for name, measure in dynatree.items() if measure == "path probability"} == {
+        "stop_probability", "deep_probability", "prune_probability",
+    }  # fmt: skip
+    assert dynatree["high_confidence"] == dynatree["low_confidence"] == "confidence"
+    assert all(
+        measure_of(kind.model_fields["node_budget"]) == "nodes"
+        for kind in strategies().values()
+        if "node_budget" in kind.model_fields
+    )
+
+
+@pytest.fixture(scope="module")
+def step():
+    return session(WIDE.changed(prune_probability=0.02)).step()
+
+
+def test_every_event_and_node_is_among_the_values(step):
+    expanded = [event.values["confidence"] for event in step.events if event.kind == "expand"]
+    assert measured(step, "confidence") == pytest.approx(expanded)
+    pruned = [event.values["path_prob"] for event in step.events if event.kind == "prune"]
+    assert pruned
+    assert len(measured(step, "path probability")) == len(step.tree) - 1 + len(pruned)
+    assert max(pruned) < 0.02 <= min(measured(step, "path probability")[: len(step.tree) - 1])
+    assert measured(step, "depth") == tuple(step.tree.depth[1:].tolist())
+    assert measured(step, "nodes") == (len(step.tree),)
+
+
+def test_the_strip_says_in_words_what_its_dots_show(step):
+    values = measured(step, "path probability")
+    drawn = strip(step, "path probability", 0.02, 0.0, 1.0)
+    assert drawn.count("<circle") == len(values)
+    words = f"{len(step.tree) - 1} of {len(values)} paths are at least so likely"
+    assert f'aria-label="{words}"' in drawn
+    assert f">{words}<" in drawn
+    assert told((), "confidence", 0.5) == "nothing to compare in this iteration"
+    assert f"this tree has {len(step.tree)}" in strip(step, "nodes", 3, 1, 256)
