@@ -45,6 +45,7 @@ def assert_consistent(step: Step) -> None:
     assert step.counts.accepted == len(step.accepted)
     assert step.counts.drafted == n - verified
     assert step.counts.longest_path == tree.depth.max() + 1 - verified
+    _assert_residual(step, path)
     assert step.seconds.keys() >= {"draft", "verify", "accept", "commit", "adapt"}
     assert all(seconds >= 0 for seconds in step.seconds.values())
     _assert_caches(step, path, verified)
@@ -66,7 +67,11 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
         reached = parent in path or parent < 0
         due = "accepted" if i in step.accepted else "rejected" if reached else "not reached"
         ended = step.bonus is None and parent == (path or (None,))[-1]
-        assert node.verdict == due or (ended and node.verdict == "not reached")
+        # Candidates drawn from the draft are tried in order: those behind an accepted one are not.
+        untried = (
+            any(sibling < i and sibling in step.accepted for sibling in tree.children[parent]) and "draws" in step.rule
+        )
+        assert node.verdict == ("not reached" if untried else due) or (ended and node.verdict == "not reached")
     merged = max(1, sum(proposal.chosen for proposal in step.proposals))  # laws that a node's candidates come from
     for top, laws in ((node.target_top, 1), (node.draft_top, merged)):
         probabilities = [probability for _, probability in top]
@@ -78,6 +83,18 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
         if token in children:
             assert math.isclose(probability, math.exp(tree.log_prob[children[token]]), rel_tol=1e-6)
     assert bool(node.draft_top) >= bool(children)
+
+
+def _assert_residual(step: Step, path: tuple[int, ...]) -> None:
+    assert step.rule
+    assert (step.residual is None) == (step.rule == "greedy" or step.bonus is None)
+    if step.residual is not None:
+        shares = {share.token: share for share in step.residual.shares}
+        assert step.residual.node == (path[-1] if path else None)
+        assert shares[step.bonus].residual > 0
+        assert sum(share.residual for share in shares.values()) <= 1 + 1e-6
+        assert all(share.residual <= 1e-9 for share in shares.values() if share.target == 0)
+        assert shares.keys() <= step.texts.keys()
 
 
 def _assert_caches(step: Step, path: tuple[int, ...], verified: bool) -> None:

@@ -11,11 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from laws import assert_drawn_from, logits_of, texts_law
 from reference.decoding import transformed
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.sampling import chooser, draw, transform, uniform
+from speclab.noise import uniform
+from speclab.sampling import chooser, draw, transform
 from speclab.settings import SessionSettings
 
 VOCAB = 4
@@ -41,25 +43,6 @@ STRATEGIES = {
     "as the paper does it": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
     "drafted, gathered": speclab.DynaTree(root="drafted"),
 }
-
-
-def chi_square_critical(freedom: int, z: float = 4.26) -> float:
-    """The value that chance exceeds once in 100,000 (Wilson and Hilferty's approximation)."""
-    return freedom * (1 - 2 / (9 * freedom) + z * math.sqrt(2 / (9 * freedom))) ** 3
-
-
-def assert_drawn_from(counts: Counter, law: dict) -> None:
-    """Chi-square; rare outcomes share a cell, impossible ones must not happen."""
-    draws = sum(counts.values())
-    assert not [outcome for outcome in counts if law.get(outcome, 0.0) == 0.0]
-    common = {outcome for outcome, share in law.items() if share * draws >= 5}
-    cells = [(counts[outcome], law[outcome] * draws) for outcome in common]
-    rest = 1 - sum(law[outcome] for outcome in common)
-    if rest * draws >= 1:
-        cells.append((draws - sum(count for count, _ in cells), rest * draws))
-    statistic = sum((seen - due) ** 2 / due for seen, due in cells)
-    assert len(cells) > 1
-    assert statistic < chi_square_critical(len(cells) - 1)
 
 
 def test_the_chi_square_test_can_fail():
@@ -154,23 +137,10 @@ def test_a_choice_is_drawn_once_a_row():
 # Whole texts
 
 
-def _texts_law(settings: dict, length: int) -> dict[tuple[int, ...], float]:
-    """Exact probability of every text of `length` tokens."""
-    law: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(length):
-        grown = {}
-        for text, share in law.items():
-            logits = np.log(TARGET((*PROMPT, *text))).tolist()
-            after = transformed(logits, settings["temperature"], settings.get("top_k"), settings.get("top_p"))
-            grown |= {(*text, token): share * p for token, p in enumerate(after)}
-        law = grown
-    return law
-
-
 @pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
 def test_texts_have_exactly_the_targets_law(settings):
     """Three tokens by tree drafts: the first from the prefill, the others inside trees or as a bonus."""
-    pair, law = table_pair(TARGET, DRAFT, VOCAB), _texts_law(settings, 3)
+    pair, law = table_pair(TARGET, DRAFT, VOCAB), texts_law(logits_of(TARGET, PROMPT), 3, **settings)
     strategy = speclab.DynaTree(max_depth=3, base_depth=2, stop_probability=0.0, prune_probability=0.0)
     texts = Counter(
         tuple(speclab.generate(pair, strategy, PROMPT, max_new_tokens=3, seed=seed, **settings).token_ids)

@@ -120,6 +120,18 @@ def test_a_trace_with_a_wrong_field_says_where(tmp_path, edit):
     assert "not a speclab trace" in _edited(tmp_path, edit)
 
 
+def test_a_file_without_what_came_later_still_opens(tmp_path):
+    """Fields that were added have a value for files that lack them."""
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    for name in ("rule", "residual", "extra"):
+        data["steps"][0].pop(name)
+    data["steps"][0]["counts"].pop("lossy")
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+    old = load_trace(path)
+    assert (old.steps[0].rule, old.steps[0].residual, old.metrics.lossless) == ("", None, True)
+
+
 def test_parse_trace_calls_the_data_by_its_name():
     with pytest.raises(TraceError, match=r"^lesson 3 "):
         parse_trace(b"{}", "lesson 3")

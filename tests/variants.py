@@ -54,3 +54,20 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
             | fixed
         )
     )
+
+
+DRAWN: dict[str, Strategy] = {
+    "drawn chain": speclab.LinearSpeculation(draft_tokens=3, candidates="independent"),
+    "drawn chain with a stop": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.4, candidates="independent"),
+    "independent tree": speclab.FixedTree(depth=2, branching=3, prune_probability=0.15, candidates="independent"),
+    "tree without replacement": speclab.FixedTree(
+        depth=3, branching=2, node_budget=6, candidates="without_replacement"
+    ),
+    "independent dynatree": speclab.DynaTree(
+        base_depth=2, max_depth=3, low_confidence=0.4, high_confidence=0.6, candidates="independent"
+    ),
+    "dynatree without replacement": speclab.DynaTree(
+        base_depth=2, max_depth=3, prune_probability=0.3, candidates="without_replacement"
+    ),
+}
+"""Candidates drawn from the draft; with thresholds and budgets that must not drop one by its own probability."""

@@ -1,0 +1,137 @@
+"""Whole texts of four tokens out of three, 81 outcomes, under every strategy: their joint law is the target's.
+
+A law of single tokens would not show noise that is reused from one step to the next; the joint law does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from laws import assert_drawn_from, logits_of, texts_law
+from table_runner import mixed_law, random_law, table_pair
+from variants import DRAWN, VARIANTS
+
+import speclab
+from speclab.drafters.base import Strategy
+from speclab.noise import Stream, Use, uniform
+
+VOCAB, LENGTH, PROMPT = 3, 4, [1, 0, 2]
+TARGET = random_law(VOCAB, 1, low=0.3, high=0.8)
+DRAFT = mixed_law(TARGET, random_law(VOCAB, 2, low=0.5, high=1.5), 0.7)
+PAIR = table_pair(TARGET, DRAFT, VOCAB)
+SETTINGS = {"temperature": 1.2}
+LAW = texts_law(logits_of(TARGET, PROMPT), LENGTH, **SETTINGS)
+HEADS = {"DraftHead", "DualDraft"}
+"""Need heads, which tables have none of; their trees are tested with their own pairs."""
+BEFOREHAND = {**VARIANTS, **{name: kind() for name, kind in speclab.strategies().items() if name not in HEADS}}
+"""Strategies whose candidates are chosen before the target draws."""
+
+
+def text(strategy: Strategy, seed: int, **settings: object) -> tuple[int, ...]:
+    settings = {**SETTINGS, **settings}
+    return tuple(speclab.generate(PAIR, strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings).token_ids)
+
+
+def sample(strategy: Strategy, **settings: object) -> Counter:
+    """Enough texts for every mistake below to show."""
+    return Counter(text(strategy, seed, **settings) for seed in range(800))
+
+
+@cache
+def plain(seed: int) -> tuple[int, ...]:
+    return text(speclab.Autoregressive(), seed)
+
+
+def test_there_are_81_outcomes_and_none_is_impossible():
+    assert len(LAW) == 81
+    assert min(LAW.values()) > 0.001
+
+
+def test_plain_sampling_has_the_joint_law():
+    assert_drawn_from(Counter(plain(seed) for seed in range(2000)), LAW)
+
+
+@pytest.mark.parametrize("strategy", BEFOREHAND.values(), ids=BEFOREHAND)
+def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
+    """Then their joint law is plain sampling's, too."""
+    seeds = range(60)
+    assert [text(strategy, seed) for seed in seeds] == [plain(seed) for seed in seeds]
+
+
+@pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
+def test_drawn_candidates_keep_the_joint_law(strategy):
+    assert_drawn_from(sample(strategy), LAW)
+
+
+def test_drawn_candidates_give_other_texts_than_plain_sampling():
+    """Else the test above would say nothing of them."""
+    for strategy in DRAWN.values():
+        assert [text(strategy, seed) for seed in range(8)] != [plain(seed) for seed in range(8)]
+
+
+class Unplaced(Stream):
+    """A mistake: the same noise at every place."""
+
+    def __init__(self, seed: int, place: int, use: Use) -> None:
+        super().__init__(seed, 0, use)
+
+
+@pytest.mark.parametrize("where", ["speclab.rules.Stream", "speclab.drafters.drawn.Stream"])
+def test_noise_reused_between_steps_is_found_out(monkeypatch, where):
+    monkeypatch.setattr(where, Unplaced)
+    with pytest.raises(AssertionError):
+        assert_drawn_from(sample(speclab.LinearSpeculation(draft_tokens=1, candidates="independent")), LAW)
+
+
+class Together(Stream):
+    """A mistake: drafting and acceptance share their noise."""
+
+    def __init__(self, seed: int, place: int, use: Use) -> None:
+        super().__init__(seed, place + (use == Use.DRAFTING), Use.ACCEPTANCE)
+
+
+def test_noise_shared_by_drafting_and_acceptance_is_found_out(monkeypatch):
+    for where in ("speclab.rules.Stream", "speclab.drafters.drawn.Stream"):
+        monkeypatch.setattr(where, Together)
+    with pytest.raises(AssertionError):
+        assert_drawn_from(sample(DRAWN["drawn chain"]), LAW)
+
+
+def test_dropping_drawn_candidates_by_their_own_probability_is_found_out(monkeypatch):
+    from speclab.drafters import drawn
+
+    def thresholded(law, count, chance):
+        return [token for token in drawn.draw_independent(law, count, chance) if law[token] > 0.35]
+
+    monkeypatch.setitem(drawn._WAYS, "independent", (drawn._WAYS["independent"][0], thresholded))
+    with pytest.raises(AssertionError):
+        assert_drawn_from(sample(DRAWN["independent tree"]), LAW)
+
+
+def test_typical_acceptance_is_found_out():
+    """It says of itself that it changes the output distribution, and it does."""
+    lossy = {"acceptance": "typical", "typical_epsilon": 0.3}
+    with pytest.raises(AssertionError):
+        assert_drawn_from(sample(VARIANTS["fixed tree"], **lossy), LAW)
+
+
+# The streams of noise
+
+
+def test_streams_of_neighbours_have_nothing_in_common():
+    """Many draws at one place do not run into the next place's, nor into another use's, nor into plain sampling's."""
+    numbers = [uniform(seed, place) for seed in range(4) for place in range(40)]
+    for use in Use:
+        for seed in range(4):
+            for place in range(10):
+                stream = Stream(seed, place, use)
+                numbers += [stream._random.random() for _ in range(40)]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_stream_is_uniform_over_seeds_and_places():
+    for use in Use:
+        first = [Stream(seed, place, use)._random.random() for seed in range(60) for place in range(60)]
+        assert_drawn_from(Counter(int(20 * x) for x in first), dict.fromkeys(range(20), 1 / 20))

@@ -1,0 +1,131 @@
+"""Sampling with torch models: thousands of short texts of a very small one, against the exact law of its texts.
+
+Every strategy under temperature, top-k and top-p. Candidates chosen beforehand must give plain sampling's own texts;
+candidates drawn from the draft must give texts of the same law. Of each drawn strategy there is a small sample for each
+setting; their chi-squares are added up, so that a bias that all of them share shows, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from functools import cache
+
+import pytest
+from laws import chi_square, chi_square_critical, texts_law
+from reference.decoding import next_logits
+from tiny import tiny
+from variants import DRAWN, VARIANTS
+
+import speclab
+from speclab.drafters.base import Strategy
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+VOCAB, LENGTH, PROMPT = 5, 3, [1, 3, 0]
+SMALL = {"vocab": VOCAB, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
+SETTINGS = [
+    dict(zip(("temperature", "top_k", "top_p"), values, strict=True))
+    for values in itertools.product((0.6, 1.4), (None, 3), (None, 0.8))
+]
+RUNS = 60
+"""Texts of a drawn strategy under each setting."""
+
+
+@cache
+def models() -> tuple:
+    return tiny("gpt2", seed=1, **SMALL), tiny("gpt2", seed=2, **SMALL)
+
+
+@cache
+def pair() -> ModelPair:
+    target, draft = models()
+    return ModelPair(Runner(target), Runner(draft), name="very small")
+
+
+def text(strategy: Strategy, seed: int, settings: dict) -> tuple[int, ...]:
+    result = speclab.generate(pair(), strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
+    return tuple(result.token_ids)
+
+
+@cache
+def logits(after: tuple[int, ...]) -> list[float]:
+    return next_logits(models()[0], [*PROMPT, *after])
+
+
+def samples(strategy: Strategy, runs: int) -> list[tuple[float, int]]:
+    """Chi-square and degrees of freedom under each setting."""
+    return [
+        chi_square(
+            Counter(text(strategy, seed, settings) for seed in range(runs)), texts_law(logits, LENGTH, **settings)
+        )
+        for settings in SETTINGS
+    ]
+
+
+def assert_of_the_targets_law(statistics: list[tuple[float, int]]) -> None:
+    for value, freedom in [*statistics, tuple(map(sum, zip(*statistics, strict=True)))]:
+        assert value < chi_square_critical(freedom)
+
+
+def test_the_models_leave_much_to_chance_and_disagree():
+    """Else few candidates would be rejected, or few accepted, and nothing below would mean much."""
+    law = texts_law(logits, LENGTH, temperature=1.4)
+    assert len([share for share in law.values() if share > 1e-3]) > 25
+    rates = [
+        speclab.generate(pair(), strategy, PROMPT, max_new_tokens=20, temperature=1.4).metrics.acceptance_rate
+        for strategy in DRAWN.values()
+    ]
+    assert all(0.05 < rate < 0.9 for rate in rates)
+
+
+def test_plain_sampling_has_the_law_of_the_models_texts():
+    assert_of_the_targets_law(samples(speclab.Autoregressive(), 2 * RUNS))
+
+
+@pytest.mark.parametrize("strategy", VARIANTS.values(), ids=VARIANTS)
+def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(strategy):
+    plain = speclab.Autoregressive()
+    for settings, seed in itertools.product(SETTINGS, range(4)):
+        assert text(strategy, seed, settings) == text(plain, seed, settings)
+
+
+@pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
+def test_drawn_candidates_give_texts_of_the_models_law(strategy):
+    assert_of_the_targets_law(samples(strategy, RUNS))
+
+
+def test_a_wrong_rule_is_found_out(monkeypatch):
+    """The rule for draws without replacement on a tree of the likeliest."""
+    from speclab.drafters import drawn
+    from speclab.tree import Law
+
+    def likeliest(law, count, chance):
+        return [int(token) for token in (-law).argsort()[: min(count, int((law > 0).sum()))]]
+
+    monkeypatch.setitem(drawn._WAYS, "without_replacement", (Law.WITHOUT_REPLACEMENT, likeliest))
+    sample = samples(DRAWN["tree without replacement"], RUNS)
+    with pytest.raises(AssertionError):
+        assert_of_the_targets_law(sample)
+
+
+# At the edge: one token is left
+
+
+EDGES = {
+    "top-k 1": {"temperature": 0.9, "top_k": 1},
+    "top-p that leaves one token": {"temperature": 0.9, "top_p": 1e-9},
+    "temperature next to 0": {"temperature": 1e-4},
+    "temperature 0": {"temperature": 0.0, "top_k": 3, "top_p": 0.5},
+}
+
+
+@pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES)
+@pytest.mark.parametrize("strategy", [*VARIANTS.values(), *DRAWN.values()], ids=[*VARIANTS, *DRAWN])
+def test_where_one_token_is_left_sampling_is_greedy(strategy, edge):
+    def twelve(**settings: object) -> list[int]:
+        return speclab.generate(pair(), strategy, PROMPT, max_new_tokens=12, seed=3, **settings).token_ids
+
+    assert twelve(**edge) == twelve()
