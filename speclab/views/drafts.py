@@ -80,13 +80,18 @@ def choice_words(step: Step) -> str:
         return f"{told} They were verified as one, of {plural(len(step.tree) - 1, 'node')}."
     place = next(i for i, one in enumerate(step.proposals) if one.chosen)
     name, ahead = step.proposals[place].name, margin(step, place)
-    why = f"by a margin of {ahead:.3f}" if ahead else "for of two equal trees the first is"
+    why = f"by a margin of {figure(ahead)}" if ahead else "for of two equal trees the first is"
     return f"{told} {name} was verified, {why}."
 
 
+def figure(value: float) -> str:
+    """Three decimals, of a small one four: means of large trees are small."""
+    return f"{value:.{3 if abs(value) >= 0.1 else 4}f}"
+
+
 def _figures(one: Proposal) -> str:
-    score = "" if abs(one.score - one.confidence) < 1e-9 else f" (compared by {one.score:.3f})"
-    return f"{one.confidence:.3f}{score}"
+    score = "" if abs(one.score - one.confidence) < 1e-9 else f" (compared by {figure(one.score)})"
+    return f"{figure(one.confidence)}{score}"
 
 
 def _size(one: Proposal) -> str:

@@ -11,6 +11,7 @@ from speclab.trace import Step
 from speclab.views import drafts, glyphs, markup
 from speclab.views.palette import LOOKS, SANS, Theme, ThemeName, css
 from speclab.views.small_tree import Small, columns, small_svg
+from speclab.views.summary import plural
 from speclab.views.tokens import escape, label, quoted
 from speclab.views.values import bar, cards, said
 
@@ -37,10 +38,9 @@ def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "li
     if drafts.merged(step):
         words.append(said("Merged", drafts.sources_words(step)))
     else:
-        names = {True: "Verified", False: "Not verified"}
-        words += [
-            said(names[one.chosen], drafts.outcome_words(step, i, regret)) for i, one in enumerate(step.proposals)
-        ]
+        names = {True: "Verified", False: "Not verified" if regret is None else "The other"}
+        places = sorted(range(len(step.proposals)), key=lambda place: not step.proposals[place].chosen)
+        words += [said(names[step.proposals[i].chosen], drafts.outcome_words(step, i, regret)) for i in places]
     if regret is not None:
         words.append(said("On request", drafts.regret_words(step, regret)))
     colors = css(theme)
@@ -51,19 +51,19 @@ def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "li
 
 def figures_table(step: Step, regret: Regret | None = None) -> str:
     """One row a tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
+    largest = max(one.confidence for one in step.proposals) or 1.0
+    other_score = any(abs(one.score - one.confidence) > 1e-9 for one in step.proposals)
     rows = []
     for place, one in enumerate(step.proposals):
-        read = drafts.reading(step, place, regret)
+        read, mean = drafts.reading(step, place, regret), drafts.figure(one.confidence)
         known = f"{len(read.path)}{' or more' if 'drafted' in read.looks else ''}"
-        score = (
-            () if all(abs(each.score - each.confidence) < 1e-9 for each in step.proposals) else (f"{one.score:.3f}",)
-        )
+        score = (drafts.figure(one.score),) if other_score else ()
         rows.append((
-            one.name, "yes" if one.chosen else "no", len(one.tree) - 1, int(one.tree.depth.max()),
-            f"{one.confidence:.3f}", bar(one.confidence, LOOKS["accepted"].color, 80), *score,
-            f"{drafts.margin(step, place):+.3f}", known,
+            one.name, "yes" if one.chosen else "no", len(one.tree) - 1, int(one.tree.depth.max()), mean,
+            bar(one.confidence / largest, LOOKS["accepted"].color, 80), *score, _signed(drafts.margin(step, place)),
+            known,
         ))  # fmt: skip
-    compared = ("compared by",) if len(rows[0]) > 8 else ()
+    compared = ("compared by",) if other_score else ()
     head = ("tree", "verified", "nodes", "levels", "mean confidence", "", *compared, "margin", "accepted")
     return markup.table(f"Trees of iteration {step.index + 1}", head, rows)
 
@@ -89,15 +89,18 @@ def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Th
     one = step.proposals[place]
     verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
     heading = markup.tag("b", escape(f"{one.name}: {verdict}"))
-    figures = (
-        f" {len(one.tree) - 1} nodes, mean confidence {one.confidence:.3f}, margin {drafts.margin(step, place):+.3f}"
-    )
+    mean, margin = drafts.figure(one.confidence), _signed(drafts.margin(step, place))
+    figures = f" {plural(len(one.tree) - 1, 'node')}, mean confidence {mean}, margin {margin}"
     line = markup.tag("span", escape(figures), style=f"color:{colors.muted}")
     outcome = drafts.outcome_words(step, place, regret)
     svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {outcome}", colors)
     edge = f"3px solid {LOOKS['accepted'].color}" if one.chosen else f"1px dashed {colors.line}"
     style = f"font:13px/1.5 {SANS};border:{edge};border-radius:6px;padding:6px 10px"
     return markup.tag("div", markup.tag("div", heading, line), svg, style=style)
+
+
+def _signed(margin: float) -> str:
+    return f"{'−' if margin < 0 else '+'}{drafts.figure(abs(margin))}"
 
 
 def _hovers(step: Step, place: int, looks: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from speclab.routing import Part, Routing, statistics
 from speclab.trace import Step, Trace
 from speclab.views import markup
-from speclab.views.drafts import merged
+from speclab.views.drafts import figure, merged
 from speclab.views.palette import LOOKS, SOURCE_COLORS, ThemeName, css
 from speclab.views.panels import LEFT, WIDE, Axis, iterations, nice, small
 from speclab.views.summary import plural
@@ -23,7 +23,7 @@ def summary(trace: Trace, cursor: int | None = None) -> str:
     if found is None:
         return "Routing: no iteration had two trees."
     chosen = ", ".join(f"{part.name} {part.chosen}" for part in found.parts)
-    return f"Routing over {plural(found.iterations, 'iteration')}: {chosen}; mean margin {found.margin:.3f}."
+    return f"Routing over {plural(found.iterations, 'iteration')}: {chosen}; mean margin {figure(found.margin)}."
 
 
 def routing_html(trace: Trace, cursor: int | None = None, theme: ThemeName = "light") -> str:
@@ -48,8 +48,8 @@ def _row(part: Part, found: Routing) -> tuple[object, ...]:
     share = part.chosen / found.iterations
     got = f"{part.committed / part.chosen:.2f}" if part.chosen else "–"
     return (
-        part.name, part.chosen, f"{share:.0%}", bar(share, LOOKS["accepted"].color, 80), got, f"{part.confidence:.3f}",
-        f"{part.share:.3f}", f"{part.expected:.2f}", f"{part.followed:.2f}",
+        part.name, part.chosen, f"{share:.0%}", bar(share, LOOKS["accepted"].color, 80), got, figure(part.confidence),
+        figure(part.share), f"{part.expected:.2f}", f"{part.followed:.2f}",
     )  # fmt: skip
 
 

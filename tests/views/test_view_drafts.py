@@ -35,11 +35,15 @@ def test_the_choice_is_said_with_both_means_and_the_margin():
     prose, code = (one.confidence for one in step.proposals)
     assert drafts.choice_words(step) == (
         f"Two trees from '␣the': prose with 5 nodes, mean confidence {prose:.3f}; code with 4 nodes, mean confidence "
-        f"{code:.3f}. code was verified, by a margin of {code - prose:.3f}."
+        f"{code:.3f}. code was verified, by a margin of {drafts.figure(code - prose)}."
     )
     same = replace(step, proposals=tuple(replace(one, score=0.5, chosen=one.name == "prose") for one in step.proposals))
     assert "(compared by 0.500)" in drafts.choice_words(same)
     assert drafts.choice_words(same).endswith("prose was verified, for of two equal trees the first is.")
+
+
+def test_small_means_keep_a_digit_more():
+    assert [drafts.figure(value) for value in (0.41254, 0.01234, 0.0, 1.0)] == ["0.413", "0.0123", "0.0000", "1.000"]
 
 
 def test_what_the_text_tells_of_the_other_tree_is_known():
@@ -95,7 +99,7 @@ def test_the_chosen_one_is_marked_by_words_and_frame():
     assert page.count("code: verified") == page.count("prose: not verified") == 1
     assert page.count("border:3px solid") == page.count("border:1px dashed") == 1
     assert "mean confidence" in page
-    assert "margin -" in page
+    assert "margin −" in page
     assert "margin +" in page
 
 
@@ -188,6 +192,6 @@ def test_routing_over_a_run_counts_and_draws_margins():
     found = routing.statistics(run)
     for part in found.parts:
         assert f"{part.chosen / found.iterations:.0%}" in page
-        assert f"{part.confidence:.3f}" in page
+        assert f"{drafts.figure(part.confidence)}" in page
     assert routes.routing_html(run, 1) != page
     assert "scores higher" in routes.margins_svg(replace(trace(1), steps=(united(),)))
