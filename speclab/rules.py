@@ -14,7 +14,8 @@ from speclab.acceptance import (
 )
 from speclab.decoding import Decoding, Verification
 from speclab.drafters.base import Draft
-from speclab.sampling import Stream, Use, probabilities
+from speclab.noise import Stream, Use
+from speclab.sampling import probabilities
 from speclab.settings import SessionSettings
 from speclab.tree import Law
 

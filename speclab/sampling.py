@@ -1,53 +1,15 @@
-"""The target's choice: argmax, or a draw from its transformed law by noise that is tied to the position.
-
-The noise for a place in the text depends on the seed and that place alone. So a draw is the same whichever strategy
-asks for it, however often, and after going back: every strategy that chooses its candidates beforehand gives the very
-text that plain sampling gives. Where candidates are drawn, drawing and acceptance have streams of their own (`Stream`).
-"""
+"""The target's choice: argmax, or a draw from its transformed law by noise that is tied to the position (`noise`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from speclab.acceptance import Choice, Probabilities
+from speclab.noise import uniform
 from speclab.settings import SessionSettings
-
-
-def uniform(seed: int, position: int) -> float:
-    """The noise in [0, 1) for the token at `position` of the text (prompt included)."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
-
-
-class Use(IntEnum):
-    """What a stream is for; streams of two uses have nothing in common, nor have they with `uniform`."""
-
-    ACCEPTANCE = 1
-    DRAFTING = 2
-
-
-class Stream:
-    """An `acceptance.Chance`: as many numbers as wanted for one seed, one place in the text and one use.
-
-    An acceptance stream belongs to the place it decides. A drafting stream belongs to the place of the tree's root:
-    every place is a root at most once, so no iteration sees the noise of another, whatever the shapes of their trees.
-    """
-
-    def __init__(self, seed: int, place: int, use: Use) -> None:
-        # Philox counts up its first word as it goes: the place lies in the second, so no stream runs into the next.
-        self._random = np.random.Generator(np.random.Philox(key=seed + (use << 64), counter=place << 64))
-
-    def accepts(self, probability: float) -> bool:
-        """True with this probability."""
-        return self._random.random() < probability
-
-    def draws(self, law: Probabilities) -> int:
-        """A token of `law`, `[V]` float64."""
-        return draw(torch.from_numpy(law), self._random.random())
 
 
 def transform(logits: Tensor, settings: SessionSettings) -> Tensor:

@@ -12,11 +12,11 @@ from pydantic import Field
 from speclab import measures
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.best_first import Limits, best_first
-from speclab.drafters.head_passes import Passes, passes
+from speclab.drafters.head_passes import Passes, passes, watch
 from speclab.errors import NoDraftError
-from speclab.models.head_runner import HeadRunner
 
 if TYPE_CHECKING:
+    from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 
@@ -67,8 +67,7 @@ class HeadDrafter(Drafter):
         self._target = pair.target
         self._passes: Passes | None = None
         self.runners = (self._runner,)
-        if isinstance(self._runner, HeadRunner):
-            self._target.watch(self._runner.config.layers)
+        watch(self._runner, self._target)
 
     def draft(self, context: Context) -> Draft:
         self._passes = passes(self._runner, self._target, self.settings.children)

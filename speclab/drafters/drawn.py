@@ -12,7 +12,7 @@ from typing import Literal
 
 from speclab.acceptance import Chance, Probabilities, draw_independent, draw_without_replacement
 from speclab.drafters.base import Context
-from speclab.sampling import Stream, Use
+from speclab.noise import Stream, Use
 from speclab.tree import Law
 
 Candidates = Literal["top", "independent", "without_replacement"]

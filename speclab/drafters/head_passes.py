@@ -9,11 +9,11 @@ import numpy as np
 
 from speclab.drafters.base import Top
 from speclab.drafters.passes import DraftPasses, Row, likeliest
-from speclab.models.head_runner import HeadRunner
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from speclab.models.head_runner import HeadRunner
     from speclab.models.runner import Runner
 
 
@@ -31,7 +31,17 @@ class Passes(Protocol):
 
 def passes(source: Runner | HeadRunner, target: Runner, width: int) -> Passes:
     """The passes of a draft head on its target, or of a draft model; `width`: likeliest next tokens wanted."""
+    from speclab.models.head_runner import HeadRunner  # brings torch, which settings and records do without
+
     return HeadPasses(source, target, width) if isinstance(source, HeadRunner) else DraftPasses(source, width)
+
+
+def watch(source: Runner | HeadRunner, target: Runner) -> None:
+    """Has the target keep the hidden states that a draft head reads; a draft model reads none."""
+    from speclab.models.head_runner import HeadRunner
+
+    if isinstance(source, HeadRunner):
+        target.watch(source.config.layers)
 
 
 class HeadPasses:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from speclab.drafters.base import Top
-from speclab.sampling import transform
 from speclab.settings import SessionSettings
 from speclab.tree import Floats
 
@@ -88,6 +87,8 @@ class DraftPasses:
     def _tops(self, logits: Tensor, nodes: Sequence[int]) -> list[Top]:
         if self._sampling is None:
             return likeliest(logits, self._width)
+        from speclab.sampling import transform  # brings torch, which settings and records do without
+
         laws = transform(logits, self._sampling)
         self.laws.update(zip(nodes, laws.cpu().numpy(), strict=True))
         best = laws.topk(min(self._width, laws.shape[-1]), dim=-1)
