@@ -35,6 +35,9 @@ SESSION_MISTAKES = [
     {"seed": 1.5},
     {"stop_at_eos": "maybe"},
     {"check": 3},
+    {"acceptance": "loose"},
+    {"typical_epsilon": 0.0},
+    {"typical_delta": 1.5},
 ]
 
 
@@ -75,6 +78,7 @@ STRATEGY_MISTAKES = [
     (FixedTree, {"depth": 0}),
     (FixedTree, {"branching": 0}),
     (FixedTree, {"branching": 2.5}),
+    (FixedTree, {"candidates": "some"}),
     (LinearSpeculation, {"draft_tokens": 0}),
     (LinearSpeculation, {"draft_tokens": "five"}),
     (LinearSpeculation, {"confidence_stop": 1.0}),
