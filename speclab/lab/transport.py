@@ -30,7 +30,7 @@ def button(name: str, description: str, tooltip: str, icon: str, click: Callable
 
 
 class Transport(HBox):
-    """Buttons and the slider, and at the end of the row what `more` there is; each asks and returns at once."""
+    """Buttons, what `more` there is beside them, and the slider; each asks and returns at once."""
 
     def __init__(self, state: LabState, commands: Commands, *more: Widget) -> None:
         self._state, self._commands = state, commands
@@ -50,7 +50,7 @@ class Transport(HBox):
         runs = HBox([self.run, self.stop])
         runs.add_class("speclab-group")
         self.until = RunUntil(commands)
-        super().__init__([moves, runs, self.until, self.cursor, *more, self.until.hint])
+        super().__init__([moves, runs, *more, self.until, self.cursor, self.until.hint])
         self.add_class("speclab-transport")
         state.observe(self._draw, names="frame")
         self._draw()
@@ -117,7 +117,7 @@ class RunUntil(HBox):
         point = BREAKPOINTS[index]
         show(self.argument, point.default is not None)
         assign(self.argument, value="" if point.default is None else str(point.default))
-        assign(self.argument.layout, width="min(420px, 60vw)" if point.make is parse else None)
+        assign(self.argument.layout, width="min(320px, 60vw)" if point.make is parse else None)
         self._check()
 
     def _check(self) -> None:
@@ -155,15 +155,15 @@ def _parse(point: Breakpoint, written: str) -> int | float | str:
 @cache
 def _names() -> str:
     """What an expression may name, folded."""
-    rows = [*((name, fact.meaning) for name, fact in FACTS.items())]
-    rows += [(", ".join(f"seconds.{phase}" for phase in TIMED), "seconds of one phase")]
-    rows += [(", ".join(setting_names()), "settings of the strategy; settings.depth where a name above is the same")]
-    rows += [("previous.accepted, …", "any of these of the iteration before, as in: route != previous.route")]
-    cells = [tag("tr", tag("td", tag("code", escape(name))), tag("td", escape(meaning))) for name, meaning in rows]
-    signs = "<, <=, ==, !=, >=, >, in, not in, and, or, not, numbers, texts in quotes"
+    rows = [(name, fact.meaning) for name, fact in FACTS.items()]
+    rows.append((", ".join(f"seconds.{phase}" for phase in TIMED), "seconds of one phase"))
+    rows.append(("previous.accepted, …", "any of these of the iteration before, as in: route != previous.route"))
+    names = [tag("div", tag("code", escape(name)), " ", escape(meaning)) for name, meaning in rows]
+    signs = "Between them: < <= == != >= > in, not in, and, or, not, numbers, texts in quotes."
+    settings = f"Settings, also as settings.depth where a name above is the same: {', '.join(setting_names())}."
     return tag(
-        "details", tag("summary", "names of an expression"), tag("p", escape(signs)),
-        tag("table", *cells, class_="speclab-table"),
+        "details", tag("summary", "names of an expression"), tag("div", *names, class_="sl-names"),
+        tag("div", escape(signs)), tag("div", escape(settings)),
     )  # fmt: skip
 
 
