@@ -50,8 +50,8 @@ def test_the_strip_says_in_words_what_its_dots_show(step):
     values = measured(step, "path probability")
     drawn = strip(step, "path probability", 0.02, 0.0, 1.0)
     assert drawn.count("<circle") == len(values)
-    words = f"{len(step.tree) - 1} of {len(values)} paths are at least so likely"
+    words = f"{len(step.tree) - 1} of {len(values)} paths reach it"
     assert f'aria-label="{words}"' in drawn
     assert f">{words}<" in drawn
     assert told((), "confidence", 0.5) == "nothing to compare in this iteration"
-    assert f"this tree has {len(step.tree)}" in strip(step, "nodes", 3, 1, 256)
+    assert f"{len(step.tree)} in this tree" in strip(step, "nodes", 3, 1, 256)

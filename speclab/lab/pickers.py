@@ -68,6 +68,7 @@ class Pickers(VBox):
         on_change(self.toggle, lambda _: self._open())
         self._open()
         state.observe(lambda _: self._open(), names="frame")
+        state.observe(lambda change: assign(self.foreseen, value=escape(change["new"])), names="foreseen")
         state.observe(lambda _: self._draw(), names=["applied", "frame"])
         self._ready = True
         self._draw()
@@ -93,7 +94,8 @@ class Pickers(VBox):
             row.add_class("speclab-head")
         grid = Box([left, right, self.prompt, self.session])
         grid.add_class("speclab-inputs")
-        self.pending = HBox([self.apply, self.note])
+        self.foreseen = HTML()
+        self.pending = HBox([self.apply, VBox([self.note, self.foreseen])])
         self.pending.add_class("speclab-pending")
         return [grid, self.lossy, self.strategy.panel, self.pending]
 

@@ -13,11 +13,11 @@ from speclab.views.tokens import escape
 
 HEIGHT, RADIUS, ROWS = 18, 2.3, 3
 _WORDS: dict[Measure, str] = {
-    "confidence": "{above} of {count} expanded nodes are at least so sure",
-    "path probability": "{above} of {count} paths are at least so likely",
-    "token probability": "{above} of {count} tokens are at least so likely",
-    "depth": "{above} of {count} nodes lie so deep or deeper",
-    "nodes": "this tree has {most:.0f}",
+    "confidence": "{above} of {count} expanded nodes reach it",
+    "path probability": "{above} of {count} paths reach it",
+    "token probability": "{above} of {count} tokens reach it",
+    "depth": "{above} of {count} nodes reach it",
+    "nodes": "{most:.0f} in this tree",
 }
 
 
@@ -35,7 +35,7 @@ def strip(step: Step, measure: Measure, threshold: float, low: float, high: floa
 
 
 def told(values: Sequence[float], measure: Measure, threshold: float) -> str:
-    """`9 of 14 paths are at least so likely`."""
+    """`9 of 14 paths reach it`."""
     if not values:
         return "nothing to compare in this iteration"
     above = sum(value >= threshold for value in values)
