@@ -18,8 +18,8 @@ from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Draft
-from speclab.drafters.dual_drafter import confidence
 from speclab.drafters.merging import merged
+from speclab.drafters.scores import confidence
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
@@ -196,6 +196,30 @@ def test_the_tree_of_the_larger_mean_is_verified_and_the_record_says_so(seed):
         assert [one.chosen for one in step.proposals] == [place == chosen for place in (0, 1)]
         assert route.values["chosen"] == ("first", "second")[chosen]
         assert_same(step.proposals[chosen].tree, step.tree)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_routing_that_remembers_weighs_each_mean_by_what_was_right_lately(seed):
+    """The rule worked out again from the records and the text alone."""
+    law = random_law(8, seed)
+    pair = table_pair(law, None, 8)
+    heads = tuple(table_pair(mixed_law(law, random_law(8, seed + place), 0.4), None, 8).target for place in (1, 2))
+    pair = type(pair)(pair.target, heads=heads, name="tables")
+    session = speclab.Session(pair, speclab.DualDraft(confidence="recent", **SMALL), [1, 2, 3], max_new_tokens=24)
+    recent = [1.0, 1.0]
+    for _ in range(5):
+        step = session.step()
+        scores = [one.confidence * (right + 0.25) ** 2 for one, right in zip(step.proposals, recent, strict=True)]
+        assert [one.score for one in step.proposals] == pytest.approx(scores)
+        assert [one.chosen for one in step.proposals] == [scores[1] <= scores[0], scores[1] > scores[0]]
+        followed = [len(one.tree.follow(step.committed)) for one in step.proposals]
+        assert max(followed) >= len(step.accepted)
+        recent = [0.8 * right + 0.2 * new for right, new in zip(recent, followed, strict=True)]
+        assert [step.adaptation.after[f"recent_{name}"] for name in ("first", "second")] == pytest.approx(recent)
+    fork = session.fork(at=3)
+    fork.step()
+    assert_same(fork.steps[3].proposals, session.steps[3].proposals)
 
 
 def test_a_tie_goes_to_the_first():

@@ -1,4 +1,5 @@
-"""`speclab bench`: ways to decode side by side; `speclab bench host`: host work; `speclab bench yields`: counts.
+"""`speclab bench`: ways to decode side by side; `speclab bench host`: host work; `speclab bench yields`: counts;
+`speclab bench routing`: two heads, and routing between them.
 
 Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +20,9 @@ from rich.progress import Progress
 
 from speclab.bench.compare import Row, Runs, measure, rows
 from speclab.bench.host_work import CONTEXTS, STRATEGIES, WARM_UP, WIDE, host_work, table_memory
-from speclab.bench.shown import host_table, memory_table, ways_table, yields_table
+from speclab.bench.routing import Turns, mixed, routing
+from speclab.bench.routing import ways as routing_ways
+from speclab.bench.shown import host_table, memory_table, routing_table, ways_table, yields_table
 from speclab.bench.ways import ways
 from speclab.bench.yields import yields
 from speclab.errors import SpeclabError
@@ -95,6 +99,33 @@ def count(
         for row in yields(models, kinds, max_new_tokens=max_new_tokens, done=lambda: progress.advance(bar)):
             found.append(row)
             progress.console.print(yields_table([row], title))
+            title = ""
+    _write(out, found)
+
+
+@app.command("routing")
+def route(
+    pair: Pair = "mini",
+    prompts: Prompts = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 64,
+    node_budget: Annotated[int, typer.Option(min=1, help="Nodes of each head's tree.")] = 60,
+    threads: Threads = 0,
+    out: Out = None,
+) -> None:
+    """Count tokens an iteration of both heads alone, of routing between them, and of both trees as one."""
+    _use(threads)
+    kinds, models, found = _texts(prompts), load_pair(pair), []
+    texts: dict[str, list[Turns]] = {kind: [(text,) for text in some] for kind, some in kinds.items()}
+    if {"prose", "code"} <= kinds.keys():
+        texts["prose, then code"] = mixed(kinds)
+    contenders = routing_ways(node_budget=node_budget)
+    title = f"Tokens an iteration ({models.name}, {max_new_tokens} new tokens, {node_budget} nodes a tree)"
+    with Progress(console=Console(), transient=True) as progress:
+        bar = progress.add_task("decoding", total=sum(map(len, texts.values())) * len(contenders))
+        done = partial(progress.advance, bar)
+        for row in routing(models, texts, contenders, max_new_tokens=max_new_tokens, done=done):
+            found.append(row)
+            progress.console.print(routing_table([row], title))
             title = ""
     _write(out, found)
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from speclab.bench.compare import Row
 from speclab.bench.host_work import HostRow, MemoryRow
+from speclab.bench.routing import RoutingRow
 from speclab.bench.yields import YieldRow
 
 FIRST = 14
@@ -52,6 +53,16 @@ def yields_table(rows: Sequence[YieldRow], title: str) -> Table:
         best = max(rates)
         cells = (f"[bold]{rate:.3f}[/bold]" if rate == best else f"{rate:.3f}" for rate in rates)
         shown.add_row(row.kind, str(row.prompts), *cells)
+    return shown
+
+
+def routing_table(rows: Sequence[RoutingRow], title: str) -> Table:
+    """Tokens an iteration by way; each head's share of the choices, its confidence, and what the text followed."""
+    shown = _titled(title, ("kind", "same text", *rows[0].tokens_per_iteration, "chosen", "confidence", "followed"))
+    for row in rows:
+        rates = (f"{rate:.3f}" for rate in row.tokens_per_iteration.values())
+        parts = (" ".join(f"{share:.3f}" for share in of.values()) for of in (row.chosen, row.confidence, row.share))
+        shown.add_row(row.kind, f"{row.equal}/{row.prompts}", *rates, *parts)
     return shown
 
 

@@ -29,6 +29,12 @@ class DualDraft(Strategy):
         "route",
         description="verify the tree of the larger mean confidence, or both trees as one; or draft with one alone",
     )
+    confidence: Literal["mean", "recent"] = Field(
+        "mean",
+        title="μ_h",
+        description="trees are compared by their mean confidence, as in the paper; or, ours, by this times the "
+        "square of the tokens that each part got right lately",
+    )
     node_budget: NodeBudget = 60
     depth: Depth = 7
     children: Children = 10
@@ -55,6 +61,7 @@ class DualDraft(Strategy):
         return {
             "paper, routing": cls(),
             "paper, section 10: both trees as one": cls(mode="merge"),
+            "routing that remembers (ours)": cls(confidence="recent"),
             "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
             "draft model against copies (ours)": cls(first=DynaTree.for_unsure_draft(), second=PromptLookup()),
         }

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Outcome
 from speclab.drafters.merging import Places, merged
+from speclab.drafters.scores import FIRST, confidence, faded, weighed
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
 from speclab.trace import Adaptation, Event, Proposal, Value
-from speclab.tree import DraftTree, Law
+from speclab.tree import Law
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,14 +31,6 @@ class Part:
     drafter: Drafter
 
 
-def confidence(tree: DraftTree) -> float:
-    """Mean of exp(cumulative log-probability) over the nodes but the root, 0…1; 0 where there are none.
-
-    Dual-Draft Routing, sections 4 (c) and 5 (mu).
-    """
-    return float(np.exp(tree.path_log_prob[1:]).mean()) if len(tree) > 1 else 0.0
-
-
 class DualDrafter(Drafter):
     """Drafts with one of its parts or with both, and has one tree verified: the better one, or the union.
 
@@ -53,6 +44,8 @@ class DualDrafter(Drafter):
         self._parts = tuple(parts)
         self._active = _ALONE.get(settings.mode, (0, 1))
         self.runners = tuple(runner for place in self._active for runner in parts[place].drafter.runners)
+        self._recent = (FIRST, FIRST)
+        """Tokens of each part's trees that the text followed lately."""
         self._drafts: dict[int, Draft] = {}
         self._places: dict[int, Places] = {}
         """Of the parts whose nodes are verified: where these stand in the tree."""
@@ -94,24 +87,19 @@ class DualDrafter(Drafter):
         }
         if any(own[name] != settings for name, settings in now.items()):
             self.settings = self.settings.model_copy(update=now)
-        if len(learned) == 1:
-            return learned[0][1]
-        return Adaptation(
-            "; ".join(f"{part.name}: {adaptation.reason}" for part, adaptation in learned),
-            {f"{part.name}: {name}": value for part, it in learned for name, value in it.before.items()},
-            {f"{part.name}: {name}": value for part, it in learned for name, value in it.after.items()},
-        )
+        if self.settings.mode == "route" and self.settings.confidence == "recent":
+            return self._remember(outcome, learned[0][1])
+        return learned[0][1] if len(learned) == 1 else _together(learned)
 
     def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
         found = (self._parts[place].drafter.lookup(token, previous) for place in self._active)
         return next((lookup for lookup in found if lookup is not None), None)
 
     def snapshot(self) -> object:
-        return self.settings, tuple(part.drafter.snapshot() for part in self._parts)
+        return self.settings, self._recent, tuple(part.drafter.snapshot() for part in self._parts)
 
     def restore(self, state: object) -> None:
-        settings, learned = cast("tuple[Strategy, tuple[object, ...]]", state)
-        self.settings = cast("DualDraft", settings)
+        self.settings, self._recent, learned = cast("tuple[DualDraft, tuple[float, float], tuple[object, ...]]", state)
         for part, own in zip(self._parts, learned, strict=True):
             part.drafter.restore(own)
 
@@ -123,12 +111,15 @@ class DualDrafter(Drafter):
     def _routed(self) -> Draft:
         """The tree of the larger mean confidence; of two equal ones the first (section 5)."""
         means = [confidence(draft.tree) for draft in self._drafts.values()]
-        chosen = int(means[1] > means[0])
+        scores = means
+        if self.settings.confidence == "recent":
+            scores = [weighed(mean, recent) for mean, recent in zip(means, self._recent, strict=True)]
+        chosen = int(scores[1] > scores[0])
         draft = self._alone(chosen)
         return replace(
             draft,
-            events=(self._decision(means, chosen), *draft.events),
-            proposals=self._proposals(means, [place == chosen for place in self._active]),
+            events=(self._decision(means, scores, chosen), *draft.events),
+            proposals=self._proposals(means, scores, [place == chosen for place in self._active]),
         )
 
     def _merged(self) -> Draft:
@@ -142,27 +133,45 @@ class DualDrafter(Drafter):
         reason = f"both trees as one: {nodes[0]} and {nodes[1]} nodes, {shared} in common"
         values: dict[str, Value] = {"route": "merge", "mean_first": means[0], "mean_second": means[1]}
         event = Event("route", None, reason, values | {"nodes": len(draft.tree), "shared": shared})
-        return replace(draft, events=(event, *draft.events), proposals=self._proposals(means, [True, True]))
+        return replace(draft, events=(event, *draft.events), proposals=self._proposals(means, means, [True, True]))
 
-    def _decision(self, means: Sequence[float], chosen: int) -> Event:
+    def _decision(self, means: Sequence[float], scores: Sequence[float], chosen: int) -> Event:
         name, other = self._parts[chosen].name, self._parts[1 - chosen].name
-        sign = "=" if means[0] == means[1] else ">"
         values: dict[str, Value] = {
             "route": name,
             "mean_first": means[0],
             "mean_second": means[1],
-            "margin": means[chosen] - means[1 - chosen],
+            "margin": scores[chosen] - scores[1 - chosen],
             "chosen": ("first", "second")[chosen],
             "nodes": len(self._drafts[chosen].tree),
             "nodes_first": len(self._drafts[0].tree),
             "nodes_second": len(self._drafts[1].tree),
         }
-        reason = f"{name}: mean confidence {means[chosen]:.3f} {sign} {means[1 - chosen]:.3f} of {other}"
+        sign, what = "=" if scores[0] == scores[1] else ">", "mean confidence"
+        if self.settings.confidence == "recent":
+            what += ", weighed by what was right lately,"
+            values |= {"recent_first": self._recent[0], "recent_second": self._recent[1]}
+        reason = f"{name}: {what} {scores[chosen]:.3g} {sign} {scores[1 - chosen]:.3g} of {other}"
         return Event("route", None, reason, values)
 
-    def _proposals(self, means: Sequence[float], chosen: Sequence[bool]) -> tuple[Proposal, ...]:
-        rows = zip(self._parts, self._drafts.values(), means, chosen, strict=True)
-        return tuple(Proposal(part.name, draft.tree, mean, mean, took) for part, draft, mean, took in rows)
+    def _proposals(
+        self, means: Sequence[float], scores: Sequence[float], chosen: Sequence[bool]
+    ) -> tuple[Proposal, ...]:
+        rows = zip(self._parts, self._drafts.values(), means, scores, chosen, strict=True)
+        return tuple(Proposal(part.name, draft.tree, mean, score, took) for part, draft, mean, score, took in rows)
+
+    def _remember(self, outcome: Outcome, learned: Adaptation) -> Adaptation:
+        """What each tree, chosen or not, had in common with the committed text."""
+        before = self._recent
+        followed = [len(draft.tree.follow(outcome.committed)) for draft in self._drafts.values()]
+        self._recent = cast("tuple[float, float]", faded(before, followed))
+        names = [part.name for part in self._parts]
+        right = ", ".join(f"{count} of {name}" for count, name in zip(followed, names, strict=True))
+        return Adaptation(
+            f"drafted tokens that were right: {right}; {learned.reason}",
+            {**learned.before, "recent_first": before[0], "recent_second": before[1]},
+            {**learned.after, "recent_first": self._recent[0], "recent_second": self._recent[1]},
+        )
 
     def _seen(self, place: int, outcome: Outcome) -> Outcome:
         """The outcome as a part sees it on its own tree: what it shares with the accepted path, its nodes' logits."""
@@ -174,3 +183,11 @@ class DualDrafter(Drafter):
         start = sum(len(self._drafts[before].extra.token) for before in range(place))
         extra = outcome.extra[start : start + rows] if nodes else outcome.extra[:0]
         return Outcome(draft.tree, accepted, outcome.committed, outcome.logits[nodes], extra)
+
+
+def _together(learned: Sequence[tuple[Part, Adaptation]]) -> Adaptation:
+    return Adaptation(
+        "; ".join(f"{part.name}: {adaptation.reason}" for part, adaptation in learned),
+        {f"{part.name}: {name}": value for part, it in learned for name, value in it.before.items()},
+        {f"{part.name}: {name}": value for part, it in learned for name, value in it.after.items()},
+    )
