@@ -61,6 +61,7 @@ class Pickers(VBox):
         self.apply.on_click(lambda _: apply())
         self.lossy = HTML(tag("span", warning(f"Typical acceptance {CHANGES}."), role="note"))
         self.lossy.add_class("speclab-lossy")
+        self._of_lossy = [control for name, control in self.session.controls.items() if name.startswith("typical_")]
         self.note = HTML()
         self.note.add_class("speclab-note")
         super().__init__(self._rows())
@@ -108,7 +109,9 @@ class Pickers(VBox):
     def _draw(self) -> None:
         if not self._ready:
             return
-        show(self.lossy, visible=self._is_lossy())
+        lossy = self._is_lossy()
+        for part in (self.lossy, *self._of_lossy):
+            show(part, visible=lossy)
         note, possible = self._say()
         self._state.change = self._change()
         show(self.pending, visible=bool(note))

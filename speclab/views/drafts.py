@@ -104,14 +104,14 @@ def outcome_words(step: Step, place: int, regret: Regret | None = None) -> str:
     name, run = proposal.name, _run(step, proposal.tree, read)
     if proposal.chosen or regret is not None:
         would = "had" if proposal.chosen and not merged(step) else "has"
-        return f"{name} {would} {len(read.path)} accepted{run}.{_then(step, read)}"
+        return f"{name} {would} {len(read.path)} accepted{run}.{_then(step, proposal.tree, read)}"
     if step.counts.lossy:
         return f"What typical acceptance would have taken of {name} is unknown without verifying it."
     unknown = read.looks.count("drafted")
     more = len(read.path) - len(step.accepted)
     gap = f"{abs(more)} {'more' if more > 0 else 'fewer'}" if more else "as many"
     least = "at least " if unknown else ""
-    told = f"{name} would have had {least}{len(read.path)} accepted{run}: {gap}.{_then(step, read)}"
+    told = f"{name} would have had {least}{len(read.path)} accepted{run}: {gap}.{_then(step, proposal.tree, read)}"
     if unknown:
         told += f" What the target makes of the {plural(unknown, 'node')} beyond is unknown without verifying."
     return told
@@ -122,11 +122,13 @@ def _run(step: Step, tree: DraftTree, read: Reading) -> str:
     return f" ('{text}')" if read.path else ""
 
 
-def _then(step: Step, read: Reading) -> str:
+def _then(step: Step, tree: DraftTree, read: Reading) -> str:
     if read.own is None:
         return ""
-    why = ", which it does not hold" if read.own[1] == "corrected" else ""
-    return f" Then the target chose {quoted(read.own[0], step.texts)}{why}."
+    token, last = read.own[0], read.path[-1] if read.path else 0
+    held = {int(tree.token[child]) for child in tree.children[last]}
+    why = ", which it does not hold" if held and token not in held else ""
+    return f" Then the target chose {quoted(token, step.texts)}{why}."
 
 
 def sources_words(step: Step) -> str:

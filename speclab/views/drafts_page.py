@@ -24,7 +24,7 @@ _MEANINGS = {
     "not reached": "the walk does not come here",
     "drafted": "unknown: not verified",
     "bonus": "the target's own token, past the tree's end",
-    "corrected": "the target's own token, which the tree lacks",
+    "corrected": "the target's own token, in place of the candidates",
 }
 _PROPOSERS = ("M-{r} 0L{r} -{r}L{r} {r}Z", "M{r} 0L-{r} -{r}L-{r} {r}Z", "M-{r} 0L0 -{r}L{r} 0L0 {r}Z")
 """Of the first, of the second, of both: the two triangles put together."""
@@ -90,13 +90,13 @@ def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Th
     verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
     heading = markup.tag("b", escape(f"{one.name}: {verdict}"))
     mean, margin = drafts.figure(one.confidence), _signed(drafts.margin(step, place))
-    figures = f" {plural(len(one.tree) - 1, 'node')}, mean confidence {mean}, margin {margin}"
-    line = markup.tag("span", escape(figures), style=f"color:{colors.muted}")
+    figures = f"{plural(len(one.tree) - 1, 'node')}, mean confidence {mean}, margin {margin}"
+    line = markup.tag("div", escape(figures), style=f"color:{colors.muted}")
     outcome = drafts.outcome_words(step, place, regret)
     svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {outcome}", colors)
     edge = f"3px solid {LOOKS['accepted'].color}" if one.chosen else f"1px dashed {colors.line}"
     style = f"font:13px/1.5 {SANS};border:{edge};border-radius:6px;padding:6px 10px"
-    return markup.tag("div", markup.tag("div", heading, line), svg, style=style)
+    return markup.tag("div", heading, line, svg, style=style)
 
 
 def _signed(margin: float) -> str:
@@ -153,10 +153,10 @@ def _triangle(shape: str, x: float, y: float, r: float, style: str) -> str:
 
 
 def _legend(entries: Sequence[tuple[str, str, float]], colors: Theme) -> str:
-    content, height = glyphs.legend(entries, 4.0, 14.0, 860.0)
+    content, height = glyphs.legend(entries, 4.0, 14.0, 640.0)
     said = "Symbols: " + "; ".join(entry[1] for entry in entries)
     inner = markup.tag("g", content, style=f"fill:{colors.muted}")
-    return markup.svg(880.0, height + 6, said, colors, [inner])
+    return markup.svg(660.0, height + 6, said, colors, [inner])
 
 
 def nodes_table(step: Step) -> str:

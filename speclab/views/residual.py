@@ -15,7 +15,7 @@ from speclab.views.values import said
 
 MOST = 10
 """Tokens drawn: the candidates, the token drawn, and the likeliest besides."""
-ROW, NAME, NOTE, BAR, FIGURE, LEFT = 20.0, 96.0, 74.0, 110.0, 52.0, 4.0
+ROW, NAME, NOTE, BAR, FIGURE, LEFT = 20.0, 94.0, 74.0, 90.0, 46.0, 4.0
 TOP = 44.0
 
 

@@ -21,7 +21,7 @@ def grown(
 
 
 def proposal(name: str, tree: DraftTree, chosen: bool) -> Proposal:
-    mean = float(np.exp(tree.path_log_prob[1:]).mean())
+    mean = float(np.exp(tree.path_log_prob[1:]).mean()) if len(tree) > 1 else 0.0
     return Proposal(name, tree, mean, mean, chosen)
 
 

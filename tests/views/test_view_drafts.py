@@ -77,6 +77,8 @@ def test_under_a_lossy_rule_the_text_tells_nothing_of_the_other_tree():
     step = replace(routed(), counts=replace(routed().counts, lossy=1))
     assert set(drafts.reading(step, PROSE).looks) == {"root", "drafted"}
     assert "unknown without verifying" in drafts.outcome_words(step, PROSE)
+    refused = replace(step, accepted=(), bonus=8)  # too unlikely as a candidate, drawn all the same
+    assert drafts.outcome_words(refused, CODE) == "code had 0 accepted. Then the target chose '␣miller'."
 
 
 def test_verified_on_request_nothing_is_unknown():
