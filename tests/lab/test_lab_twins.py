@@ -230,7 +230,7 @@ def test_views_leave_the_session_as_it_was(lab):
     lengths = [runner.length for runner in runners]
     for index in range(len(lab.session.steps) + 1):
         lab.goto(index)
-        for tab in range(7):
+        for tab in range(len(lab.panels.tabs.children)):
             lab.panels.tabs.selected_index = tab
         lab.panels.mask_mode.value = "compare"
     assert lab.session.trace == trace
