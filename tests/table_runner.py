@@ -151,7 +151,7 @@ def _model(eos: int | None) -> SimpleNamespace:
     """What a pair asks a module about."""
     config = SimpleNamespace(eos_token_id=eos, _attn_implementation="table")
     config.get_text_config = lambda decoder: config
-    return SimpleNamespace(config=config, generation_config=config, num_parameters=lambda: 0)
+    return SimpleNamespace(config=config, generation_config=config, num_parameters=lambda: 0, parameters=list)
 
 
 def table_pair(
