@@ -89,9 +89,10 @@ def _legend(step: Step, mode: Mode, colors: Theme, y: float, width: float) -> tu
         cross = markup.tag("path", d="M-4 -4L4 4M4 -4L-4 4", style=f"stroke:{red};stroke-width:2")
         box = glyphs.swatch(f"fill:none;stroke:{red};stroke-width:2")
         entries += [(box, "hidden, should be seen", 12.0), (cross, "seen, should be hidden", 12.0)]
-    good = not any(part.any() for part in mismatches(step))
-    style = f"font-weight:700;fill:{colors.ink if good else red}"
-    entries.append((markup.text("✓" if good else "✗", -5, 4, style=style), _verdict(step), 12.0))
+    wrong = sum(int(part.sum()) for part in mismatches(step))
+    style = f"font-weight:700;fill:{red if wrong else colors.ink}"
+    short = f"given ≠ expected: {wrong} of {len(step.tree) ** 2} entries" if wrong else _verdict(step)
+    entries.append((markup.text("✗" if wrong else "✓", -5, 4, style=style), short, 12.0))
     key, height = glyphs.legend(entries, PAD, y, width - 2 * PAD)
     return markup.tag("g", key, style=f"fill:{colors.muted}"), height
 
