@@ -13,7 +13,9 @@ from typing import Any
 from speclab.breakpoints import Asked, following
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.choices import Choices
+from speclab.lab.comparer import Comparer
 from speclab.lab.player import Player
+from speclab.lab.run_commands import RunCommands
 from speclab.lab.saving import save
 from speclab.lab.state import Frame, LabState
 from speclab.lab.worker import Worker
@@ -34,10 +36,19 @@ class Commands:
         player: what talks to the session.
         worker: where it runs.
         choices: reads the pickers.
+        follow: writes them, where another run is switched to.
     """
 
-    def __init__(self, state: LabState, player: Player, worker: Worker, choices: Callable[[], Choices]) -> None:
+    def __init__(
+        self,
+        state: LabState,
+        player: Player,
+        worker: Worker,
+        choices: Callable[[], Choices],
+        follow: Callable[[Choices], None],
+    ) -> None:
         self._state, self._player, self._worker, self._choices = state, player, worker, choices
+        self.runs = RunCommands(state, player, Comparer(state, player, worker.cancelled), self.ask, choices, follow)
 
     def ask(self, work: Callable[[], Any], name: str = "", key: str = "", *, yields: bool = False) -> Future[Any]:
         """Queues any work; its result is None where it failed."""

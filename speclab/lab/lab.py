@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from speclab.errors import SettingsError
 from speclab.lab import static
 from speclab.lab.choices import Choices, Prompt
 from speclab.lab.commands import Commands
+from speclab.lab.comparer import CURRENT
 from speclab.lab.files import Files
 from speclab.lab.panels import Panels
 from speclab.lab.pickers import Pickers
@@ -27,7 +29,9 @@ from speclab.lab.style import STYLE
 from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
+from speclab.side_by_side import SideBySide
 from speclab.trace import Step
+from speclab.views.fork_tree import Fork
 from speclab.views.still import still
 
 if TYPE_CHECKING:
@@ -62,7 +66,7 @@ class Lab(VBox):
         self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
         self._worker = Worker(self._interrupt)
         self._player = Player(self.state, self._worker.cancelled, pair)
-        self._commands = Commands(self.state, self._player, self._worker, self._read)
+        self._commands = Commands(self.state, self._player, self._worker, self._read, self._follow)
         strategy = strategy or _default_strategy(pair)
         self.pickers = Pickers(
             self.state, pair, strategy, prompt, self._session_settings(settings), self._commands.apply
@@ -120,9 +124,34 @@ class Lab(VBox):
             self.pickers.follow(session.strategy, session.settings.model_dump())
         return session
 
-    def pin(self) -> None:
-        """Keeps the iteration shown beside those to come; once more lets it go."""
-        self._wait(self._commands.pin())
+    @property
+    def forks(self) -> list[Fork]:
+        """Every run of this lab and every fork of one, with what its caches take; `present` marks the one shown."""
+        return list(self._commands.runs.forks)
+
+    def switch(self, number: int) -> Session | None:
+        """Goes on with another run of `forks`, at the iteration where it was left; no model call."""
+        return self._wait(self._commands.runs.switch(number))  # type: ignore[no-any-return]
+
+    def drop(self, number: int) -> None:
+        """Lets a run go that is not shown, its caches with it; its own forks stay."""
+        self._wait(self._commands.runs.drop(number))
+
+    def pin(self, number: int | None = None) -> None:
+        """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
+        self._wait(self._commands.pin() if number is None else self._commands.runs.beside(number))
+
+    def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> SideBySide | None:
+        """Runs several strategies on the prompt of the pickers, one after another; the table, None if it failed.
+
+        `strategies`: strategies, classes of them or their names; "as set above" is the one in the pickers. `settings`:
+        of the sessions, by default as in the pickers. `stop` keeps what had run by then.
+        """
+        return self._wait(self._commands.runs.compare(strategies, **settings))  # type: ignore[no-any-return]
+
+    def save_comparison(self, path: str | os.PathLike[str]) -> Path | None:
+        """Writes the newest comparison as comma-separated values; the path, None if it failed."""
+        return self._wait(self._commands.runs.save_comparison(path))  # type: ignore[no-any-return]
 
     def snapshot(self) -> str:
         """What is shown as static HTML, which needs no kernel."""
@@ -163,6 +192,10 @@ class Lab(VBox):
 
     def _read(self) -> Choices:
         return self.pickers.read()
+
+    def _follow(self, choices: Choices) -> None:
+        self.pickers.prompt.write(choices.prompt)
+        self.pickers.follow(choices.strategy, dict(choices.settings))
 
     def _interrupt(self) -> None:
         self._player.interrupt()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from ipywidgets import Box, Dropdown, HBox, Tab, VBox
 
 from speclab.lab.commands import Commands
+from speclab.lab.compare_panel import ComparePanel
 from speclab.lab.drafts_panel import DraftsPanel
 from speclab.lab.lookup_panel import LookupPanel
 from speclab.lab.picture import Picture, empty, heading, said
+from speclab.lab.runs_panel import RunsPanel
 from speclab.lab.state import Frame, LabState
 from speclab.lab.strategy_panel import StrategyPanel
 from speclab.lab.sync import assign, on_change, show
@@ -16,12 +18,14 @@ from speclab.lab.transport import Phases, button
 from speclab.lab.tree_panel import TreePanel
 from speclab.trace import Step
 from speclab.views import cache, explain, lossy, mask, metrics, residual, tree
+from speclab.views.beside import run_html, step_html
 from speclab.views.drafts_page import nodes_table
 from speclab.views.markup import tag
-from speclab.views.summary import summary, table
+from speclab.views.summary import table
 from speclab.views.text import table as text_table
 from speclab.views.tokens import clip, escape, label
 
+View = Picture | StrategyPanel | LookupPanel | DraftsPanel | RunsPanel | ComparePanel
 NONE = -1
 """No node, in the list of nodes: a list cannot show an option whose value is None."""
 
@@ -40,7 +44,7 @@ class Panels(VBox):
         on_change(self.mask_mode, lambda _: self.mask.redraw())
         self.node = Nodes(state, commands)
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", commands.pin)
-        self.pinned = Picture("pinned", _pinned, lambda frame: (frame.pinned,))
+        self.pinned = Picture("pinned", _pinned, _pinned_key)
         self.text = TextPanel()
         self.tabs = Tabs(state, commands)
         self.phases = Phases(state, commands)
@@ -61,8 +65,9 @@ class Panels(VBox):
     def update(self) -> None:
         """Draws the frame wherever it differs from what is drawn."""
         frame = self._state.frame
-        show(self.pinned.widget, frame.pinned is not None)
-        self.pinned.see(frame.pinned is not None)
+        kept = frame.pinned is not None or frame.beside is not None
+        show(self.pinned.widget, kept)
+        self.pinned.see(kept)
         same = frame.pinned is not None and frame.pinned is frame.step
         assign(self.pin, description="Unpin" if same else "Pin")
         for part in (self.tree, self.mask, self.node, self.why, self.pinned, self.text, self.tabs):
@@ -107,7 +112,7 @@ def _node_names(step: Step | None) -> list[tuple[str, int]]:
 
 
 class Tabs(Tab):
-    """Caches, metrics, strategy, what it learned, trees for choice, the selected node, decisions, all as tables."""
+    """Caches, metrics, strategy, what it learned, trees for choice, the selected node, decisions, tables, runs."""
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self.pictures = (
@@ -119,14 +124,14 @@ class Tabs(Tab):
         )
         self.strategy, self.lookup = StrategyPanel(state, commands), LookupPanel(state, commands)
         self.drafts = DraftsPanel(state, commands)
+        self.runs, self.compare = RunsPanel(state, commands), ComparePanel(state, commands)
         caches, metrics, *others = self.pictures
         panels = (self.strategy, self.lookup, self.drafts)
-        self._views: tuple[Picture | StrategyPanel | LookupPanel | DraftsPanel, ...] = (
-            caches, metrics, *panels, *others,
-        )  # fmt: skip
+        self._views: tuple[View, ...] = (caches, metrics, *panels, *others, self.runs, self.compare)
         pages = [view.widget if isinstance(view, Picture) else view for view in self._views]
         super().__init__(pages, selected_index=0)
-        self.titles = ("Caches", "Metrics", "Strategy", "Successors", "Drafts", "Node", "Decisions", "Tables")
+        names = "Caches Metrics Strategy Successors Drafts Node Decisions Tables Runs Compare"
+        self.titles = tuple(names.split())
         self.add_class("speclab-tabs")
         on_change(self, lambda _: self._look(), "selected_index")
         self._look()
@@ -187,10 +192,14 @@ def _tables(frame: Frame) -> str:
     return "".join(tag("div", part, class_="sl-scroll") for part in parts if part)
 
 
+def _pinned_key(frame: Frame) -> tuple[object, ...]:
+    kept = frame.pinned is not None or frame.beside is not None
+    return frame.pinned, frame.beside, *((frame.step, frame.cursor) if kept else ())
+
+
 def _pinned(frame: Frame) -> str:
-    if frame.pinned is None:
-        return ""
-    return tag("div", tag("b", "Pinned. "), summary(frame.pinned)) + tree.tree_svg(frame.pinned)
+    of_run = run_html(frame.trace, frame.beside, frame.cursor) if frame.beside is not None else ""
+    return of_run + (step_html(frame.step, frame.pinned) if frame.pinned is not None else "")
 
 
 def _folded(name: str, body: str) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.breakpoints import Asked, condition, following
 from speclab.comparison import Comparison
-from speclab.errors import CancelledError, PromptError, SettingsError
-from speclab.lab.choices import Choices, Models, Prompt
+from speclab.errors import CancelledError, SettingsError
+from speclab.lab.choices import Choices, Models
+from speclab.lab.runs import Runs
 from speclab.lab.state import Frame, LabState
+from speclab.lab.written import written_prompt, written_tokens
 from speclab.routing import Regret, regret
 from speclab.trace import Step, Trace
 from speclab.views.drafts import regret_words
@@ -39,6 +41,8 @@ class Player:
 
     def __init__(self, state: LabState, cancelled: Event, pair: ModelPair | None) -> None:
         self.session: Session | None = None
+        self.runs = Runs()
+        self.beside: Session | None = None  # at work besides the session shown: Stop ends it too
         self.pair = pair
         self._given = pair
         self._loaded: Models | None = None
@@ -63,9 +67,10 @@ class Player:
         from speclab.session import Session
 
         pair = self.load(choices.models)
-        prompt = _prompt(pair, choices.prompt)
+        prompt = written_prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
-        self._state.applied, self._state.comparison, self._state.regret = choices, None, None
+        self.runs.begin(self.session, choices)
+        self._take(self.session, choices)
         self._show(f"{len(self.session.prompt_ids)} prompt tokens are in the caches. Step decodes the first iteration.")
 
     def step(self, choices: Choices) -> Step | None:
@@ -117,7 +122,8 @@ class Player:
     def open(self, trace: Trace, name: str) -> None:
         """Shows a recorded run; a session under way stays, and Step goes on with it."""
         self._state.comparison = self._state.regret = None
-        self._state.frame = Frame(trace, min(1, len(trace.steps)), pinned=self._state.pinned)
+        kept = {"pinned": self._state.pinned, "beside": self._state.frame.beside}
+        self._state.frame = Frame(trace, min(1, len(trace.steps)), **kept)
         self._state.done = self._state.total = 0
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
         self._state.status = f"Opened {name}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
@@ -129,11 +135,20 @@ class Player:
                 "A recorded run holds no models, and a fork needs them: Step decodes with the models chosen above, "
                 "and what is decoded there can be forked."
             )
-        self.session = session = self.session.fork(strategy=strategy, **settings)
-        applied, self._state.comparison, self._state.regret = self._state.applied, None, None
-        self._state.applied = replace(applied, strategy=session.strategy, settings=session.settings.model_dump())
-        self._show(f"Forked at iteration {self.session.cursor}. ")
-        return self.session
+        session = self.session.fork(strategy=strategy, **settings)
+        settings = session.settings.model_dump()
+        applied = replace(self._state.applied, strategy=session.strategy, settings=settings)
+        self.runs.fork(session, applied)
+        self._take(session, applied)
+        self._show(f"Forked at iteration {session.cursor}. ")
+        return session
+
+    def switch(self, number: int) -> Session:
+        """Goes on with another run, at the iteration where it was left; no model call."""
+        run = self.runs.switch(number)
+        self._take(run.session, run.applied)
+        self._show(stopped=f"Switched to run {number}. ")
+        return run.session
 
     def apply(self, choices: Choices) -> None:
         """Brings about what has changed: by a fork at the cursor where that is enough, else by a new session."""
@@ -148,7 +163,7 @@ class Player:
         session = self.session
         if session is None or not frame.live:
             return None
-        keys = _tokens(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
+        keys = written_tokens(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
         at = frame.cursor if frame.moment.reached("adapt") else frame.cursor - 1
         return session.lookup(keys[-1], keys[-2] if len(keys) > 1 else None, at)
 
@@ -182,8 +197,9 @@ class Player:
 
     def interrupt(self) -> None:
         """Ends the iteration under way, from any thread; everything before it stands."""
-        if self.session is not None:
-            self.session.cancel()
+        for session in (self.session, self.beside):
+            if session is not None:
+                session.cancel()
 
     def _live(self, choices: Choices) -> Session:
         if self.session is None:
@@ -191,11 +207,16 @@ class Player:
         assert self.session is not None
         return self.session
 
+    def _take(self, session: Session, applied: Choices) -> None:
+        self.session, state = session, self._state
+        state.applied, state.comparison, state.regret = applied, None, None
+        state.forks = self.runs.told()
+
     def _show(self, status: str = "", stopped: str = "") -> None:
         session = self.session
         assert session is not None
-        pinned = self._state.pinned
-        self._state.frame = Frame(session.trace, session.cursor, pinned=pinned, live=True)
+        pinned, beside = self._state.pinned, self.runs.refreshed(self._state.frame.beside)
+        self._state.frame = Frame(session.trace, session.cursor, pinned=pinned, beside=beside, live=True)
         self._progress()
         if status:
             self._state.status = status
@@ -210,24 +231,3 @@ class Player:
     def _describe(self, stopped: str = "") -> None:
         step = self._state.step
         self._state.status = stopped + (summary(step) if step else "Before the first iteration: the prompt alone.")
-
-
-def _tokens(pair: ModelPair, written: str) -> list[int]:
-    """Ids of a text as the pictures show it (`␣the`), or those written as #17 #4."""
-    words = written.replace("#", " ").replace(",", " ").split()
-    if all(word.isdecimal() for word in words) and words and ("#" in written or pair.tokenizer is None):
-        return [int(word) for word in words]
-    if pair.tokenizer is None:
-        raise PromptError("This pair has no tokenizer: write token ids, such as #17.")
-    text = written.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
-    return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) or pair.encode("")
-
-
-def _prompt(pair: ModelPair, prompt: Prompt) -> Prompt:
-    """Text as it is; for a pair without a tokenizer, numbers written in it."""
-    if pair.tokenizer is not None or not isinstance(prompt, str):
-        return prompt
-    words = prompt.replace(",", " ").split()
-    if not all(word.isdecimal() for word in words):
-        raise PromptError("This pair has no tokenizer: write the prompt as token ids, such as 5 17 3.")
-    return [int(word) for word in words]

@@ -42,6 +42,11 @@ class PromptPicker(VBox):
         """The prompt: token ids if they were given as such and left alone, else the text."""
         return self._given if self.text.value == self._given_text else str(self.text.value)
 
+    def write(self, prompt: Prompt) -> None:
+        """Shows this prompt."""
+        own = prompt if isinstance(prompt, str) else _text(prompt, None)
+        assign(self.text, value=self._given_text if prompt == self._given else own)
+
     def _chosen(self, index: int) -> None:
         if index >= 0:
             assign(self.text, value=self._examples[index].text)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from traitlets import HasTraits, Instance, Int, Unicode
+from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
 from speclab.comparison import Comparison
 from speclab.lab.choices import Change, Choices
 from speclab.routing import Regret
+from speclab.side_by_side import SideBySide
 from speclab.trace import Step, Trace
+from speclab.views.beside import Beside
 from speclab.views.walk import WHOLE, Moment
 
 
@@ -19,7 +22,8 @@ class Frame:
     """What is on the screen; every picture is a function of it.
 
     `cursor`: iterations shown. `moment`: how much of the newest of them. `selected`: a node of it. `pinned`: a step to
-    compare with. `live`: whether the trace is this lab's session, not the recorded run.
+    compare with; `beside`: a whole run to compare with, at the same cursor. `live`: whether the trace is this lab's
+    session, not the recorded run.
     """
 
     trace: Trace
@@ -27,6 +31,7 @@ class Frame:
     moment: Moment = WHOLE
     selected: int | None = None
     pinned: Step | None = None
+    beside: Beside | None = None
     live: bool = False
 
     @property
@@ -44,6 +49,15 @@ class Frame:
         return replace(self, trace=trace or self.trace, cursor=cursor, moment=WHOLE, selected=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of a comparison: the strategies in their order, the tokens of each so far, and those it may have."""
+
+    tokens: Mapping[str, int]
+    most: int
+    at_work: str
+
+
 class LabState(HasTraits):
     """One change of `frame` is one redraw; what stays equal is not drawn again.
 
@@ -52,6 +66,8 @@ class LabState(HasTraits):
     made of, forks included; None before there is one. `change`: of the strategy, set in the pickers and not applied,
     and `foreseen`, what the tree shown would have been with it, in words; None and empty where there is none.
     `comparison`: of this session with its baselines, once measured.
+    `forks`: every run kept. `compared`: strategies on one prompt, once they ran;
+    `progress` while they do.
     `regret`: of the newest iteration both of whose trees were verified on request; None where none was.
     """
 
@@ -67,6 +83,9 @@ class LabState(HasTraits):
     foreseen = Unicode()
     comparison: Any = Instance(Comparison, allow_none=True)
     regret: Any = Instance(Regret, allow_none=True)
+    forks: Any = Tuple()
+    compared: Any = Instance(SideBySide, allow_none=True)
+    progress: Any = Instance(Progress, allow_none=True)
 
     @property
     def trace(self) -> Trace:

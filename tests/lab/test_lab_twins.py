@@ -12,6 +12,7 @@ from lab_tools import PROMPT, settle
 from speclab import breakpoints
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.session import Session
+from speclab.views.beside import step_html
 
 
 def test_it_starts_with_a_session_and_shows_the_prompt(lab):
@@ -159,10 +160,10 @@ def test_a_pinned_step_stays_beside_the_next(lab):
     first = lab.step()
     lab.pin()
     assert lab.panels.pin.description == "Unpin"
-    shown = lab.panels.pinned.widget.value
-    lab.step()
+    assert lab.panels.pinned.widget.value.count("<svg") == 1
+    second = lab.step()
     assert lab.state.pinned is first
-    assert lab.panels.pinned.widget.value == shown
+    assert lab.panels.pinned.widget.value == step_html(second, first)
     lab.pin()
     lab.pin()
     assert lab.state.pinned is None

@@ -1,0 +1,135 @@
+"""The sessions of a lab, each with its caches, as a tree of forks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from speclab.errors import SettingsError
+from speclab.lab.choices import Choices
+from speclab.lab.pickers import differences
+from speclab.metrics import Counts
+from speclab.views.beside import Beside
+from speclab.views.fork_tree import Fork
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+    from speclab.session import Session
+
+
+@dataclass
+class Run:
+    """A session, what it was made of, and where it comes from."""
+
+    number: int
+    session: Session
+    applied: Choices
+    name: str
+    parent: int | None = None
+    at: int = 0
+
+    def told(self, *, present: bool) -> Fork:
+        """As plain data."""
+        steps = list(self.session.steps)
+        committed = sum(len(step.committed) for step in steps)
+        calls = sum((step.counts for step in steps), Counts()).iterations
+        rate, caches = committed / calls if calls else 0.0, cache_bytes(self.session.pair)
+        return Fork(
+            self.number, self.name, self.parent, self.at, len(steps), 1 + committed, rate, caches, present=present
+        )
+
+
+class Runs:
+    """Every run stays until it is dropped; runs of models that are no longer loaded go with them."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Run] = {}
+        self._next = 0
+        self._present: int | None = None
+
+    def begin(self, session: Session, applied: Choices) -> None:
+        """A run from the prompt on becomes the present one; one that nothing was decoded in gives way to it."""
+        kept = {number: run for number, run in self._runs.items() if _same_models(run.session, session)}
+        if self._present in kept and not kept[self._present].session.steps:
+            self._forget(kept, self._present)
+        self._runs = kept
+        self._add(session, applied, type(session.strategy).__name__)
+
+    def fork(self, session: Session, applied: Choices) -> None:
+        """A fork of the present run, at its last iteration, becomes the present one."""
+        former = self.present
+        changed = "; ".join(differences(former.applied, applied)) or "nothing changed"
+        self._add(session, applied, changed, former.number, len(session.steps))
+
+    def switch(self, number: int) -> Run:
+        """Another run becomes the present one."""
+        found = self.find(number)
+        self._present = number
+        return found
+
+    def drop(self, number: int) -> Run:
+        """Lets a run go, its caches with it; its forks stay and hang on its parent.
+
+        Raises:
+            SettingsError: there is no such run, or it is shown.
+        """
+        found = self.find(number)
+        if number == self._present:
+            raise SettingsError(f"Run {number} is shown: switch to another one, then drop it.")
+        self._forget(self._runs, number)
+        return found
+
+    def find(self, number: int) -> Run:
+        """The run of this number.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        if number not in self._runs:
+            there = ", ".join(map(str, self._runs)) or "none"
+            raise SettingsError(f"There is no run {number}: these are kept: {there}.")
+        return self._runs[number]
+
+    @property
+    def present(self) -> Run:
+        """The run that the lab goes on with."""
+        if self._present is None:
+            raise SettingsError("No run has begun: Step decodes the first iteration.")
+        return self._runs[self._present]
+
+    def told(self) -> tuple[Fork, ...]:
+        """All runs as plain data, in the order they began."""
+        return tuple(run.told(present=run.number == self._present) for run in list(self._runs.values()))
+
+    def beside(self, number: int) -> Beside:
+        """A run as it stands, to be kept beside the one shown."""
+        run = self.find(number)
+        return Beside(number, run.told(present=False).label, run.session.trace)
+
+    def refreshed(self, kept: Beside | None) -> Beside | None:
+        """What is kept beside, with what its run has decoded since; as it was where the run was dropped."""
+        run = None if kept is None else self._runs.get(kept.number)
+        if kept is None or run is None or len(run.session.steps) == len(kept.trace.steps):
+            return kept
+        return self.beside(kept.number)
+
+    def _add(self, session: Session, applied: Choices, name: str, parent: int | None = None, at: int = 0) -> None:
+        runs = {**self._runs, self._next: Run(self._next, session, applied, name, parent, at)}
+        self._runs, self._present, self._next = runs, self._next, self._next + 1
+
+    @staticmethod
+    def _forget(runs: dict[int, Run], number: int) -> None:
+        gone = runs.pop(number)
+        for run in runs.values():
+            if run.parent == number:
+                run.parent, run.at = gone.parent, min(run.at, gone.at) if gone.parent is not None else 0
+
+
+def cache_bytes(pair: ModelPair) -> int:
+    """Bytes allocated for the KV caches of all its runners."""
+    runners = (*pair.runners.values(), *pair.heads)
+    return sum(runner.capacity * runner.slot_bytes for runner in runners)
+
+
+def _same_models(one: Session, other: Session) -> bool:
+    return one.pair.target.model is other.pair.target.model

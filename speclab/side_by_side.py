@@ -1,0 +1,151 @@
+"""Several strategies on one prompt: what each came to, and whether their texts are the same. Needs no torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclab.errors import TraceError
+from speclab.trace import Step, Trace
+
+PHASES = ("draft", "verify", "accept", "commit", "adapt")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One strategy's run. `trace` is None where it could not begin; `problem` says why it did not come to its end."""
+
+    name: str
+    trace: Trace | None
+    problem: str = ""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Generated ids, the prefill's first included."""
+        return () if self.trace is None else self.trace.token_ids()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text came to its end."""
+        return self.trace is not None and bool(self.trace.finished)
+
+    def seconds(self, phase: str) -> float:
+        """Seconds in a phase, over all iterations."""
+        return sum(step.seconds.get(phase, 0.0) for step in self.steps)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its iterations."""
+        return () if self.trace is None else self.trace.steps
+
+    @property
+    def depths(self) -> tuple[tuple[int, int], ...]:
+        """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
+        reach = [step.counts.longest_path for step in self.steps]
+        return tuple(
+            (sum(r >= depth for r in reach), sum(len(step.accepted) >= depth for step in self.steps))
+            for depth in range(1, max(reach, default=0) + 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Runs on the same prompt with the same settings; texts are held against `reference`.
+
+    Each strategy ran once, one after another: its seconds are of this machine at that time (`speclab bench` repeats and
+    takes turns). `stopped`: whether it was cancelled before all had run.
+    """
+
+    entries: tuple[Entry, ...]
+    stopped: bool = False
+
+    @property
+    def greedy(self) -> bool:
+        """Whether every text must be the target's own: temperature 0."""
+        return all(not entry.trace.settings.get("temperature") for entry in self.entries if entry.trace is not None)
+
+    @property
+    def reference(self) -> tuple[int, ...]:
+        """The text that the others are held against: the first that came to its end, else the first."""
+        texts = [entry.token_ids for entry in self.entries if entry.complete]
+        return (texts or [entry.token_ids for entry in self.entries if entry.token_ids] or [()])[0]
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Generated ids that no text differs in, as far as each came."""
+        parted = [at for entry in self.entries if (at := self.parts_at(entry)) is not None]
+        return self.reference[: min(parted)] if parted else self.reference
+
+    def parts_at(self, entry: Entry) -> int | None:
+        """Where an entry's text leaves `reference`, counted from 0; None where it does not, as far as it came."""
+        one, other = self.reference, entry.token_ids
+        shortest = min(len(one), len(other))
+        at = next((i for i in range(shortest) if one[i] != other[i]), shortest)
+        ended_apart = entry.complete and len(one) != len(other)
+        return at if at < shortest or ended_apart else None
+
+    def rows(self) -> list[dict[str, float | int | str]]:
+        """One row a strategy: figures by name, seconds by phase, acceptance by depth (share of iterations so deep)."""
+        deepest = max((len(entry.depths) for entry in self.entries), default=0)
+        return [self._row(entry, deepest) for entry in self.entries]
+
+    def _row(self, entry: Entry, deepest: int) -> dict[str, float | int | str]:
+        row: dict[str, float | int | str] = {"strategy": entry.name}
+        metrics = entry.trace.metrics if entry.trace is not None else None
+        parted = self.parts_at(entry)
+        row |= {
+            "tokens": len(entry.token_ids),
+            "tokens_per_iteration": metrics.tokens_per_iteration if metrics else "",
+            "iterations": metrics.iterations if metrics else "",
+            "target_calls": metrics.target_calls if metrics else "",
+            "draft_calls": metrics.draft_calls if metrics else "",
+            "acceptance_rate": metrics.acceptance_rate if metrics else "",
+            "prefill_seconds": metrics.ttft if metrics else "",
+        }
+        row |= {f"{phase}_seconds": entry.seconds(phase) if metrics else "" for phase in PHASES}
+        for depth in range(deepest):
+            drafted, accepted = entry.depths[depth] if depth < len(entry.depths) else (0, 0)
+            row[f"accepted_at_depth_{depth + 1}"] = accepted / drafted if drafted else ""
+        return row | {"differs_from_token": "" if parted is None else parted + 1, "problem": entry.problem}
+
+    def to_csv(self) -> str:
+        """`rows` as comma-separated values with a header; seconds, and shares of 1."""
+        rows, out = self.rows(), io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes `to_csv` to a file, whole or not at all; returns the path.
+
+        Raises:
+            TraceError: the folder is missing, read-only or full.
+        """
+        place = Path(path)
+        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text(self.to_csv(), encoding="utf-8")
+            partial.replace(place)
+        except OSError as error:
+            raise TraceError(f"{place} cannot be written ({error.strerror or error}): choose another folder") from None
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+        return place
+
+    def __str__(self) -> str:
+        names = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls")
+        rows = [list(names), *([_written(row[name]) for name in names] for row in self.rows())]
+        wide = [max(len(row[i]) for row in rows) for i in range(len(names))]
+        return "\n".join(
+            "  ".join(cell.ljust(room) for cell, room in zip(row, wide, strict=True)).rstrip() for row in rows
+        )
+
+
+def _written(value: float | str) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

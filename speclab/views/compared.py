@@ -1,0 +1,142 @@
+"""Strategies compared on one prompt: the texts in words, then figures, seconds by phase and acceptance by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speclab.side_by_side import PHASES, Entry, SideBySide
+from speclab.views import markup
+from speclab.views.markup import Drawn, tag
+from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS
+from speclab.views.summary import plural
+from speclab.views.tokens import escape, quoted
+from speclab.views.values import bar, said
+
+BAR, DEEPEST, TAIL = 180.0, 8, 12
+"""Pixels of the longest bar, depths in the table, and tokens shown of a text after it differs."""
+
+
+def compared_html(found: SideBySide) -> str:
+    """Everything about a comparison; its numbers stand in tables, which can be copied."""
+    if not found.entries:
+        return ""
+    words = [said("Texts", text_words(found))]
+    if found.stopped:
+        done = sum(entry.complete for entry in found.entries)
+        words.insert(0, said("Stopped", f"{done} of {len(found.entries)} that began came to the end of the text."))
+    note = "Each ran once, one after another: seconds are of this machine at that time."
+    parts = (figures_table(found), seconds_table(found), depths_table(found), _text(found))
+    blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
+    return tag("div", *words, *blocks, said("Measured", note), class_="speclab-compared-view")
+
+
+def text_words(found: SideBySide) -> str:
+    """Whether the texts are the same, and whether they must be."""
+    apart = [(entry, at) for entry in found.entries if (at := found.parts_at(entry)) is not None]
+    ran = sum(bool(entry.token_ids) for entry in found.entries)
+    if not found.greedy:
+        drawn = f"{len(apart)} of {ran} differ" if apart else "here all are the same"
+        return f"Drawn at a temperature above 0: every text is a draw of its own, and {drawn}."
+    if not apart:
+        return f"Greedy: all {ran} texts are the same, {plural(len(found.shared), 'token')}, as they must be."
+    first = "; ".join(_apart(found, entry, at) for entry, at in apart)
+    return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."
+
+
+def _apart(found: SideBySide, entry: Entry, at: int) -> str:
+    mine, theirs = _token(found, entry.token_ids, at), _token(found, found.reference, at)
+    return f"{entry.name} differs from token {at + 1}: {mine} against {theirs}"
+
+
+def _token(found: SideBySide, ids: tuple[int, ...], at: int) -> str:
+    return quoted(ids[at], texts(found)) if at < len(ids) else "the end"
+
+
+def texts(found: SideBySide) -> Mapping[int, str]:
+    """Every token's text."""
+    return {id_: text for entry in found.entries if entry.trace for id_, text in entry.trace.texts.items()}
+
+
+def figures_table(found: SideBySide) -> str:
+    """Tokens per iteration, calls, and what went wrong."""
+    best = max((row["tokens_per_iteration"] or 0.0 for row in found.rows()), default=0.0)
+    rows: list[tuple[object, ...]] = []
+    for entry, row in zip(found.entries, found.rows(), strict=True):
+        if entry.trace is None:
+            rows.append((entry.name, "–", "", "–", "–", "–", "–", f"did not run: {entry.problem}"))
+            continue
+        rate, accepted = float(row["tokens_per_iteration"]), float(row["acceptance_rate"])
+        drawn = bar(rate / float(best) if best else 0.0, LOOKS["accepted"].color, 90)
+        rows.append((
+            entry.name, f"{rate:.2f}", drawn, row["target_calls"], row["draft_calls"], f"{accepted:.0%}",
+            row["tokens"], _outcome(found, entry),
+        ))  # fmt: skip
+    head = ("strategy", "tokens per iteration", "", "target calls", "draft calls", "acceptance rate", "tokens", "text")
+    return markup.table("Strategies on this prompt", head, rows)
+
+
+def _outcome(found: SideBySide, entry: Entry) -> str:
+    at = found.parts_at(entry)
+    text = "same" if at is None else f"differs from token {at + 1}"
+    return f"{text}; {entry.problem}" if entry.problem else text
+
+
+def seconds_table(found: SideBySide) -> str:
+    """Milliseconds by phase; a bar of all, on one scale."""
+    longest = max((sum(map(entry.seconds, PHASES)) for entry in found.entries), default=0.0)
+    rows = [
+        (entry.name, *(f"{1000 * entry.seconds(phase):.1f}" for phase in PHASES),
+         f"{1000 * sum(map(entry.seconds, PHASES)):.1f}", _stacked(entry, longest))
+        for entry in found.entries if entry.trace is not None
+    ]  # fmt: skip
+    return markup.table("Milliseconds by phase, prefill left out", ("strategy", *PHASES, "all", ""), rows)
+
+
+def _stacked(entry: Entry, longest: float) -> Drawn:
+    """A piece a phase; it says nothing to a screen reader: its numbers stand beside it."""
+    style = "display:inline-block;height:10px;width:{:.1f}px;background:{}"
+    pieces = [
+        tag("span", title=f"{phase} {1000 * entry.seconds(phase):.1f} ms",
+            style=style.format(BAR * entry.seconds(phase) / (longest or 1.0), PHASE_COLORS[phase]))
+        for phase in PHASES
+    ]  # fmt: skip
+    return Drawn(tag("span", *pieces, aria_hidden="true", style="white-space:nowrap"))
+
+
+def depths_table(found: SideBySide) -> str:
+    """How often a path was accepted so deep, of the iterations that drafted so deep."""
+    deepest = min(max((len(entry.depths) for entry in found.entries), default=0), DEEPEST)
+    if not deepest:
+        return ""
+    rows = []
+    for entry in found.entries:
+        shares = [_share(*depth) for depth in entry.depths[:deepest]]
+        if shares:
+            rows.append((entry.name, *shares, *([""] * (deepest - len(shares)))))
+    head = ("strategy", *(f"depth {depth + 1}" for depth in range(deepest)))
+    return markup.table("Acceptance by depth: accepted so deep / drafted so deep", head, rows)
+
+
+def _share(drafted: int, accepted: int) -> str:
+    return f"{accepted / drafted:.0%} of {drafted}" if drafted else ""
+
+
+def _text(found: SideBySide) -> str:
+    """The text they share, and after it the beginning of each that differs."""
+    known = texts(found)
+
+    def read(ids: tuple[int, ...]) -> str:
+        return escape("".join(known.get(id_, f" #{id_}") for id_ in ids))
+
+    style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
+    parts = [tag("div", read(found.shared), style=style)]
+    for entry in found.entries:
+        at = found.parts_at(entry)
+        if at is not None:
+            ids = entry.token_ids
+            name = tag("b", escape(f"{entry.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
+            cut = "…" if at + TAIL < len(ids) else ""
+            mark = tag("span", read(ids[at : at + TAIL]) + cut, style="text-decoration:underline wavy")
+            parts.append(tag("div", name, mark, style=style))
+    heading = tag("div", tag("b", "The text they all share"), style=f"font:12px {SANS}")
+    return heading + "".join(parts)
