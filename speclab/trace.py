@@ -26,6 +26,7 @@ class Event:
 
     `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
     (which way the drafter went). `node`: the tree node it speaks of; for "prune" the parent of the dropped candidate.
+    Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """
 

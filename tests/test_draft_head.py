@@ -145,17 +145,18 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
         steps += session.steps
     for step in steps:
         told = {event.node: event for event in step.events if event.kind in {"expand", "stop"}}
+        dropped = {event.node: event.values["dropped"] for event in step.events if event.kind == "prune"}
         assert told.keys() == set(range(len(step.tree)))
         for node, event in told.items():
             assert (event.kind == "expand") == bool(step.nodes[node].draft_top)
             if event.kind == "expand":
-                assert event.values["added"] == len(step.tree.children[node])
+                assert event.values["branches"] - dropped.pop(node, 0) == len(step.tree.children[node])
             else:
                 gates.add(event.values["gate"])
+        assert not dropped, "of a node that was not expanded nothing is dropped"
         least = min(node.path_prob for node in step.nodes)
         for event in (event for event in step.events if event.kind == "prune"):
             assert event.values["path_prob"] <= least * (1 + 1e-6)
-            assert event.values["dropped"] == told[event.node].values["branches"] - told[event.node].values["added"]
             path = (*step.tree.token[list(step.tree.path(event.node)[1:])].tolist(), event.values["token"])
             assert path not in paths_of(step.tree)
     assert gates == {"depth", "children", "node_budget"}

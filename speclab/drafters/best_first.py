@@ -113,7 +113,7 @@ class _Candidates:
     def _best(self, count: int) -> list[int]:
         return nsmallest(count, range(len(self.token)), key=self._order)
 
-    def _told(self, node: int, index: int, added: int, least: float) -> list[Event]:
+    def _told(self, node: int, index: int, kept: int, least: float) -> list[Event]:
         """Why a node of the tree was expanded or not, and which of its children did not come into the tree."""
         if not self._tops.get(node):
             return [self._stopped(node, index)]
@@ -122,19 +122,18 @@ class _Candidates:
         values = {
             "confidence": exp(top[0][1]),
             "branches": len(top),
-            "added": added,
             "path_prob": exp(self.path_log_prob[node]),
             "level": self.depth[node] + 1,
         }
         best = f"among the {self._limits.children} best of {size} on its level" if size > 1 else "the root"
         told = [Event("expand", index, f"{best}, path probability {values['path_prob']:.3f}", values)]
-        if added < len(top):
-            token, log_prob = top[added]  # likelier siblings come first
+        if kept < len(top):
+            token, log_prob = top[kept]  # likelier siblings come first
             path_prob = values["path_prob"] * exp(log_prob)
             reason = (
                 f"path probability {path_prob:.2g}, and the {self._limits.node_budget} best have {least:.2g} and more"
             )
-            dropped = {"token": token, "path_prob": path_prob, "dropped": len(top) - added, "least_kept": least}
+            dropped = {"token": token, "path_prob": path_prob, "dropped": len(top) - kept, "least_kept": least}
             told.append(Event("prune", index, reason, dropped))
         return told
 

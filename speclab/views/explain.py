@@ -60,17 +60,32 @@ def _growth(step: Step, node: int) -> list[str]:
     told = [event for event in step.events if event.node == node]
     pruned = [event for event in told if event.kind == "prune"]
     grown = [sentence(event) for event in told if event.kind != "prune"]
-    if len(pruned) > 1:
-        return [*grown, f"{len(pruned)} children were pruned, the first with {pruned[0].reason}"]
-    return [*grown, *map(sentence, pruned)]
+    return [*grown, _pruned(sum(map(dropped, pruned)), pruned[0].reason)] if pruned else grown
+
+
+def children(event: Event) -> int | None:
+    """How many children an "expand" event speaks of, those pruned later among them; None where it does not say."""
+    count = event.values.get("added", event.values.get("branches"))
+    return None if count is None else int(count)
+
+
+def dropped(event: Event) -> int:
+    """How many children a "prune" event speaks of; 0 of any other event."""
+    return int(event.values.get("dropped") or 1) if event.kind == "prune" else 0
+
+
+def _pruned(count: int, reason: str) -> str:
+    return f"{count} children were pruned, the first with {reason}" if count > 1 else f"a child was pruned, {reason}"
 
 
 def sentence(event: Event) -> str:
     """A drafting decision in words: `expanded into 2, confidence 0.62 between 0.40 and 0.90`."""
     if event.kind == "expand":
-        children = event.values.get("added", event.values.get("branches"))
-        return f"expanded{'' if children is None else f' into {children}'}, {event.reason}"
-    verb = {"stop": "not expanded", "prune": "a child was pruned"}.get(event.kind, event.kind)
+        count = children(event)
+        return f"expanded{'' if count is None else f' into {count}'}, {event.reason}"
+    if event.kind == "prune":
+        return _pruned(dropped(event), event.reason)
+    verb = {"stop": "not expanded"}.get(event.kind, event.kind)
     return f"{verb}, {event.reason}" if event.reason else verb
 
 

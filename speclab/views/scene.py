@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speclab.trace import Event, Step
 from speclab.views import layout, tokens, walk
-from speclab.views.explain import hover
+from speclab.views.explain import children, dropped, hover
 from speclab.views.layout import OWN, Place
 
 ROW, LABEL_X, GUTTER, CHAR, FONT = 26.0, 17.0, 44.0, 6.63, 11
@@ -133,7 +132,7 @@ def _marks(
             text = tuple(hover(step, place.node, known))
             kind = kinds[place.node]
             size = radius(record.path_prob)
-            note = tokens.clip(notes.get(place.node, ""), LEAST + 1)
+            note = tokens.clip(notes.get(place.node, ""), LEAST + 2)
             new = place.node in fresh
             marks.append(Mark(place.node, kind, *at, size, width, label, note, text, place.parent, new))
         else:
@@ -154,22 +153,26 @@ def _notes(step: Step, moment: walk.Moment) -> dict[int, str]:
         return {node.index: f"→{tokens.label(node.target_choice, step.texts)}" for node in step.nodes}
     if moment.phase != "draft":
         return {}
-    told = [event for event in walk.told(step, moment) if event.node is not None]
-    pruned = Counter(event.node for event in told if event.kind == "prune")
-    return {
-        event.node: _decided(event, pruned[event.node])
-        for event in told
-        if event.node is not None and event.kind != "prune"
-    }
+    decisions: dict[int, list[Event]] = {}
+    for event in walk.told(step, moment):
+        if event.node is not None:
+            decisions.setdefault(event.node, []).append(event)
+    return {node: _decided(events) for node, events in decisions.items()}
 
 
-def _decided(event: Event, pruned: int) -> str:
-    """`.62 ×3−1` for an expansion: confidence, children, how many of them were pruned; `■ stop` at a gate."""
-    if event.kind != "expand":
-        return "■ stop" if event.kind == "stop" else ""
-    confidence, children = event.values.get("confidence"), event.values.get("added", event.values.get("branches"))
-    sure = f"{confidence:.2f} ".removeprefix("0") if isinstance(confidence, float) else ""
-    return sure + ("" if children is None else f"×{children}") + (f"−{pruned}" if pruned else "")
+def _decided(events: Sequence[Event]) -> str:
+    """`.62 ×3−1` for an expansion: confidence, children, how many of them were pruned; `■ stop` at a gate.
+
+    Of a node that two drafts expanded, the surer one's confidence, and the children of both.
+    """
+    grown = [event for event in events if event.kind == "expand"]
+    if not grown:
+        return "■ stop" if any(event.kind == "stop" for event in events) else ""
+    sure = max((one for event in grown if isinstance(one := event.values.get("confidence"), float)), default=None)
+    counts = [count for event in grown if (count := children(event)) is not None]
+    pruned = sum(map(dropped, events))
+    shown = "" if sure is None else f"{sure:.2f} ".removeprefix("0")
+    return shown + (f"×{sum(counts)}" if counts else "") + (f"−{pruned}" if pruned else "")
 
 
 def _stub_mark(place: Place, label: str, at: tuple[float, float]) -> Mark:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import combinations
 
 import plotly.graph_objects as go
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import ODD, chain, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes
 
+from speclab.trace import Event
 from speclab.views import figure, scene, tokens, tree, walk
 from speclab.views.palette import LOOKS
 from speclab.views.walk import WHOLE, Moment
@@ -89,6 +91,27 @@ def test_size_is_path_probability_and_border_is_the_targets():
 )
 def test_the_note_under_the_root(phase, note):
     assert scene.scene(five_nodes(), Moment(phase)).marks[0].note == note
+
+
+def noted(*events):
+    """The note under the root while these drafting decisions are told."""
+    return scene.scene(replace(five_nodes(), events=events), Moment("draft")).marks[0].note
+
+
+def test_the_note_counts_every_pruned_child():
+    grown = Event("expand", 0, "", {"confidence": 0.6, "branches": 10})
+    best = Event("prune", 0, "", {"dropped": 8})
+    assert noted(grown, best) == ".60 ×10−8"
+    assert noted(grown, replace(best, values={"dropped": 10})) == ".60 ×10−10", "all of it is shown"
+    assert noted(grown, Event("prune", 0, ""), Event("prune", 0, "")) == ".60 ×10−2"
+
+
+def test_the_note_of_a_node_of_two_drafts_is_of_both():
+    grown = Event("expand", 0, "", {"confidence": 0.6, "branches": 3})
+    surer = Event("expand", 0, "", {"confidence": 0.7, "branches": 2})
+    assert noted(grown, surer, Event("prune", 0, "", {"dropped": 2})) == ".70 ×5−2"
+    assert noted(grown, Event("stop", 0, "")) == ".60 ×3"
+    assert noted(Event("stop", 0, ""), Event("stop", 0, "")) == "■ stop"
 
 
 def test_pictures_stay_small():

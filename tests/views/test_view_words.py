@@ -82,6 +82,15 @@ def test_pruned_children_are_told_together():
     assert note == "Draft, decision 7 of 7: node 1 a child was pruned, path probability 0.01 < 0.05."
 
 
+def test_one_event_may_stand_for_several_pruned_children():
+    """A tree cut to the best of all candidates records what a node lost in one event."""
+    prune = Event("prune", 1, "path probability 0.01, and the 5 best have 0.03 and more", {"token": 4, "dropped": 7})
+    step = replace(five_nodes(), events=(*five_nodes().events, prune))
+    sentence = "7 children were pruned, the first with path probability 0.01, and the 5 best have 0.03 and more"
+    assert f"; {sentence}; after it" in explain.why(step, 1)
+    assert summary.moment_summary(step, Moment("draft", event=6)) == f"Draft, decision 6 of 6: node 1 {sentence}."
+
+
 def test_small_probabilities_keep_a_digit():
     assert [explain.percent(p) for p in (0, 0.00001, 0.004, 0.07, 0.934, 1)] == [
         "0%",
