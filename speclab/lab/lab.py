@@ -74,9 +74,10 @@ class Lab(VBox):
         self.files = Files(self._commands)
         self.transport = Transport(self.state, self._commands, self.files.toggle)
         self.status = Status(self.state)
-        self.panels = Panels(self.state, self._commands)
+        self.panels = Panels(self.state, self._commands, self.pickers.strategy.panel)
         style = HTML(f"<style>{STYLE}</style>")
-        super().__init__([style, self.pickers, self.transport, self.files, self.status, self.panels])
+        rows = [self.pickers, self.transport, self.files, self.status, self.pickers.pending, self.panels]
+        super().__init__([style, *rows])
         self.add_class("speclab-lab")
         if pair is not None and not self.state.error:
             self._wait(self._commands.start())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipywidgets import Box, Dropdown, HBox, Tab, VBox
+from ipywidgets import Box, Dropdown, HBox, Tab, VBox, Widget
 
 from speclab.lab.commands import Commands
 from speclab.lab.compare_panel import ComparePanel
@@ -31,9 +31,12 @@ NONE = -1
 
 
 class Panels(VBox):
-    """Tree and mask side by side, the text below, and tabs for the rest; only what is seen is drawn."""
+    """Settings, tree and mask side by side, the text below, and tabs for the rest; only what is seen is drawn.
 
-    def __init__(self, state: LabState, commands: Commands) -> None:
+    `settings` stands beside the tree, so that a slider and what it would change are on the screen together.
+    """
+
+    def __init__(self, state: LabState, commands: Commands, settings: Widget) -> None:
         self._state = state
         self.tree = TreePanel(state, commands)
         self.mask_mode = Dropdown(
@@ -57,7 +60,9 @@ class Panels(VBox):
         right.add_class("speclab-right")
         main = Box([left, right])
         main.add_class("speclab-main")
-        super().__init__([bar, main, self.pinned.widget, self.text, self.tabs])
+        bench = Box([settings, main])
+        bench.add_class("speclab-bench")
+        super().__init__([bar, bench, self.pinned.widget, self.text, self.tabs])
         self.add_class("speclab-panels")
         state.observe(lambda _: self.update(), names="frame")
         self.update()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pickers(VBox):
-    """Everything a session is made of.
+    """Everything a session is made of; `strategy.panel` and `pending`, what Apply would do, stand beside the views.
 
     Args:
         state: `applied` says what the session shown was made of.
@@ -98,7 +98,7 @@ class Pickers(VBox):
         self.foreseen = HTML()
         self.pending = HBox([self.apply, VBox([self.note, self.foreseen])])
         self.pending.add_class("speclab-pending")
-        return [grid, self.lossy, self.strategy.panel, self.pending]
+        return [grid, self.lossy]
 
     def _open(self) -> None:
         """The settings of the strategy, where they are wanted; what is not seen is not drawn."""
