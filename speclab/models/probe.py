@@ -7,7 +7,6 @@ on every argmax.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from speclab.errors import OutOfMemoryError, UnsupportedModelError
+from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import FULL, SLIDING
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
@@ -82,6 +81,8 @@ def check_trees(runner: Runner) -> float:
                 difference, bound = measure(probe)
         except OutOfMemoryError:
             raise
+        except LogitsError:
+            reason = f"its logits are not numbers in {str(runner.dtype).removeprefix('torch.')} (try float32)"
         except Exception as error:  # noqa: BLE001  # whatever a foreign module raises, the reason is the same
             first = next(iter(str(error).splitlines()), "")[:120]
             reason = f"its pass over a tree fails ({type(error).__name__}: {first})"
@@ -91,8 +92,6 @@ def check_trees(runner: Runner) -> float:
                     runner.cache = probe.cache.copy(0)
                 return difference
             reason = f"its logits over a tree differ from those over single paths by {difference:.2g}"
-            if math.isnan(difference):
-                reason = f"its logits are not numbers in {str(runner.dtype).removeprefix('torch.')} (try float32)"
     raise UnsupportedModelError(
         f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; choose another model."
     )
