@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 
 from speclab.errors import SpeclabError
+from speclab.training.mending import mended
 
 EOT = "<|endoftext|>"
 TOKENS_DTYPE = np.uint16
@@ -77,7 +78,7 @@ def corpus_folder(given: Path | None) -> Path:
 
 
 def read_documents(folder: Path, source: str) -> list[str]:
-    """All documents of one source, in file order."""
+    """All documents of one source, in file order, marks that were encoded twice mended."""
     path = folder / f"{source}.txt.xz"
     if not path.is_file():
         raise CorpusError(f"{path} is missing: put it there, or leave {source!r} out of the mixture.")
@@ -85,7 +86,7 @@ def read_documents(folder: Path, source: str) -> list[str]:
         text = lzma.decompress(path.read_bytes()).decode()
     except (lzma.LZMAError, UnicodeDecodeError) as error:
         raise CorpusError(f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again.") from error
-    return [document.strip("\n") for document in text.split(f"\n{EOT}\n") if document.strip()]
+    return [document.strip("\n") for document in mended(text).split(f"\n{EOT}\n") if document.strip()]
 
 
 def split(documents: list[str]) -> tuple[list[str], list[str]]:
