@@ -38,6 +38,8 @@ def text_words(found: SideBySide) -> str:
         drawn = f"{len(apart)} of {ran} differ" if apart else "here all are the same"
         return f"Drawn at a temperature above 0: every text is a draw of its own, and {drawn}."
     if not apart:
+        if ran <= 1:
+            return f"Nothing to compare with: {ran or 'no'} text, {plural(len(found.shared), 'token')}."
         return f"Greedy: all {ran} texts are the same, {plural(len(found.shared), 'token')}, as they must be."
     first = "; ".join(_apart(found, entry, at) for entry, at in apart)
     return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."

@@ -1,0 +1,179 @@
+"""Strategies side by side on the prompt of the lab: the table, progress, Stop, the panel and what it sends."""
+
+from __future__ import annotations
+
+import csv
+
+from lab_tools import PROMPT, Messages, settle
+
+import speclab
+from speclab.lab.comparer import CURRENT, named
+from speclab.models.pair import ModelPair
+from speclab.session import Session
+
+CACHES, COMPARE = 0, 9
+THREE = ["Autoregressive", speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree]
+
+
+def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
+    lab.step()
+    session, text = lab.session, lab.session.token_ids
+    table = lab.compare(THREE, max_new_tokens=24)
+    strategies = [speclab.Autoregressive(), speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree()]
+    for row, entry, strategy in zip(table.rows(), table.entries, strategies, strict=True):
+        alone = Session(pair, strategy, PROMPT, max_new_tokens=24)
+        alone.run()
+        assert list(entry.token_ids) == alone.token_ids
+        figures = alone.metrics.as_dict()
+        assert all(row[name] == figures[name] for name in ("tokens_per_iteration", "target_calls", "draft_calls"))
+        assert sum(entry.seconds(phase) for phase in ("draft", "verify", "accept", "commit", "adapt")) > 0
+        assert row["differs_from_token"] == ""
+    assert [row["strategy"] for row in table.rows()] == [
+        "Autoregressive",
+        "LinearSpeculation, draft tokens 3",
+        "DynaTree",
+    ]
+    assert "all 3 texts are the same, 24 tokens" in lab.state.status
+    assert lab.session is session
+    assert lab.session.token_ids == text
+    assert lab.state.compared is table
+
+
+def test_acceptance_by_depth_is_counted_over_iterations(lab):
+    (entry,) = lab.compare([speclab.LinearSpeculation(draft_tokens=3)]).entries
+    for depth, (drafted, accepted) in enumerate(entry.depths, 1):
+        assert drafted == sum(step.tree.depth.max() >= depth for step in entry.steps)
+        assert accepted == sum(len(step.accepted) >= depth for step in entry.steps)
+    assert len(entry.depths) == 3
+
+
+def test_without_names_the_strategy_of_the_pickers_runs(lab):
+    lab.pickers.strategy.form.controls["node_budget"].value = 7
+    table = lab.compare()
+    assert table.entries[0].trace.settings["node_budget"] == 7
+    assert table.entries[0].trace.settings["max_new_tokens"] == 40
+
+
+def test_one_that_cannot_run_says_why_and_the_others_go_on(make, pair):
+    lab = make(ModelPair(pair.target))
+    table = lab.compare(["LinearSpeculation", "Autoregressive"], max_new_tokens=8)
+    assert table.entries[0].trace is None
+    assert "draft model" in table.entries[0].problem
+    assert table.entries[1].complete
+    assert table.parts_at(table.entries[0]) is None
+    assert lab.state.error == ""
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
+    for wrong, said in ((["Nonsense"], "no strategy 'Nonsense'"), ([], "No strategy is chosen"), ([3], "no strategy")):
+        assert lab.compare(wrong) is None
+        assert said in lab.state.error
+    assert lab.compare(["Autoregressive"], max_new_tokens=0) is None
+    assert "max_new_tokens" in lab.state.error
+    lab.pickers.prompt.text.value = ""
+    assert lab.compare(["Autoregressive"]) is None
+    assert "prompt is empty" in lab.state.error
+    assert lab.save_comparison("nowhere.csv") is None
+    assert "Nothing is compared yet" in lab.state.error
+
+
+def test_names_tell_settings_apart():
+    assert list(named(["Goose", speclab.Goose(), speclab.DynaTree(node_budget=24)])) == [
+        "Goose", "Goose (2)", "DynaTree, node budget 24",
+    ]  # fmt: skip
+
+
+def test_stop_ends_the_strategy_at_work_and_keeps_what_had_run(make):
+    lab = make(max_new_tokens=150)
+
+    def stop(change) -> None:
+        if change["new"] is not None and change["new"].at_work == "LinearSpeculation":
+            lab.stop()
+
+    lab.state.observe(stop, names="progress")
+    table = lab.compare(["Autoregressive", "LinearSpeculation", "DynaTree"])
+    first, second = table.entries
+    assert table.stopped
+    assert first.complete
+    assert not second.complete
+    assert second.problem == "stopped before its end"
+    assert table.parts_at(second) is None
+    assert "then stopped" in lab.state.status
+    assert lab.state.progress is None
+    assert lab.step() is not None
+
+
+def test_stop_reaches_the_pass_under_way(lab, monkeypatch):
+    """The session at work is told, not only the one shown: a long iteration ends inside it."""
+    told = []
+    monkeypatch.setattr(Session, "cancel", lambda session, to=told: to.append(session))
+    lab._player.beside = other = lab.session.fork()
+    lab._interrupt()
+    assert told == [lab.session, other]
+
+
+def test_progress_is_said_for_each_strategy(lab):
+    seen = []
+    lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
+    lab.compare(THREE, max_new_tokens=12)
+    assert [progress.at_work for progress in seen[:-1]] == list(dict.fromkeys(p.at_work for p in seen[:-1]))
+    assert list(seen[0].tokens) == [entry.name for entry in lab.state.compared.entries]
+    assert seen[2].tokens["Autoregressive"] == seen[2].most == 12
+    assert seen[-1] is None
+
+
+def test_the_table_is_saved_as_csv(lab, tmp_path):
+    table = lab.compare(THREE, max_new_tokens=12)
+    written = lab.save_comparison(tmp_path / "table.csv")
+    with written.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["strategy"] for row in rows] == [entry.name for entry in table.entries]
+    assert float(rows[2]["tokens_per_iteration"]) == table.rows()[2]["tokens_per_iteration"]
+    assert {"verify_seconds", "draft_calls", "accepted_at_depth_1"} <= rows[0].keys()
+    assert str(table).splitlines()[0].startswith("strategy")
+    assert lab.save_comparison(tmp_path / "missing" / "table.csv") is None
+    assert "cannot be written" in lab.state.error
+
+
+def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
+    lab = make(max_new_tokens=40)
+    panel = lab.panels.tabs.compare
+    assert not panel.marks
+    lab.panels.tabs.selected_index = COMPARE
+    assert settle(lab)
+    assert panel.chosen == [CURRENT, "Autoregressive", "LinearSpeculation", "PromptLookup"]
+    assert set(speclab.strategies()) < set(panel.marks)
+    panel.tokens.value = 10
+    messages.clear()
+    panel.go.click()
+    assert settle(lab)
+    assert len(messages.of(panel.picture.widget)) == 1
+    assert len(messages) <= 40
+    assert "all 4 texts are the same, 10 tokens" in panel.picture.widget.value
+    messages.clear()
+    lab.step()
+    lab.select(0)
+    assert not messages.of(panel.picture.widget)
+    assert panel.end.layout.display == "none"
+
+
+def test_an_unseen_panel_is_not_drawn(make, messages: Messages, tmp_path):
+    lab = make(max_new_tokens=20)
+    panel = lab.panels.tabs.compare
+    messages.clear()
+    lab.compare(THREE)
+    assert not messages.of(panel.picture.widget)
+    assert not messages.of(panel.progress)
+    lab.panels.tabs.selected_index = COMPARE
+    assert settle(lab)
+    assert "Strategies on this prompt" in panel.picture.widget.value
+    panel.path.value = str(tmp_path / "mine.csv")
+    panel.save.click()
+    assert settle(lab)
+    assert (tmp_path / "mine.csv").read_text() == lab.state.compared.to_csv()
+
+
+def test_texts_drawn_at_a_temperature_are_not_held_to_be_equal(lab):
+    table = lab.compare(THREE, temperature=1.0, max_new_tokens=16)
+    assert not table.greedy
+    assert "every text is a draw of its own" in lab.state.status
