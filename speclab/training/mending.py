@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 # General punctuation alone (E2 80 and a third byte): other letters and marks meet in true text, as in “café…”.
-_TWICE = re.compile("â€[\u0080-\uffff]")
+_THIRD = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore")
+_TWICE = re.compile(f"â€[{re.escape(_THIRD)}]")
 # The last byte of ” is no character of cp1252, and such text has lost it: it is known by what it closes.
 _CLOSING = re.compile("(“[^“”\n]*?)â€")
 
@@ -15,11 +16,5 @@ def mended(text: str) -> str:
 
     What does not decode to one mark of punctuation stays, and so does a last half that closes nothing on its line.
     """
-    return _CLOSING.sub(r"\1”", _TWICE.sub(_decoded, text))
-
-
-def _decoded(match: re.Match[str]) -> str:
-    try:
-        return match[0].encode("cp1252").decode()
-    except UnicodeError:
-        return match[0]
+    once = _TWICE.sub(lambda mark: mark[0].encode("cp1252").decode(), text)
+    return _CLOSING.sub(r"\1”", once)
