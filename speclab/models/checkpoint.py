@@ -47,6 +47,15 @@ def locate(source: str | PathLike[str]) -> Checkpoint:
         ModelNotFoundError: there is no such folder and no such model.
         OfflineError: it is not on this machine, and the hub cannot be reached (found out within seconds).
     """
+    return here(source) or _on_hub(str(source))
+
+
+def here(source: str | PathLike[str]) -> Checkpoint | None:
+    """A local folder, or a model in the hub's cache; None where the hub would have to be asked, which this never does.
+
+    Raises:
+        ModelNotFoundError: there is no such folder, and it is no hub id.
+    """
     name = str(source)
     folder = Path(source).expanduser()
     if folder.is_dir():
@@ -58,14 +67,14 @@ def locate(source: str | PathLike[str]) -> Checkpoint:
     cached = try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str) and _is_whole(Path(cached).parent):
         return _in_folder(name, Path(cached).parent)
-    return _on_hub(name)
+    return None
 
 
 def _in_folder(name: str, folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
     files = [path for path in _weights(folder) if path.is_file()]
-    parameters, item_bytes = _count(files)
+    parameters, item_bytes = count(files)
     return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), _is_pickled(folder), local=True)
 
 
@@ -113,14 +122,14 @@ def _is_whole(snapshot: Path) -> bool:
     return all(path.is_file() for path in files) if files else _is_pickled(snapshot)
 
 
-def _count(files: Iterable[Path]) -> tuple[int | None, float]:
+def count(files: Iterable[Path]) -> tuple[int | None, float]:
     """Parameters in safetensors files, and bytes each takes, read from the headers alone."""
     parameters, stored = 0, 0
     for path in files:
         for tensor in _header(path).values():
-            count = prod(tensor["shape"])
-            parameters += count
-            stored += count * _ITEM_BYTES.get(tensor["dtype"], 4)
+            size = prod(tensor["shape"])
+            parameters += size
+            stored += size * _ITEM_BYTES.get(tensor["dtype"], 4)
     return (parameters, stored / parameters) if parameters else (None, 4.0)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path as Folder
 
-from huggingface_hub import snapshot_download
+from huggingface_hub.errors import RepositoryNotFoundError
 from transformers import PreTrainedModel
 
+from speclab.errors import ModelNotFoundError, SpeclabError
 from speclab.models.checkpoint import offline
+from speclab.models.download import Report, fetch
 from speclab.models.head_files import check_fit, holds_head, read_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.heads import Head
@@ -36,14 +38,15 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     if isinstance(source, Head):
         check_fit(source.config, target)
         return HeadRunner(source, target)
-    folder = None if isinstance(source, PreTrainedModel) else _folder(source)
+    folder = None if isinstance(source, PreTrainedModel) else _folder(source, loader.report)
     if folder is not None and holds_head(folder):
+        loader.report(f"Loading the draft head {folder.name}…")
         return HeadRunner(read_head(folder, target), target)
     model = loader.models([source])[0]
     return Runner(model, shown_name(model))
 
 
-def _folder(source: str | PathLike[str]) -> Folder | None:
+def _folder(source: str | PathLike[str], report: Report) -> Folder | None:
     """The folder of a local source, or of a hub id whose files can be had; None where it is neither."""
     folder = Folder(source).expanduser()
     if folder.is_dir():
@@ -52,6 +55,12 @@ def _folder(source: str | PathLike[str]) -> Folder | None:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         return None
     try:
-        return Folder(snapshot_download(name, allow_patterns=list(_HEAD_FILES)))
+        return fetch(name, report, _HEAD_FILES)
+    except SpeclabError:
+        raise
+    except RepositoryNotFoundError:
+        raise ModelNotFoundError(
+            f"There is no draft head {name} here or on the hub: check its name, or give a folder."
+        ) from None
     except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
         raise offline(name) from error

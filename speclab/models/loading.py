@@ -23,6 +23,7 @@ from transformers.utils import logging
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
 from speclab.models import memory
 from speclab.models.checkpoint import Checkpoint, locate, offline
+from speclab.models.download import Report, fetch, silent
 from speclab.models.probe import unfit
 from speclab.models.runner import is_out_of_memory
 
@@ -40,12 +41,14 @@ class Loader:
         dtype: None for float32 on CPU and the checkpoint's own on CUDA; a module in memory keeps its own.
         trust_remote_code: let a checkpoint bring its own Python code.
         allow_pickle: let weights come from pickles, which can run code.
+        report: hears what is being done; what it raises ends the load.
     """
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    report: Report = silent
 
     def models(self, sources: Iterable[Source]) -> list[PreTrainedModel]:
         """Loads several models, having checked first that all can be found, are fit, and fit in memory.
@@ -106,8 +109,13 @@ class Loader:
         return self.dtype or (torch.float32 if self._place.type == "cpu" else "auto")
 
     def _load(self, place: Checkpoint) -> PreTrainedModel:
+        watched = self.report is not silent
+        if watched and place.safetensors and not place.local:
+            self._fetch(place)
+        needs = self._bytes(place)
+        self.report(f"Loading {short_name(place.name)}{f', about {memory.amount(needs)}' if needs else ''}…")
         try:
-            with _progress_shown(not place.local):
+            with _progress_shown(not place.local and not watched):
                 model = AutoModelForCausalLM.from_pretrained(
                     place.where,
                     dtype=self._dtype_for_load(),
@@ -120,6 +128,14 @@ class Loader:
         loaded.config.name_or_path = place.name
         return loaded
 
+    def _fetch(self, place: Checkpoint) -> None:
+        try:
+            fetch(place.name, self.report)
+        except SpeclabError:
+            raise
+        except Exception as error:
+            raise _explain(error, place.name, "model") from error
+
     def _move(self, model: PreTrainedModel) -> PreTrainedModel:
         if self.device is not None or self.dtype is not None:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
@@ -129,8 +145,11 @@ class Loader:
 def shown_name(model: PreTrainedModel) -> str:
     """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
     name = str(model.config.name_or_path)
-    if not name:
-        return str(model.config.get_text_config(decoder=True).model_type)
+    return short_name(name) if name else str(model.config.get_text_config(decoder=True).model_type)
+
+
+def short_name(name: str) -> str:
+    """A hub id; the end of a folder's path."""
     return "/".join(Folder(name).resolve().parts[-2:]) if Folder(name).is_dir() else name
 
 

@@ -27,7 +27,7 @@ def free(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
         return None
-    return min((amount for amount in (_machine(), _container()) if amount is not None), default=None)
+    return min((room for room in (_machine(), _container()) if room is not None), default=None)
 
 
 def require(sizes: Mapping[str, int], device: torch.device) -> None:
@@ -42,15 +42,36 @@ def require(sizes: Mapping[str, int], device: torch.device) -> None:
     """
     room, total = free(device), sum(sizes.values())
     if room is not None and total > room:
-        names = " and ".join(f"{name} ({_gib(size)})" for name, size in sizes.items())
+        names = " and ".join(f"{name} ({amount(size)})" for name, size in sizes.items())
         raise OutOfMemoryError(
-            f"{names} need {_gib(total)} of memory on {device} and {_gib(room)} are free: choose smaller models, "
+            f"{names} need {amount(total)} of memory on {device} and {amount(room)} are free: choose smaller models, "
             'dtype="float16" or "bfloat16", or another device.'
         )
 
 
-def _gib(amount: float) -> str:
-    return f"{amount / 2**30:.1f} GiB"
+def usage(device: torch.device) -> str:
+    """What is in use, in words: of a GPU by everyone, of the machine by this process."""
+    if device.type == "cuda":
+        room, total = torch.cuda.mem_get_info(device)
+        return f"{device}: {amount(total - room)} of {amount(total)} in use"
+    known = {"in use": _held(), "free": free(torch.device("cpu"))}
+    said = ", ".join(f"{amount(count)} {what}" for what, count in known.items() if count is not None)
+    return f"memory: {said}" if said else ""
+
+
+def amount(count: float) -> str:
+    """Bytes in words: `57 MiB`, `3.1 GiB`."""
+    if count < 2**20:
+        return f"{count / 2**10:.0f} KiB"
+    return f"{count / 2**20:.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
+
+
+def _held() -> int | None:
+    """Bytes of the machine's memory that this process holds (its resident set)."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, IndexError, OSError, ValueError):
+        return None
 
 
 def _machine() -> int | None:

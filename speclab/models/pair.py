@@ -14,6 +14,7 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError
+from speclab.models.download import Report, silent
 from speclab.models.head_loading import HeadSource, listed, load_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name
@@ -151,22 +152,22 @@ def load_pair(
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    report: Report = silent,
 ) -> ModelPair:
     """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
 
-    Modules in memory are set to eval mode, to sdpa or eager attention if they use another, and to `device` and `dtype`
-    if given; this is not undone. Torch's thread count is left alone.
+    Modules in memory change for good: to eval mode, sdpa or eager attention, and `device` and `dtype` if given.
 
     Args:
         name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
-        target: hub id, local folder, or a `transformers` module.
-        draft: the same; None for strategies that need no draft.
+        target, draft: hub id, local folder, or a `transformers` module; no draft for strategies that need none.
         heads: draft heads for the target, or draft models in their place: folders of ours or EAGLE's, hub ids, modules.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
         trust_remote_code: let a checkpoint run its own Python code.
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
+        report: hears what is being done, a sentence at a time; what it raises ends the load.
 
     Raises:
         SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
@@ -178,7 +179,7 @@ def load_pair(
         heads = preset.heads if heads is None else heads
     else:
         name = ""
-    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle)
+    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, report)
     return _assemble(loader, [target] if draft is None else [target, draft], listed(heads), tokenizer, name)
 
 
@@ -197,6 +198,8 @@ def _assemble(
 ) -> ModelPair:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = _tokenizer(loader, sources, tokenizer)
+    if _ONE_AT_A_TIME.locked():
+        loader.report("Waiting for another load to end…")
     with _ONE_AT_A_TIME:
         runners = [Runner(model, shown_name(model)) for model in loader.models(sources)]
         drafting = [load_head(head, runners[0], loader) for head in heads]
@@ -205,6 +208,7 @@ def _assemble(
     for head in drafting:
         head.vocab_size = runners[0].vocab_size
     for runner in runners:
+        loader.report(f"Checking that {runner.name} verifies trees…")
         check_trees(runner)
     name = name or " + ".join(runner.name for runner in runners[: len(sources)])
     draft = runners[1] if len(sources) > 1 else None

@@ -17,8 +17,8 @@ class Preset:
     """Two checkpoints that share a tokenizer.
 
     `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones once.
-    `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `note`: what to know
-    before choosing it. `heads`: folders of draft heads for the target.
+    `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `stored`: that of the
+    published weights. `note`: what to know before choosing it. `heads`: folders of draft heads for the target.
     """
 
     target: str
@@ -28,6 +28,7 @@ class Preset:
     note: str = ""
     tokenizer: str | None = None
     dtype: str | None = None
+    stored: str = "bfloat16"
     heads: tuple[str, ...] = ()
 
     def weight_bytes(self, dtype: str = "float32") -> int:
@@ -45,11 +46,17 @@ PRESETS = {
         "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
+        stored="float16",
         heads=(str(MINI_HEADS / "prose"), str(MINI_HEADS / "code")),
     ),
-    "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624),
+    "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624, stored="float16"),
     "pythia-2.8b": Preset(
-        "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", 2_775_208_960, 70_426_624, "the pair of the DynaTree paper"
+        "EleutherAI/pythia-2.8b",
+        "EleutherAI/pythia-70m",
+        2_775_208_960,
+        70_426_624,
+        "the pair of the DynaTree paper",
+        stored="float16",
     ),
     "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_022_468_096, 596_049_920),
     "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_190_735_360, 596_049_920),
@@ -61,8 +68,12 @@ PRESETS = {
         "gated: accept the licence on the hub first",
     ),
     "smollm2-1.7b": Preset("HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_711_376_384, 134_515_008),
-    "gpt2-large": Preset("openai-community/gpt2-large", "openai-community/gpt2", 774_030_080, 124_439_808),
-    "gpt2-xl": Preset("openai-community/gpt2-xl", "openai-community/gpt2", 1_557_611_200, 124_439_808),
+    "gpt2-large": Preset(
+        "openai-community/gpt2-large", "openai-community/gpt2", 774_030_080, 124_439_808, stored="float32"
+    ),
+    "gpt2-xl": Preset(
+        "openai-community/gpt2-xl", "openai-community/gpt2", 1_557_611_200, 124_439_808, stored="float32"
+    ),
 }
 
 
