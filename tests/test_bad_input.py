@@ -7,10 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from refusals import LONE, PAIR, SHORT, VOCAB, both_ways, refused
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
+from words import word_tokenizer
 
 import speclab
 from speclab import (
@@ -34,9 +31,7 @@ from speclab.models.pair import ModelPair
 @pytest.fixture(scope="module")
 def speaking() -> ModelPair:
     """A pair whose tokenizer knows eight words."""
-    words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
-    words.pre_tokenizer = WhitespaceSplit()
-    return replace(PAIR, tokenizer=PreTrainedTokenizerFast(tokenizer_object=words))
+    return replace(PAIR, tokenizer=word_tokenizer(VOCAB))
 
 
 @both_ways

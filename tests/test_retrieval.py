@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from reference import retrieval as reference
 from table_runner import random_law, table_pair
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
+from words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Context
@@ -32,14 +29,12 @@ PHRASES = st.lists(st.integers(0, 3), max_size=6)
 @pytest.fixture
 def pair():
     """Its tokenizer knows eight words; w1 is followed by w2, w2 by w3, and so on, most of the time."""
-    words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
-    words.pre_tokenizer = WhitespaceSplit()
     noise = random_law(VOCAB, 1)
 
     def law(path):
         return 0.4 * np.asarray(noise(path)) + 0.6 * np.eye(VOCAB)[(path[-1] + 1) % VOCAB]
 
-    return replace(table_pair(law, None, VOCAB), tokenizer=PreTrainedTokenizerFast(tokenizer_object=words))
+    return replace(table_pair(law, None, VOCAB), tokenizer=word_tokenizer(VOCAB))
 
 
 @pytest.fixture
