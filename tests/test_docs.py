@@ -109,6 +109,15 @@ def test_every_name_in_the_architecture_page_exists():
         _resolve(name)
 
 
+def test_every_room_is_named_in_the_list_of_rooms():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = text.partition("## Rooms and arrows")[2].partition("\n## ")[0]
+    rooms = {
+        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    assert rooms - set(re.findall(r"\w+", listed)) == {"__init__"}, "name it in docs/architecture.md, Rooms and arrows"
+
+
 def test_a_name_that_is_gone_is_found():
     assert _names("`decoder.gone` and `notes.txt`") == ["decoder.gone"]
     for name in ("decoder.gone", "gone.decoder", "session.start"):
