@@ -23,6 +23,8 @@ def still(markup: str) -> str:
 
 def _image(svg: str) -> str:
     said = _LABEL.match(svg)
+    if " xmlns=" not in svg:  # within a page it need not be said
+        svg = svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     source = "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
     style = "background:#fff;max-width:100%;display:block"
     return tag("img", alt=unescape(said[1]) if said else "", src=source, style=style)

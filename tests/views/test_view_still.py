@@ -30,3 +30,11 @@ def test_every_picture_of_a_page_becomes_an_image_and_the_rest_stays():
     page = f"<div><p>Words.</p>{pictures[0]}<b>More.</b>{pictures[1]}</div>"
     assert still(page) == f"<div><p>Words.</p>{still(pictures[0])}<b>More.</b>{still(pictures[1])}</div>"
     assert still("<p>No picture.</p>") == "<p>No picture.</p>"
+
+
+def test_a_picture_that_names_no_namespace_is_still_drawn():
+    """A page draws such an SVG, an image of it stays broken."""
+    image = ElementTree.fromstring(still('<svg width="9" aria-label="Dots."></svg>'))
+    drawn = ElementTree.fromstring(b64decode(image.get("src").partition(",")[2]))
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (drawn.get("width"), image.get("alt")) == ("9", "Dots.")
