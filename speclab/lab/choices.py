@@ -13,18 +13,22 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Which models, and where they run. `name`: of a preset, empty if `target` names the models; None: as loaded."""
+    """Which models, and where they run. `name`: of a preset, empty if `target` names the models; None: as loaded.
+
+    `heads`: hub ids or folders of draft heads, for models of one's own.
+    """
 
     name: str = "mini"
     target: str = ""
     draft: str = ""
     device: str | None = None
     dtype: str | None = None
+    heads: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """For `load_pair`."""
-        own = {"target": self.target, "draft": self.draft or None} if self.target else {"name": self.name}
-        return {**own, "device": self.device, "dtype": self.dtype}
+        own = {"target": self.target, "draft": self.draft or None, "heads": self.heads}
+        return {**(own if self.target else {"name": self.name}), "device": self.device, "dtype": self.dtype}
 
 
 @dataclass(frozen=True, slots=True)

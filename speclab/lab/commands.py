@@ -55,8 +55,9 @@ class Commands:
         return self._worker.submit(lambda: self._guarded(work, name), key, yields=yields)
 
     def stop(self) -> None:
-        """Ends what runs and forgets what waits; what was decoded stays."""
+        """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""
         self._worker.cancel()
+        self._player.models.leave()
 
     def step(self) -> Future[Any]:
         """One iteration on."""
@@ -114,7 +115,7 @@ class Commands:
 
     def prepare(self) -> Future[Any]:
         """Loads the models that the pickers name, before the first step asks for them."""
-        return self.ask(lambda: self._player.load(self._choices().models), "loading", key="prepare")
+        return self.ask(lambda: self._player.models.load(self._choices().models), "loading", key="prepare")
 
     def start(self) -> Future[Any]:
         """A new session of what the pickers say."""

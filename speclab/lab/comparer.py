@@ -40,7 +40,7 @@ class Comparer:
 
         if not strategies:
             raise SettingsError("No strategy is chosen: mark at least one to run.")
-        pair = self._player.load(choices.models)
+        pair = self._player.models.load(choices.models)
         chosen = SessionSettings(**{**choices.settings, **settings})
         self._tokens, self._drawn = dict.fromkeys(strategies, 0), 0.0
         self._most = chosen.max_new_tokens

@@ -73,7 +73,7 @@ class Lab(VBox):
         )
         self.files = Files(self._commands)
         self.transport = Transport(self.state, self._commands, self.files.toggle)
-        self.status = Status(self.state)
+        self.status = Status(self.state, self._player.models.usage)
         self.panels = Panels(self.state, self._commands, self.pickers.strategy.panel)
         style = HTML(f"<style>{STYLE}</style>")
         rows = [self.pickers, self.transport, self.files, self.status, self.pickers.pending, self.panels]
@@ -175,7 +175,9 @@ class Lab(VBox):
         self._wait(self._commands.open_trace(path))
 
     def close(self) -> None:
-        """Stops the worker and lets the widgets go."""
+        """Stops the workers and lets the widgets go."""
+        self._player.models.leave()
+        self.pickers.models.close()
         self._worker.close()
         super().close()
 
@@ -217,6 +219,7 @@ class Lab(VBox):
         if not self._prepared:
             self._prepared = True
             self._commands.prepare()
+            self._commands.ask(self.pickers.models.look)
             self._commands.ask(self.panels.tree.want_figure)  # after the models: a busy browser gives up on a figure
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": still(self.snapshot())}

@@ -9,6 +9,7 @@ from ipywidgets import Dropdown, HBox, Text
 
 from speclab.errors import ModelNotFoundError
 from speclab.lab.choices import Models
+from speclab.lab.memory_note import MemoryNote
 from speclab.lab.sync import assign, on_change, show
 from speclab.models.presets import PRESETS
 
@@ -41,11 +42,19 @@ class ModelPicker(HBox):
         self.draft = Text(
             description="Draft", placeholder="hub id or folder, or empty", tooltip="the small model that drafts"
         )
-        super().__init__([self.name, self.device, self.dtype, self.target, self.draft])
+        self.heads = Text(
+            description="Draft heads",
+            placeholder="hub ids or folders, or empty",
+            tooltip="draft heads for the target, commas between them",
+        )
+        self.memory = MemoryNote()
+        fields = [self.name, self.device, self.dtype, self.target, self.draft, self.heads]
+        super().__init__([*fields, self.memory])
         self.add_class("speclab-models")
-        for widget in self.children:
+        for widget in fields:
             on_change(widget, lambda _: self._fit())
             on_change(widget, lambda _: changed())
+            on_change(widget, lambda _: self.look())
         self._fit()
 
     def read(self) -> Models | None:
@@ -61,7 +70,20 @@ class ModelPicker(HBox):
             return Models(self.name.value, device=device, dtype=dtype)
         if not self.target.value.strip():
             raise ModelNotFoundError("No target is named: write a hub id or a folder, or choose a pair from the list.")
-        return Models("", self.target.value.strip(), self.draft.value.strip(), device, dtype)
+        heads = tuple(head.strip() for head in self.heads.value.split(",") if head.strip())
+        return Models("", self.target.value.strip(), self.draft.value.strip(), device, dtype, heads)
+
+    def look(self) -> None:
+        """Says what the choice would take of the memory, in a while."""
+        try:
+            self.memory.look(self.read())
+        except ModelNotFoundError:  # no target yet: said where Apply is
+            self.memory.look(None)
+
+    def close(self) -> None:
+        """Ends what looks up sizes."""
+        self.memory.close()
+        super().close()
 
     @property
     def has_draft(self) -> bool:
@@ -74,6 +96,7 @@ class ModelPicker(HBox):
         own, given = self.name.value == OWN, self.name.value == GIVEN
         show(self.target, visible=own)
         show(self.draft, visible=own)
+        show(self.heads, visible=own)
         why = "the given pair stays where it is" if given else ""
         assign(self.device, disabled=given, tooltip=why or "where the models run; automatic takes CUDA if there is one")
         assign(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from speclab.breakpoints import Asked, condition, following
 from speclab.comparison import Comparison
 from speclab.errors import CancelledError, SettingsError
-from speclab.lab.choices import Choices, Models
+from speclab.lab.choices import Choices
+from speclab.lab.loading import Loaded
 from speclab.lab.runs import Runs
 from speclab.lab.state import Frame, LabState
 from speclab.lab.written import written_prompt, written_tokens
@@ -36,37 +37,21 @@ class Player:
     Args:
         state: where everything is shown.
         cancelled: set when what runs should end.
-        pair: models given by the caller; else `load` finds them.
+        pair: models given by the caller; else they are loaded.
     """
 
     def __init__(self, state: LabState, cancelled: Event, pair: ModelPair | None) -> None:
         self.session: Session | None = None
         self.runs = Runs()
         self.beside: Session | None = None  # at work besides the session shown: Stop ends it too
-        self.pair = pair
-        self._given = pair
-        self._loaded: Models | None = None
+        self.models = Loaded(pair, self._say)
         self._state, self._cancelled = state, cancelled
-
-    def load(self, models: Models | None) -> ModelPair:
-        """The pair of this choice; loaded once."""
-        if models is None and self._given is not None:
-            self.pair, self._loaded = self._given, None
-        elif self.pair is None or self.pair is self._given or models != self._loaded:
-            from speclab.models.pair import load_pair
-
-            wanted = models or Models()
-            self._state.status = f"Loading {wanted.target or wanted.name}…"
-            self.pair = load_pair(**wanted.arguments())
-            self._loaded = models
-        assert self.pair is not None
-        return self.pair
 
     def start(self, choices: Choices) -> None:
         """A new session of these choices, before its first iteration."""
         from speclab.session import Session
 
-        pair = self.load(choices.models)
+        pair = self.models.load(choices.models)
         prompt = written_prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
         self.runs.begin(self.session, choices)
@@ -200,6 +185,9 @@ class Player:
         for session in (self.session, self.beside):
             if session is not None:
                 session.cancel()
+
+    def _say(self, status: str) -> None:
+        self._state.status = status
 
     def _live(self, choices: Choices) -> Session:
         if self.session is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ipywidgets import HTML, Button, HBox, IntProgress, VBox
@@ -14,10 +15,13 @@ from speclab.views.tokens import escape
 
 
 class Status(VBox):
-    """Shows `status`, `busy`, progress and `error` of the state."""
+    """Shows `status`, `busy`, progress and `error` of the state, and memory in use.
 
-    def __init__(self, state: LabState) -> None:
-        self._state = state
+    `usage` tells the memory; it is asked when another line is on its way anyway.
+    """
+
+    def __init__(self, state: LabState, usage: Callable[[], str]) -> None:
+        self._state, self._usage, self._used = state, usage, ""
         self.line = HTML()
         self.line.add_class("speclab-status")
         self.progress = IntProgress(tooltip="tokens generated, of those asked for")
@@ -42,8 +46,10 @@ class Status(VBox):
         """Closes the error panel."""
         self._state.error = self._state.details = ""
 
-    def _draw(self, _: Any = None) -> None:
+    def _draw(self, change: Any = None) -> None:
         state = self._state
+        if change is not None and change["name"] == "status":
+            self._used = self._usage()
         badge = tag(
             "span", "live" if state.frame.live else "recorded", class_="sl-badge", title=_BADGES[state.frame.live]
         )
@@ -51,7 +57,8 @@ class Status(VBox):
         said = tag("span", escape(state.status), role="status", aria_live="polite")
         words = step_words(state.frame.step)
         warned = tag("span", warning(words)) if words else ""
-        assign(self.line, value=tag("div", badge, spinner, said, warned, class_="sl-line"))
+        used = tag("span", escape(self._used), class_="sl-muted sl-usage") if self._used else ""
+        assign(self.line, value=tag("div", badge, spinner, said, warned, used, class_="sl-line"))
         assign(self.progress, max=max(state.total, 1), value=state.done)
         assign(
             self.count,

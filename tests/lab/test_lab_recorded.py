@@ -44,7 +44,7 @@ def waiting(make, monkeypatch, pair):
     """A lab that was given no models; the mini family's place is taken by the tiny pair."""
     loads = []
 
-    def load_pair(**arguments):
+    def load_pair(*, report, **arguments):
         loads.append(arguments)
         return pair
 

@@ -1,0 +1,117 @@
+"""Loading models while the lab stays awake: told as it goes, and left behind when Stop is pressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from speclab.errors import CancelledError
+from speclab.lab.choices import Models
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+PACE = 0.25
+"""Seconds between two lines about a load."""
+
+
+class Loading:
+    """One load, on a thread of its own.
+
+    A library at work cannot be interrupted from outside. A load that is left behind ends at its next report; what it
+    still brings is dropped.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self.name = models.target or models.name
+        self._models, self._said = models, f"Loading {self.name}…"
+        self._ended, self._left = Event(), Event()
+        self._pair: ModelPair | None = None
+        self._error: BaseException | None = None
+
+    def pair(self, say: Callable[[str], None]) -> ModelPair:
+        """Loads, telling `say` what is being done.
+
+        Raises:
+            CancelledError: it was left.
+            SpeclabError: as `load_pair` raises.
+        """
+        say(self._said)
+        Thread(target=self._work, name="speclab-loading", daemon=True).start()
+        while not self._ended.wait(PACE):
+            say(self._said)
+        if self._left.is_set():
+            raise CancelledError(
+                f"Stopped loading {self.name}: everything stays as it was, and what cannot be cut short is dropped "
+                "when it ends."
+            )
+        if self._error is not None:
+            raise self._error
+        assert self._pair is not None
+        return self._pair
+
+    def leave(self) -> None:
+        """Ends the wait at once, from any thread."""
+        self._left.set()
+        self._ended.set()
+
+    def _work(self) -> None:
+        from speclab.models.pair import load_pair
+
+        try:
+            pair = load_pair(**self._models.arguments(), report=self._hear)
+            if not self._left.is_set():
+                self._pair = pair
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the pair gets it
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _hear(self, sentence: str) -> None:
+        if self._left.is_set():
+            raise CancelledError(f"Nobody waits for {self.name} any more.")
+        self._said = sentence
+
+
+class Loaded:
+    """The models of a lab: those it was given, or the newest it loaded. Loads on the worker's thread.
+
+    Args:
+        given: the pair that the caller gave.
+        say: hears what a load is doing.
+    """
+
+    def __init__(self, given: ModelPair | None, say: Callable[[str], None]) -> None:
+        self.pair, self._given = given, given
+        self._choice: Models | None = None
+        self._loading: Loading | None = None
+        self._say = say
+
+    def load(self, models: Models | None) -> ModelPair:
+        """The pair of this choice, None for the given one; loaded once. Where it fails, the former stays."""
+        if models is None and self._given is not None:
+            self.pair, self._choice = self._given, None
+        elif self.pair is None or self.pair is self._given or models != self._choice:
+            self._loading = Loading(models or Models())
+            try:
+                self.pair = self._loading.pair(self._say)
+            finally:
+                self._loading = None
+            self._choice = models
+        assert self.pair is not None
+        return self.pair
+
+    def leave(self) -> None:
+        """Leaves a load under way behind, from any thread."""
+        loading = self._loading
+        if loading is not None:
+            loading.leave()
+
+    def usage(self) -> str:
+        """The memory in use where the models are, in words; none before there are any."""
+        if self.pair is None:
+            return ""
+        from speclab.models.memory import usage
+
+        return usage(self.pair.target.device)

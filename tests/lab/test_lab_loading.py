@@ -1,0 +1,353 @@
+"""Loading models in the lab: what it takes, how far it is, Stop, and every refusal said while the session goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+import torch
+from lab_tools import settle
+from tiny import tiny
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+from speclab.lab import Lab, loading, memory_note
+from speclab.lab.choices import Models
+from speclab.models import memory
+from speclab.models import pair as pairs
+from speclab.models.presets import MINI_HEADS
+
+OWN = "own"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(memory_note, "PATIENCE", 0)
+    monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    tiny("llama").save_pretrained(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """A load that says something and then stays in a library until it is let go; what it brings when it is."""
+    load = SimpleNamespace(begun=Event(), go=Event(), ended=Event(), calls=0)
+
+    def load_pair(*, report, **_):
+        load.calls += 1
+        report("Loading some/model, about 3.0 GiB…")
+        load.begun.set()
+        assert load.go.wait(30)
+        load.ended.set()
+        return pairs.ModelPair(pairs.Runner(tiny("gpt_neox"), "late"), name="late")
+
+    monkeypatch.setattr(pairs, "load_pair", load_pair)
+    monkeypatch.setattr(loading, "PACE", 0.01)
+    yield load
+    load.go.set()
+
+
+def own(lab: Lab, target: object, draft: object = "", heads: str = "") -> None:
+    models = lab.pickers.models
+    models.name.value, models.target.value, models.draft.value = OWN, str(target), str(draft)
+    models.heads.value = heads
+
+
+def said(lab: Lab) -> str:
+    assert lab.pickers.models.memory.wait(30)
+    return lab.pickers.models.memory.value
+
+
+def words(*added: str) -> PreTrainedTokenizerFast:
+    known = {word: i for i, word in enumerate([*added, "<unk>", "The", "quick", "brown", "fox"])}
+    core = Tokenizer(WordLevel(known, unk_token="<unk>"))
+    core.pre_tokenizer = Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
+
+
+def hub_raises(monkeypatch, error: Exception) -> None:
+    def model_info(*_, **__):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+
+
+def test_what_a_preset_takes_stands_beside_it_before_it_is_loaded(make, monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda device: 8 << 30)
+    lab = make(None)
+    lab.pickers.models.look()
+    assert "needs about" in said(lab)
+    assert "8.0 GiB are free" in said(lab)
+    assert "Draft heads: prose, code." in said(lab)
+    lab.pickers.models.name.value = "llama3-8b"
+    assert "Too large" in said(lab)
+    assert "sl-bad" in said(lab)
+    lab.pickers.models.name.value = "qwen3-4b"
+    lab.pickers.models.dtype.value = "bfloat16"
+    assert "needs about 10.3 GiB on cpu in bfloat16" in said(lab)
+    assert lab._player.models.pair is None
+
+
+def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
+    monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: pytest.fail("loaded"))
+    assert said(lab) == ""
+    own(lab, folder, folder)
+    takes = memory.amount(memory.needed(tiny("llama").num_parameters(), 4))
+    assert f"(target {takes}, draft {takes})" in said(lab)
+    lab.pickers.models.name.value = "given"
+    assert said(lab) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [("no/such folder", "There is no folder no/such folder"), ("some/model", "model hub cannot be reached")],
+)
+def test_what_cannot_be_had_is_said_before_it_is_applied(lab, monkeypatch, target, sentence):
+    hub_raises(monkeypatch, ConnectionError("no route"))
+    own(lab, target)
+    assert sentence in said(lab)
+    assert lab.state.error == ""
+
+
+def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, messages):
+    asked, there, go = [], Event(), Event()
+
+    def model_info(self, name, **_):
+        asked.append(name)
+        there.set()
+        assert go.wait(30)
+        counts = SimpleNamespace(total=1 << 30, parameters={"F32": 1 << 30})
+        return SimpleNamespace(siblings=[], safetensors=counts)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    own(lab, "s")
+    assert there.wait(30)
+    messages.clear()
+    for name in ("some", "some/m", "some/model"):
+        lab.pickers.models.target.value = name
+    assert lab.step() is not None  # neither the kernel nor the models wait for the hub
+    go.set()
+    assert "4.8 GiB" in said(lab)
+    assert asked == ["s", "some/model"]
+    assert len(messages.of(lab.pickers.models.memory)) == 1
+
+
+def test_a_lab_over_given_models_says_nothing_and_looks_nothing_up(make, messages):
+    lab = make()
+    messages.clear()
+    lab.step()
+    assert not messages.of(lab.pickers.models.memory)
+    assert lab.pickers.models.memory._worker._thread is None
+
+
+def test_a_load_says_how_far_it_is(make, held):
+    lab, heard, told = make(None), [], Event()
+
+    def hear(change) -> None:
+        heard.append(change["new"])
+        if "about" in change["new"]:
+            told.set()
+
+    lab.state.observe(hear, "status")
+    waiting = lab._commands.prepare()
+    assert held.begun.wait(30)
+    assert told.wait(30)
+    assert lab.state.busy == "loading"
+    held.go.set()
+    waiting.result(30)
+    assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…"]
+    assert lab._player.models.pair.name == "late"
+
+
+def test_stop_leaves_a_load_behind_at_once_and_what_it_brings_is_dropped(lab, held, folder):
+    lab.step()
+    session, pair = lab.session, lab._player.models.pair
+    own(lab, folder)
+    waiting = lab._commands.apply()
+    assert held.begun.wait(30)
+    lab.stop()
+    waiting.result(5)
+    assert not held.ended.is_set()
+    assert "Stopped loading" in lab.state.status
+    assert "everything stays as it was" in lab.state.status
+    assert lab.state.error == ""
+    assert lab.session is session
+    held.go.set()
+    assert held.ended.wait(30)
+    assert settle(lab)
+    assert lab._player.models.pair is pair
+    lab.pickers.models.name.value = "given"
+    assert lab.step() is not None
+    assert lab.session is session
+
+
+def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for(make, monkeypatch):
+    begun, go, ended = Event(), Event(), []
+
+    def load_pair(*, report, **_):
+        if not begun.is_set():
+            begun.set()
+            assert go.wait(30)
+            try:
+                report("Downloading…")
+            except BaseException as error:
+                ended.append(type(error).__name__)
+                raise
+        return pairs.ModelPair(pairs.Runner(tiny("gpt_neox"), "second"), name="second")
+
+    monkeypatch.setattr(pairs, "load_pair", load_pair)
+    lab = make(None)
+    first = lab._commands.prepare()
+    assert begun.wait(30)
+    lab.stop()
+    first.result(5)
+    lab._commands.prepare().result(30)
+    assert lab._player.models.pair.name == "second"
+    go.set()
+    while not ended:
+        go.wait(0.01)
+    assert ended == ["CancelledError"]
+
+
+def test_another_click_ends_a_run_but_not_its_load(make, held):
+    lab = make(None)
+    lab.pickers.strategy.choice.value = "Autoregressive"
+    run = lab._commands.run()
+    assert held.begun.wait(30)
+    lab._commands.select(None)
+    held.go.set()
+    run.result(30)
+    assert held.calls == 1
+    assert lab._player.models.pair.name == "late"
+
+
+def refused(lab: Lab, sentence: str) -> None:
+    """Apply ends in the panel with one sentence, and the session of before goes on."""
+    session = lab.session
+    lab.pickers.apply.click()
+    assert settle(lab)
+    assert sentence in lab.state.error
+    assert len(lab.state.error.splitlines()) == 1
+    assert lab.session is session
+    lab.status.dismiss()
+    assert lab.step() is not None
+
+
+@pytest.fixture
+def begun(make) -> Lab:
+    lab = make(max_new_tokens=200)
+    lab.step()
+    return lab
+
+
+def test_an_unknown_model_is_refused(begun, monkeypatch):
+    response = SimpleNamespace(headers={}, request=None, status_code=404)
+    hub_raises(monkeypatch, huggingface_hub.errors.RepositoryNotFoundError("404", response=response))
+    own(begun, "some/model")
+    refused(begun, "There is no model some/model here or on the hub")
+
+
+def test_offline_is_refused(begun, monkeypatch):
+    hub_raises(monkeypatch, ConnectionError("no route"))
+    own(begun, "some/model")
+    refused(begun, "the model hub cannot be reached")
+
+
+def test_too_large_a_model_is_refused_with_the_figures(begun, folder, monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda device: 1 << 10)
+    own(begun, folder)
+    assert "Too large" in said(begun)
+    refused(begun, "and 1 KiB are free")
+
+
+def test_an_unsupported_family_is_refused(begun, tmp_path):
+    tiny("bloom").save_pretrained(tmp_path / "bloom")
+    own(begun, tmp_path / "bloom")
+    refused(begun, "cannot verify a draft tree")
+
+
+def test_tokenizers_that_differ_are_refused(begun, tmp_path):
+    for name, added in (("a", ()), ("b", ("first",))):
+        tiny("llama").save_pretrained(tmp_path / name)
+        words(*added).save_pretrained(tmp_path / name)
+    own(begun, tmp_path / "a", tmp_path / "b")
+    refused(begun, "The tokenizers of target and draft differ")
+
+
+def test_heads_of_another_target_are_refused(begun, folder):
+    own(begun, folder, folder, f"{MINI_HEADS / 'prose'}, {MINI_HEADS / 'code'}")
+    assert "Draft heads: prose, code." in said(begun)
+    refused(begun, "was made for hidden states of width")
+
+
+def test_heads_that_are_nowhere_are_refused(begun, folder, tmp_path):
+    own(begun, folder, folder, str(tmp_path / "none"))
+    assert "There is no folder" in said(begun)
+    refused(begun, "There is no folder")
+
+
+def test_heads_of_ones_own_go_to_the_loader():
+    assert Models("", "t", "", None, None, ("a", "b")).arguments()["heads"] == ("a", "b")
+    assert "heads" not in Models("mini").arguments()
+
+
+def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
+    from speclab.models.presets import MINI
+
+    lab = make(None, prompt="The old man")
+    own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
+    lab.pickers.strategy.choice.value = "DraftHead"
+    # The family's tokenizer lies beside its models, so without one the prompt is ids.
+    lab.pickers.prompt.text.value = "5 17 3"
+    lab._commands.start().result(60)
+    assert lab.state.error == ""
+    assert lab.step() is not None
+    assert lab.session.pair.head_names == ("prose",)
+
+
+def test_memory_in_use_goes_with_a_line_that_is_sent_anyway(make, messages, monkeypatch):
+    counts = iter(range(1, 10_000))
+    monkeypatch.setattr(memory, "_held", lambda: next(counts) << 20)
+    lab = make(max_new_tokens=200)
+    lab.step()
+    assert " MiB in use" in lab.status.line.value
+    with_memory = _step_messages(lab, messages)
+    monkeypatch.setattr(memory, "usage", lambda device: "")
+    lab.step()
+    assert "in use" not in lab.status.line.value
+    assert with_memory <= _step_messages(lab, messages)
+
+
+def _step_messages(lab: Lab, messages) -> int:
+    messages.clear()
+    assert lab.step() is not None
+    return len(messages.of(lab.status.line))
+
+
+def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
+    gpu = SimpleNamespace(target=SimpleNamespace(device=torch.device("cuda:0")))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
+    monkeypatch.setattr(lab._player.models, "pair", gpu)
+    lab.step()
+    assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.value
+
+
+def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
+    lab = Lab()
+    lab._commands.prepare()
+    assert held.begun.wait(30)
+    lab.close()
+    assert lab._worker.wait(5)
+    held.go.set()
+    assert lab._player.models.pair is None
+    lab.pickers.models.look()
+    assert lab.pickers.models.memory._worker._thread is None
