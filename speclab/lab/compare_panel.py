@@ -96,16 +96,14 @@ class ComparePanel(VBox):
 
 def progress_html(progress: Progress) -> str:
     """A line a strategy: `DynaTree: 24 of 64 tokens, at work`."""
-    lines = []
-    reached = False
+    lines, reached = [], False
     for name, tokens in progress.tokens.items():
         now = name == progress.at_work
         reached = reached or now
+        done = tokens if now else 0 if reached else progress.most
         said = (
             f"{tokens} of {progress.most} tokens, at work" if now else "waits" if reached else f"{tokens} tokens, done"
         )
-        bar = tag(
-            "progress", value=tokens if now else 0 if reached else progress.most, max=progress.most, aria_hidden="true"
-        )
+        bar = tag("progress", " ", value=done, max=progress.most, aria_hidden="true")
         lines.append(tag("div", bar, " ", tag("b", escape(name)), escape(f": {said}")))
     return "".join(lines)

@@ -82,13 +82,23 @@ def named(strategies: Iterable[Any]) -> dict[str, Strategy]:
 
 
 def called(strategy: Strategy) -> str:
-    """`DynaTree`, `DynaTree, node budget 24`: its name, and its settings other than the default, three at most."""
+    """`DynaTree`, `DynaTree, node budget 24`: its name, what sets it apart from its default or nearest preset."""
     kind = type(strategy)
-    default = kind().model_dump()
-    changed = [f"{name.replace('_', ' ')} {value}" for name, value in strategy.model_dump().items()
-               if default[name] != value and not isinstance(value, dict)]  # fmt: skip
+    known = {"": kind(), **kind.presets()}
+    changes = {name: _changes(settings, strategy) for name, settings in known.items()}
+    nearest = min(changes, key=lambda name: len(changes[name]))
+    changed = changes[nearest]
     more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
-    return ", ".join([kind.__name__, *changed[:3], *more])
+    return ", ".join([kind.__name__, *([nearest] if nearest else []), *changed[:3], *more])
+
+
+def _changes(old: Strategy, new: Strategy) -> list[str]:
+    before, after = old.model_dump(), new.model_dump()
+    return [
+        name.replace("_", " ") + ("" if isinstance(value, dict) else f" {value}")
+        for name, value in after.items()
+        if before[name] != value
+    ]
 
 
 def _strategy(given: Any) -> Strategy:

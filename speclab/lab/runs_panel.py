@@ -5,11 +5,11 @@ from __future__ import annotations
 from ipywidgets import HBox, Select, VBox
 
 from speclab.lab.commands import Commands
-from speclab.lab.picture import Picture, empty, heading
+from speclab.lab.picture import Picture, empty, heading, said
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, on_change
 from speclab.lab.transport import button
-from speclab.views.fork_tree import forks_svg, forks_table
+from speclab.views.fork_tree import forks_svg, forks_table, summary
 from speclab.views.markup import tag
 
 
@@ -48,7 +48,8 @@ class RunsPanel(VBox):
         forks = self._commands.runs.forks
         if not forks:
             return empty("Runs and their forks appear here. Step decodes the first iteration.")
-        return forks_svg(forks) + tag("details", tag("summary", "as a table"), forks_table(forks))
+        table = tag("details", tag("summary", "as a table"), forks_table(forks))
+        return forks_svg(forks) + said(summary(forks)) + table
 
     def _list(self) -> None:
         forks = self._state.forks
@@ -62,14 +63,12 @@ class RunsPanel(VBox):
         self._name()
 
     def _name(self) -> None:
-        """The buttons say what they would do with the run marked, and are off where that is nothing."""
+        """What "Keep beside" would do. No button goes off because of the run marked: a quick Tab would skip it."""
         marked, beside = self.choice.value, self._state.frame.beside
-        present = any(fork.present and fork.number == marked for fork in self._state.forks)
-        nothing = marked is None
-        assign(self.switch, disabled=nothing or (present and self._state.frame.live))
-        assign(self.drop, disabled=nothing or present)
+        for each in (self.switch, self.drop, self.beside):
+            assign(each, disabled=marked is None)
         kept = beside is not None and beside.number == marked
-        assign(self.beside, disabled=nothing, description="Not beside" if kept else "Keep beside")
+        assign(self.beside, description="Not beside" if kept else "Keep beside")
 
     def _switch(self) -> None:
         self._commands.runs.switch(self.choice.value)

@@ -116,11 +116,12 @@ def depths_table(found: SideBySide) -> str:
         if shares:
             rows.append((entry.name, *shares, *([""] * (deepest - len(shares)))))
     head = ("strategy", *(f"depth {depth + 1}" for depth in range(deepest)))
-    return markup.table("Acceptance by depth: accepted so deep / drafted so deep", head, rows)
+    more = f", the first {DEEPEST}" if any(len(entry.depths) > DEEPEST for entry in found.entries) else ""
+    return markup.table(f"Acceptance by depth{more}: accepted so deep / drafted so deep", head, rows)
 
 
 def _share(drafted: int, accepted: int) -> str:
-    return f"{accepted / drafted:.0%} of {drafted}" if drafted else ""
+    return f"{accepted / drafted:.0%}\u00a0of\u00a0{drafted}" if drafted else ""
 
 
 def _text(found: SideBySide) -> str:
@@ -128,7 +129,7 @@ def _text(found: SideBySide) -> str:
     known = texts(found)
 
     def read(ids: tuple[int, ...]) -> str:
-        return escape("".join(known.get(id_, f" #{id_}") for id_ in ids))
+        return escape("".join(known.get(id_, f" #{id_}") for id_ in ids)).replace("\n", "⏎\n")
 
     style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
     parts = [tag("div", read(found.shared), style=style)]

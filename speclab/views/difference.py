@@ -93,7 +93,7 @@ def _grown(one: Step, other: Step, shared: list[tuple[int, int]]) -> Iterator[st
         who, whose = ("This run", "the other") if this else ("The other", "this run")
         left, at = (other, theirs) if this else (one, mine)
         children = one.tree.children[mine] if this else other.tree.children[theirs]
-        into = f" into {len(children)}" if children else ""
+        into = f" into {len(children)}" if children else ", though none of its children stayed"
         stop = next((f": {event.reason}" for event in left.events if event.kind == "stop" and event.node == at), "")
         yield f"{who} expanded {_name(one, mine)}{into}, where {whose} stopped{stop}."
 
@@ -129,8 +129,13 @@ def _name(step: Step, node: int) -> str:
 
 def _why(step: Step, node: int, token: int) -> str:
     pruned = (e.reason for e in step.events if e.kind == "prune" and e.node == node and e.values.get("token") == token)
-    reason = next(pruned, "")
-    return f"pruned it: {reason}" if reason else "did not"
+    for reason in pruned:
+        return f"pruned it: {reason}"
+    for event in step.events:
+        asked, added = event.values.get("branches"), event.values.get("added")
+        if event.kind == "expand" and event.node == node and asked is not None:
+            return f"had room for {added} of {asked}" if added != asked else f"asked for {asked}: {event.reason}"
+    return "did not"
 
 
 def _against(one: int, other: int) -> str:

@@ -98,10 +98,10 @@ def test_the_list_and_its_buttons_do_what_the_methods_do(make):
     lab = forked(make)
     panel = lab.panels.tabs.runs
     assert [label.endswith("shown") for label, _ in panel.choice.options] == [False, True]
-    assert panel.switch.disabled
-    assert panel.drop.disabled
+    panel.drop.click()
+    assert settle(lab)
+    assert "Run 1 is shown" in lab.state.error
     panel.choice.value = 0
-    assert not panel.switch.disabled
     panel.switch.click()
     assert settle(lab)
     assert lab.state.cursor == 2
