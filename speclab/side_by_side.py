@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from speclab.errors import TraceError
 from speclab.trace import Step, Trace
+from speclab.writing import write_whole
 
 PHASES = ("draft", "verify", "accept", "commit", "adapt")
 
@@ -126,17 +125,7 @@ class SideBySide:
         Raises:
             TraceError: the folder is missing, read-only or full.
         """
-        place = Path(path)
-        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(self.to_csv(), encoding="utf-8")
-            partial.replace(place)
-        except OSError as error:
-            raise TraceError(f"{place} cannot be written ({error.strerror or error}): choose another folder") from None
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-        return place
+        return write_whole(path, self.to_csv().encode())
 
     def __str__(self) -> str:
         names = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls")

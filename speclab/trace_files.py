@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from speclab.errors import TraceError
 from speclab.trace import VERSION, Trace
+from speclab.writing import write_whole
 
 
 def write(trace: Trace, place: Path) -> Path:
     """Writes a trace, whole or not at all; what `Trace.save` does."""
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(gzip.compress(_adapter().dump_json(trace), mtime=0))
-        partial.replace(place)
-    except OSError as error:
-        raise TraceError(f"{place} cannot be written ({error.strerror or error}): choose another folder") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return place
+    return write_whole(place, gzip.compress(_adapter().dump_json(trace), mtime=0))
 
 
 @lru_cache(maxsize=1)

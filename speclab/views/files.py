@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from speclab.errors import SettingsError, TraceError
+from speclab.errors import SettingsError
 from speclab.trace import Trace
 from speclab.views.cache import cache_svg
 from speclab.views.mask import Mode, mask_svg
@@ -16,6 +16,7 @@ from speclab.views.palette import THEMES, ThemeName
 from speclab.views.raster import png_of
 from speclab.views.text_picture import text_svg
 from speclab.views.tree import tree_svg
+from speclab.writing import write_whole
 
 Draw = Callable[[Trace, int, int | None, ThemeName], str]
 _FALLBACK = re.compile(r"var\(--[\w-]+,((?:[^()]|\([^()]*\))*)\)")
@@ -81,9 +82,4 @@ def save_view(
     if place.suffix.lower() not in {".svg", ".png"}:
         raise SettingsError(f"A view is saved as .svg or .png, not as {place.suffix or 'a file without an ending'!r}.")
     svg = view_svg(trace, cursor, view, selected, theme)
-    data = svg.encode() if place.suffix.lower() == ".svg" else png_of(svg)
-    try:
-        place.write_bytes(data)
-    except OSError as error:
-        raise TraceError(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from None
-    return place
+    return write_whole(place, svg.encode() if place.suffix.lower() == ".svg" else png_of(svg))

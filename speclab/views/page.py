@@ -12,7 +12,6 @@ import os
 from base64 import b64encode
 from pathlib import Path
 
-from speclab.errors import TraceError
 from speclab.trace import Trace
 from speclab.views import cache, explain, mask, metrics, text, tree
 from speclab.views.markup import tag
@@ -21,6 +20,7 @@ from speclab.views.summary import plural, summary
 from speclab.views.summary import table as iterations_table
 from speclab.views.text_style import STYLE as TEXT_STYLE
 from speclab.views.tokens import escape
+from speclab.writing import write_whole
 
 
 def said(trace: Trace, cursor: int) -> str:
@@ -71,11 +71,7 @@ def export(trace: Trace, path: str | os.PathLike[str], cursor: int | None = None
     """
     place = Path(path)
     opened = min(1, len(trace.steps)) if cursor is None else cursor
-    try:
-        place.write_text(page(trace, opened, place.stem), encoding="utf-8")
-    except OSError as error:
-        raise TraceError(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from None
-    return place
+    return write_whole(place, page(trace, opened, place.stem).encode())
 
 
 def _header(trace: Trace, cursor: int, name: str) -> str:
