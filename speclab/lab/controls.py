@@ -38,7 +38,7 @@ def control(name: str, field: FieldInfo) -> DOMWidget:
         "description_allow_html": True,
     }
     made = (
-        Optional_(_plain(kind, field, {"tooltip": words["tooltip"]}), **words)
+        Optional_(_plain(kind, field, words), **words)
         if optional
         else _plain(kind, field, words)
     )
@@ -61,7 +61,7 @@ def title(name: str, field: FieldInfo) -> str:
 
 
 class Optional_(HBox):  # noqa: N801  # typing has the name
-    """A tick box and a control; without the tick the value is None."""
+    """A tick box and a control, of one name; without the tick the value is None."""
 
     value = AnyTrait(None, allow_none=True)
 
