@@ -9,7 +9,7 @@ from speclab.views import markup
 from speclab.views.markup import Drawn, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS
 from speclab.views.summary import plural
-from speclab.views.tokens import escape, quoted
+from speclab.views.tokens import escape, label, quoted
 from speclab.views.values import bar, said
 
 BAR, DEEPEST, TAIL = 180.0, 8, 12
@@ -20,7 +20,7 @@ def compared_html(found: SideBySide) -> str:
     """Everything about a comparison; its numbers stand in tables, which can be copied."""
     if not found.entries:
         return ""
-    words = [said("Texts", text_words(found))]
+    words = [said("Prompt", prompt_words(found)), said("Texts", text_words(found))]
     if found.stopped:
         done = sum(entry.complete for entry in found.entries)
         words.insert(0, said("Stopped", f"{done} of {len(found.entries)} that began came to the end of the text."))
@@ -28,6 +28,14 @@ def compared_html(found: SideBySide) -> str:
     parts = (figures_table(found), seconds_table(found), depths_table(found), _text(found))
     blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
     return tag("div", *words, *blocks, said("Measured", note), class_="speclab-compared-view")
+
+
+def prompt_words(found: SideBySide) -> str:
+    """The end of the prompt, and how long it is: a comparison stays on the screen when the prompt above has changed."""
+    prompt = next((entry.trace.prompt_ids for entry in found.entries if entry.trace is not None), ())
+    known = texts(found)
+    end = "".join(label(id_, known) for id_ in prompt[-TAIL:])
+    return f"{'… ' if len(prompt) > TAIL else ''}{end} ({plural(len(prompt), 'token')})."
 
 
 def text_words(found: SideBySide) -> str:

@@ -143,6 +143,7 @@ def test_equal_texts_are_said_to_be_equal():
     page = compared.compared_html(found)
     parse(page, HTML | SVG)
     assert "wavy" not in page
+    assert "(30 tokens)." in page
 
 
 def test_the_first_difference_is_marked(two):
