@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import Law, mixed_law, random_law, table_pair
 
 import speclab
 from speclab.drafters.base import Strategy
+from speclab.models.pair import ModelPair
 
 VOCAB = 8
 PROMPT = [1, 2, 3]
@@ -28,8 +29,14 @@ STRATEGIES: dict[str, Strategy] = {
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def session_of(strategy: Strategy = STRATEGIES["dynatree"], **settings: object) -> speclab.Session:
-    return speclab.Session(table_pair(TARGET, DRAFT, VOCAB), strategy, PROMPT, **({"max_new_tokens": NEW} | settings))
+def pair_of(target: Law = TARGET, draft: Law | None = DRAFT, eos: int | None = None) -> ModelPair:
+    return table_pair(target, draft, VOCAB, eos=eos)
+
+
+def session_of(
+    strategy: Strategy = STRATEGIES["dynatree"], pair: ModelPair | None = None, **settings: object
+) -> speclab.Session:
+    return speclab.Session(pair or pair_of(), strategy, PROMPT, **({"max_new_tokens": NEW} | settings))
 
 
 def finished(strategy: Strategy = STRATEGIES["dynatree"], **settings: object) -> speclab.Session:

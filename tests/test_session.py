@@ -7,20 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from sessions import (
-    DRAFT,
     NEW,
     PROMPT,
     STRATEGIES,
-    TARGET,
-    VOCAB,
     assert_caches_follow,
     calls,
     every_strategy,
     finished,
     own_text,
+    pair_of,
     session_of,
 )
-from table_runner import table_pair
 
 import speclab
 
@@ -59,8 +56,8 @@ def test_a_finished_session_says_so_and_changes_nothing():
 
 
 def test_the_pair_given_is_left_as_it_was():
-    pair = table_pair(TARGET, DRAFT, VOCAB)
-    one = speclab.Session(pair, STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+    pair = pair_of()
+    one = session_of(pair=pair)
     two = speclab.Session(pair, STRATEGIES["chain"], [4], max_new_tokens=NEW)
     while not (one.done and two.done):
         for session in (one, two):

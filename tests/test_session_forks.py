@@ -6,20 +6,17 @@ import pytest
 import torch
 from records import assert_same
 from sessions import (
-    DRAFT,
     NEW,
-    PROMPT,
     STRATEGIES,
-    TARGET,
-    VOCAB,
     assert_caches_follow,
     calls,
     every_strategy,
     finished,
     own_text,
+    pair_of,
+    session_of,
     texts,
 )
-from table_runner import table_pair
 from tiny import tiny
 
 import speclab
@@ -120,8 +117,7 @@ def test_a_finished_text_can_be_forked_to_go_on(strategy):
 
 def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     eos = own_text()[9]
-    pair = table_pair(TARGET, DRAFT, VOCAB, eos=eos)
-    session = speclab.Session(pair, STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+    session = session_of(pair=pair_of(eos=eos))
     session.run()
     assert session.token_ids[-1] == eos
     twin = session.fork(stop_at_eos=False)
@@ -130,7 +126,7 @@ def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
 
 
 def test_a_session_without_a_draft_forks_too():
-    session = speclab.Session(table_pair(TARGET, None, VOCAB), STRATEGIES["plain"], PROMPT, max_new_tokens=NEW)
+    session = session_of(STRATEGIES["plain"], pair_of(draft=None))
     session.run()
     twin = session.fork(4)
     twin.run()

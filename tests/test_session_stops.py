@@ -12,14 +12,13 @@ from sessions import (
     PROMPT,
     STRATEGIES,
     TARGET,
-    VOCAB,
     assert_caches_follow,
     every_strategy,
     finished,
     own_text,
+    pair_of,
     session_of,
 )
-from table_runner import table_pair
 
 import speclab
 
@@ -128,7 +127,7 @@ def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
         return TARGET(path)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        speclab.generate(table_pair(law, DRAFT, VOCAB), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+        speclab.generate(pair_of(law), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
     done = caught.value.result.token_ids
     assert 1 < len(done) < NEW
     assert done == own_text()[: len(done)]
@@ -188,7 +187,7 @@ def test_cancel_from_another_thread_ends_a_run():
             assert cancelled.wait(10)
         return TARGET(path)
 
-    session = speclab.Session(table_pair(law, DRAFT, VOCAB), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+    session = session_of(pair=pair_of(law))
     worker = threading.Thread(target=session.run)
     worker.start()
     assert inside.wait(10)
