@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class Loading:
     """
 
     def __init__(self, models: Models) -> None:
-        self.name = models.target or models.name
+        self.name = "/".join(Path(models.target or models.name).parts[-2:])
         self._models, self._said = models, f"Loading {self.name}…"
         self._ended, self._left = Event(), Event()
         self._pair: ModelPair | None = None
@@ -47,6 +48,7 @@ class Loading:
                 "when it ends."
             )
         if self._error is not None:
+            say(f"{self.name} is not loaded: everything stays as it was.")
             raise self._error
         assert self._pair is not None
         return self._pair

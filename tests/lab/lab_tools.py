@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from speclab.lab import Lab
+from speclab.lab.model_picker import OWN
 
 PROMPT = [5, 17, 3, 40, 11]
 
@@ -13,6 +14,19 @@ PROMPT = [5, 17, 3, 40, 11]
 def settle(lab: Lab, seconds: float = 60) -> bool:
     """Waits until the worker has nothing to do."""
     return lab._worker.wait(seconds)
+
+
+def choose_own(lab: Lab, target: object, draft: object = "", heads: str = "") -> None:
+    """Names models of one's own in the picker."""
+    models = lab.pickers.models
+    models.name.value, models.target.value, models.draft.value = OWN, str(target), str(draft)
+    models.heads.value = heads
+
+
+def said_of_memory(lab: Lab) -> str:
+    """What stands beside the picker, once it is known."""
+    assert lab.pickers.models.memory.wait(30)
+    return lab.pickers.models.memory.value
 
 
 class Messages(list[dict[str, Any]]):

@@ -9,20 +9,14 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 import torch
-from lab_tools import settle
+from lab_tools import choose_own, said_of_memory, settle
 from tiny import tiny
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
 
 from speclab.lab import Lab, loading, memory_note
 from speclab.lab.choices import Models
 from speclab.models import memory
 from speclab.models import pair as pairs
 from speclab.models.presets import MINI_HEADS
-
-OWN = "own"
 
 
 @pytest.fixture(autouse=True)
@@ -56,55 +50,30 @@ def held(monkeypatch):
     load.go.set()
 
 
-def own(lab: Lab, target: object, draft: object = "", heads: str = "") -> None:
-    models = lab.pickers.models
-    models.name.value, models.target.value, models.draft.value = OWN, str(target), str(draft)
-    models.heads.value = heads
-
-
-def said(lab: Lab) -> str:
-    assert lab.pickers.models.memory.wait(30)
-    return lab.pickers.models.memory.value
-
-
-def words(*added: str) -> PreTrainedTokenizerFast:
-    known = {word: i for i, word in enumerate([*added, "<unk>", "The", "quick", "brown", "fox"])}
-    core = Tokenizer(WordLevel(known, unk_token="<unk>"))
-    core.pre_tokenizer = Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
-
-
-def hub_raises(monkeypatch, error: Exception) -> None:
-    def model_info(*_, **__):
-        raise error
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-
-
 def test_what_a_preset_takes_stands_beside_it_before_it_is_loaded(make, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 8 << 30)
     lab = make(None)
     lab.pickers.models.look()
-    assert "needs about" in said(lab)
-    assert "8.0 GiB are free" in said(lab)
-    assert "Draft heads: prose, code." in said(lab)
+    assert "needs about" in said_of_memory(lab)
+    assert "8.0 GiB are free" in said_of_memory(lab)
+    assert "Draft heads: prose, code." in said_of_memory(lab)
     lab.pickers.models.name.value = "llama3-8b"
-    assert "Too large" in said(lab)
-    assert "sl-bad" in said(lab)
+    assert "Too large" in said_of_memory(lab)
+    assert "sl-bad" in said_of_memory(lab)
     lab.pickers.models.name.value = "qwen3-4b"
     lab.pickers.models.dtype.value = "bfloat16"
-    assert "needs about 10.3 GiB on cpu in bfloat16" in said(lab)
+    assert "needs about 10.3 GiB on cpu in bfloat16" in said_of_memory(lab)
     assert lab._player.models.pair is None
 
 
 def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
     monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: pytest.fail("loaded"))
-    assert said(lab) == ""
-    own(lab, folder, folder)
+    assert said_of_memory(lab) == ""
+    choose_own(lab, folder, folder)
     takes = memory.amount(memory.needed(tiny("llama").num_parameters(), 4))
-    assert f"(target {takes}, draft {takes})" in said(lab)
+    assert f"(target {takes}, draft {takes})" in said_of_memory(lab)
     lab.pickers.models.name.value = "given"
-    assert said(lab) == ""
+    assert said_of_memory(lab) == ""
 
 
 @pytest.mark.parametrize(
@@ -112,9 +81,12 @@ def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
     [("no/such folder", "There is no folder no/such folder"), ("some/model", "model hub cannot be reached")],
 )
 def test_what_cannot_be_had_is_said_before_it_is_applied(lab, monkeypatch, target, sentence):
-    hub_raises(monkeypatch, ConnectionError("no route"))
-    own(lab, target)
-    assert sentence in said(lab)
+    def unreachable(*_, **__):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    choose_own(lab, target)
+    assert sentence in said_of_memory(lab)
     assert lab.state.error == ""
 
 
@@ -129,14 +101,14 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
         return SimpleNamespace(siblings=[], safetensors=counts)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    own(lab, "s")
+    choose_own(lab, "s")
     assert there.wait(30)
     messages.clear()
     for name in ("some", "some/m", "some/model"):
         lab.pickers.models.target.value = name
     assert lab.step() is not None  # neither the kernel nor the models wait for the hub
     go.set()
-    assert "4.8 GiB" in said(lab)
+    assert "4.8 GiB" in said_of_memory(lab)
     assert asked == ["s", "some/model"]
     assert len(messages.of(lab.pickers.models.memory)) == 1
 
@@ -171,7 +143,7 @@ def test_a_load_says_how_far_it_is(make, held):
 def test_stop_leaves_a_load_behind_at_once_and_what_it_brings_is_dropped(lab, held, folder):
     lab.step()
     session, pair = lab.session, lab._player.models.pair
-    own(lab, folder)
+    choose_own(lab, folder)
     waiting = lab._commands.apply()
     assert held.begun.wait(30)
     lab.stop()
@@ -230,71 +202,6 @@ def test_another_click_ends_a_run_but_not_its_load(make, held):
     assert lab._player.models.pair.name == "late"
 
 
-def refused(lab: Lab, sentence: str) -> None:
-    """Apply ends in the panel with one sentence, and the session of before goes on."""
-    session = lab.session
-    lab.pickers.apply.click()
-    assert settle(lab)
-    assert sentence in lab.state.error
-    assert len(lab.state.error.splitlines()) == 1
-    assert lab.session is session
-    lab.status.dismiss()
-    assert lab.step() is not None
-
-
-@pytest.fixture
-def begun(make) -> Lab:
-    lab = make(max_new_tokens=200)
-    lab.step()
-    return lab
-
-
-def test_an_unknown_model_is_refused(begun, monkeypatch):
-    response = SimpleNamespace(headers={}, request=None, status_code=404)
-    hub_raises(monkeypatch, huggingface_hub.errors.RepositoryNotFoundError("404", response=response))
-    own(begun, "some/model")
-    refused(begun, "There is no model some/model here or on the hub")
-
-
-def test_offline_is_refused(begun, monkeypatch):
-    hub_raises(monkeypatch, ConnectionError("no route"))
-    own(begun, "some/model")
-    refused(begun, "the model hub cannot be reached")
-
-
-def test_too_large_a_model_is_refused_with_the_figures(begun, folder, monkeypatch):
-    monkeypatch.setattr(memory, "free", lambda device: 1 << 10)
-    own(begun, folder)
-    assert "Too large" in said(begun)
-    refused(begun, "and 1 KiB are free")
-
-
-def test_an_unsupported_family_is_refused(begun, tmp_path):
-    tiny("bloom").save_pretrained(tmp_path / "bloom")
-    own(begun, tmp_path / "bloom")
-    refused(begun, "cannot verify a draft tree")
-
-
-def test_tokenizers_that_differ_are_refused(begun, tmp_path):
-    for name, added in (("a", ()), ("b", ("first",))):
-        tiny("llama").save_pretrained(tmp_path / name)
-        words(*added).save_pretrained(tmp_path / name)
-    own(begun, tmp_path / "a", tmp_path / "b")
-    refused(begun, "The tokenizers of target and draft differ")
-
-
-def test_heads_of_another_target_are_refused(begun, folder):
-    own(begun, folder, folder, f"{MINI_HEADS / 'prose'}, {MINI_HEADS / 'code'}")
-    assert "Draft heads: prose, code." in said(begun)
-    refused(begun, "was made for hidden states of width")
-
-
-def test_heads_that_are_nowhere_are_refused(begun, folder, tmp_path):
-    own(begun, folder, folder, str(tmp_path / "none"))
-    assert "There is no folder" in said(begun)
-    refused(begun, "There is no folder")
-
-
 def test_heads_of_ones_own_go_to_the_loader():
     assert Models("", "t", "", None, None, ("a", "b")).arguments()["heads"] == ("a", "b")
     assert "heads" not in Models("mini").arguments()
@@ -304,7 +211,7 @@ def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
     from speclab.models.presets import MINI
 
     lab = make(None, prompt="The old man")
-    own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
+    choose_own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
     lab.pickers.strategy.choice.value = "DraftHead"
     # The family's tokenizer lies beside its models, so without one the prompt is ids.
     lab.pickers.prompt.text.value = "5 17 3"
