@@ -1,0 +1,72 @@
+"""What the page says of itself to someone who does not see it, or sees little: contrast, names, focus."""
+
+from __future__ import annotations
+
+CONTRAST = """least => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = colour => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
+  };
+  const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3])).concat(1);
+  const light = c => [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => {
+    const v = c[i] / 255; return sum + share * (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const behind = at => {
+    const layers = [];
+    for (let e = at; e; e = e.parentElement) {
+      const layer = rgba(getComputedStyle(e).backgroundColor); layers.push(layer);
+      if (layer[3] === 1) break;
+    }
+    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255, 1]);
+  };
+  const below = (text, under) => {
+    const at = text.getBoundingClientRect(), x = at.x + at.width / 2, y = at.y + at.height / 2;
+    return [...text.closest('svg').querySelectorAll('rect, circle')].reduce((paper, shape) => {
+      const box = shape.getBoundingClientRect(), fill = getComputedStyle(shape).fill;
+      const {fillOpacity, opacity} = getComputedStyle(shape), ink = rgba(fill);
+      ink[3] *= fillOpacity * opacity;
+      const covers = box.left <= x && x <= box.right && box.top <= y && y <= box.bottom;
+      const before = shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+      return covers && before && fill !== 'none' && !fill.startsWith('url') ? over(ink, paper) : paper;
+    }, under);
+  };
+  const found = {}, lab = document.querySelector('.speclab-lab');
+  const walk = document.createTreeWalker(lab, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.textContent.trim(), at = walk.currentNode.parentElement, style = getComputedStyle(at);
+    if (!text || !at.checkVisibility({visibilityProperty: true}) || at.closest('style, :disabled, option')) continue;
+    const svg = at.closest('svg'), ink = rgba(svg ? style.fill : style.color);
+    const paper = svg ? below(at, behind(at)) : behind(at);
+    ink[3] *= Number(style.opacity);
+    const [a, b] = [light(over(ink, paper)), light(paper)].sort((a, b) => b - a), ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < least) found[`${at.tagName}.${at.getAttribute('class') || at.parentElement.getAttribute('class')}`]
+      = `${ratio.toFixed(2)} ${text.slice(0, 40)}`;
+  }
+  return found;
+}"""
+"""Visible text of the lab whose colour and what lies behind it, alphas laid over each other, differ by less."""
+
+NAMELESS = """() => [...document.querySelector('.speclab-lab').querySelectorAll(
+    'button, select, input, textarea, summary, [tabindex="0"]')]
+  .filter(e => e.checkVisibility({visibilityProperty: true}))
+  .filter(e => e.tabIndex >= 0 && !e.matches(':disabled') && !e.closest('.js-plotly-plot'))
+  .filter(e => !['aria-label', 'title'].some(name => e.getAttribute(name)?.trim()) && !e.getAttribute('placeholder')
+    && !(e.labels?.length && e.labels[0].innerText.trim()) && !e.innerText?.trim()
+    && !(e.getAttribute('role') === 'slider' && e.closest('.widget-inline-hbox')?.innerText.trim()))
+  .map(e => e.outerHTML.slice(0, 160))"""
+"""Controls that Tab reaches and that have no name; a slider's is the label beside it."""
+
+PICTURES = """() => [...document.querySelectorAll('.speclab-lab svg')]
+  .filter(e => e.checkVisibility() && !e.closest('svg svg, .js-plotly-plot, button, i, [aria-hidden=true]'))
+  .filter(e => !(e.getAttribute('role') === 'img' && (e.getAttribute('aria-label') || e.querySelector('title'))))
+  .map(e => e.outerHTML.slice(0, 120))"""
+"""Pictures without words."""
+
+FOCUSED = """() => {
+  const e = document.activeElement, style = getComputedStyle(e);
+  return [e.tagName, e.closest('[class*=speclab-]')?.className.match(/speclab-[a-z_-]+/g)?.join(' ') ?? '',
+    style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1 || style.boxShadow !== 'none',
+    !!e.closest('.speclab-lab')];
+}"""
+"""Where the focus is: tag, own classes, whether it is seen, whether it is inside the lab."""
