@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 import torch
+from counted import Counted
 from records import assert_consistent, assert_same
 from table_runner import TableRunner, mixed_law, random_law, table_pair
 from tiny import tiny
@@ -109,20 +110,6 @@ def test_a_draft_that_is_there_is_not_called(strategy):
     session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=30)
     session.run()
     assert session.pair.draft.calls == session.metrics.draft_calls == 0
-
-
-class Counted(list):
-    """A text that counts the tokens read from it, and is never read as a whole."""
-
-    read = 0
-
-    def __getitem__(self, at):
-        found = super().__getitem__(at)
-        Counted.read += len(found) if isinstance(at, slice) else 1
-        return found
-
-    def __iter__(self):
-        raise AssertionError("a scan of the whole text")
 
 
 @every_strategy

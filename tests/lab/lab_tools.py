@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from speclab.drafters.base import Strategy
 from speclab.lab import Lab
 from speclab.lab.model_picker import OWN
 
@@ -14,6 +16,21 @@ PROMPT = [5, 17, 3, 40, 11]
 def settle(lab: Lab, seconds: float = 60) -> bool:
     """Waits until the worker has nothing to do."""
     return lab._worker.wait(seconds)
+
+
+def show(lab: Lab, tab: int) -> None:
+    """Opens a tab, and waits until it is drawn."""
+    lab.panels.tabs.selected_index = tab
+    assert settle(lab)
+
+
+def decoded(make: Callable[..., Lab], tab: int, strategy: Strategy, **settings: Any) -> Lab:
+    """A lab four iterations in, one tab open."""
+    lab = make(strategy=strategy, **settings)
+    for _ in range(4):
+        lab.step()
+    show(lab, tab)
+    return lab
 
 
 def choose_own(lab: Lab, target: object, draft: object = "", heads: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, settle
+from lab_tools import Messages, decoded, settle, show
 
 import speclab
 from speclab.routing import regret
@@ -19,16 +19,7 @@ DRAWN = speclab.FixedTree(depth=2, branching=3, candidates="without_replacement"
 
 
 def opened(make, tab=DRAFTS, strategy=BOTH, **settings):
-    lab = make(strategy=strategy, **settings)
-    for _ in range(4):
-        lab.step()
-    show(lab, tab)
-    return lab
-
-
-def show(lab, tab) -> None:
-    lab.panels.tabs.selected_index = tab
-    assert settle(lab)
+    return decoded(make, tab, strategy, **settings)
 
 
 def panel(lab) -> str:

@@ -6,7 +6,7 @@ import re
 import threading
 
 import pytest
-from lab_tools import Messages, settle
+from lab_tools import Messages, decoded, settle, show
 
 import speclab
 
@@ -16,17 +16,7 @@ GOOSE = speclab.Goose(node_budget=12, bypass="off")
 
 
 def opened(make, tab, strategy=GOOSE, **settings):
-    """A lab some iterations in, one tab open."""
-    lab = make(max_new_tokens=120, strategy=strategy, **settings)
-    for _ in range(4):
-        lab.step()
-    show(lab, tab)
-    return lab
-
-
-def show(lab, tab) -> None:
-    lab.panels.tabs.selected_index = tab
-    assert settle(lab)
+    return decoded(make, tab, strategy, max_new_tokens=120, **settings)
 
 
 def write(lab, text: str) -> str:

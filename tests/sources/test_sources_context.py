@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from counted import Counted
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import lookup as reference
@@ -69,20 +70,6 @@ def test_a_text_that_repeats_itself_is_continued():
     index = ContextIndex([3])
     index.update([1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3])
     assert index.match("last", 10)[0] == (3, 7, (4, 1, 2, 3, 4, 1, 2, 3, 4, 1))
-
-
-class Counted(list):
-    """A text that counts the tokens read from it."""
-
-    read = 0
-
-    def __getitem__(self, at):
-        found = super().__getitem__(at)
-        Counted.read += len(found) if isinstance(at, slice) else 1
-        return found
-
-    def __iter__(self):
-        raise AssertionError("a scan of the whole text")
 
 
 @pytest.mark.parametrize("pick", ["first", "last", "longest"])

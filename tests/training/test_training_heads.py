@@ -21,14 +21,6 @@ from speclab.training.model import Shape, build
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def target(tmp_path: Path):
     """A loud random target, saved as the phase reads it."""

@@ -20,14 +20,6 @@ from speclab.training.unloop import UnloopConfig, unlikelihood, unloop
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def loud(shape: Shape = TINY, seed: int = 0):
     """Random weights large enough that a wrong forward shows."""
     model = build(shape, seed)
