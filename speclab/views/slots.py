@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from speclab.trace import CacheRecord
 from speclab.views import markup
-from speclab.views.palette import LOOKS, MONO, Theme
+from speclab.views.palette import LOOKS, MONO, Theme, css
 from speclab.views.walk import Moment
 
 ROW, CELL, HIGH, GAP = 64, 12.0, 15.0, 3.0
@@ -144,7 +144,7 @@ def sign(state: str, x: float, y: float) -> str:
     if state == "dropped":
         return markup.tag("path", d=f"M{n(x - 3)} {n(y - 3)}l6 6m0 -6l-6 6", style=_CROSS)
     letters = {"kept": "1", "rebuilt": "r", "speculative": "?", "caught up": "+"}
-    colors = {"speculative": LOOKS["drafted"].color, "caught up": "#0B1A26"}
+    colors = {"speculative": LOOKS["drafted"].color, "caught up": css().ink}
     return _letter(letters[state], x, y, colors.get(state, "#fff")) if state in letters else ""
 
 
