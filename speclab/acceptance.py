@@ -11,7 +11,7 @@ A law is an array `[V]` of probabilities: float64, or `fractions.Fraction` where
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from math import exp, inf, log
@@ -76,8 +76,8 @@ class Walk:
 
     accepted: tuple[int, ...]
     bonus: int
-    trials: tuple[Trial, ...] = ()
-    residual: Probabilities | None = None
+    trials: tuple[Trial, ...] = field(default=(), repr=False)
+    residual: Probabilities | None = field(default=None, repr=False)
 
 
 def walk(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Walk:
