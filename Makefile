@@ -10,10 +10,10 @@ NOTEBOOK_SECONDS ?= 180
 # One thread is steadier where other work shares the cores; a whole tier takes about as long.
 unit model notebooks browser: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup lab test check format unit model notebooks browser chromium bench constraints clean
+.PHONY: help setup lab app test check format unit model notebooks browser chromium bench bench-lab constraints clean
 
 help: ## show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(READY) ## create .venv and install everything; again when pyproject.toml or constraints.txt change
 
@@ -29,6 +29,10 @@ $(READY): pyproject.toml constraints.txt
 
 lab: $(READY) ## open the lab in JupyterLab
 	$(BIN)/speclab lab
+
+app: $(READY) ## show the lab as a page of its own, without code (Voilà)
+	$(PIP) -c constraints.txt voila
+	$(BIN)/voila notebooks/00_lab.ipynb
 
 test: unit model notebooks browser ## run every tier
 
@@ -61,6 +65,9 @@ bench: $(READY) ## measure strategies on this machine
 	$(BIN)/speclab bench host
 	$(BIN)/speclab bench yields
 	$(BIN)/speclab bench
+
+bench-lab: $(READY) chromium ## time clicks in the lab by the browser's clock
+	$(BIN)/speclab bench clicks
 
 constraints: $(READY) ## pin what is installed now
 	@sed -n '/^#/p' constraints.txt > $(VENV)/pins

@@ -13,11 +13,23 @@ from speclab.errors import SpeclabError
 
 LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
 
-_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "jupyterlab", "ipywidgets", "plotly")
+_PACKAGES = (
+    "torch", "transformers", "tokenizers", "numpy", "jupyterlab", "notebook", "voila",
+    "ipywidgets", "anywidget", "plotly",
+)  # fmt: skip
+
+HOSTS = {
+    "JupyterLab 4": "`speclab lab`; driven in a browser by `make browser`.",
+    "Notebook 7": "pip install notebook, then `jupyter notebook notebooks/00_lab.ipynb`.",
+    "Voilà": "`make app`, a page without code; it asks a CDN for icons, and does without.",
+    "VS Code": "Open the notebook and allow it to fetch widgets (jupyter.widgetScriptSources). Not tested.",
+    "Colab": "First run `from google.colab import output; output.enable_custom_widget_manager()`. Not tested.",
+}
+"""Where the lab's notebook opens, and what each place asks for."""
 
 
 def report() -> dict[str, str]:
-    """Versions, device, threads, memory and advice, as words by name."""
+    """Versions, device, threads, memory, and advice on each host of the lab, as words by name."""
     import speclab
 
     facts = {
@@ -28,6 +40,7 @@ def report() -> dict[str, str]:
     facts.update(_torch_facts())
     facts["memory"] = _memory()
     facts["jupyter"] = jupyter_advice()
+    facts.update({f"in {place}": advice for place, advice in HOSTS.items()})
     return facts
 
 

@@ -1,5 +1,5 @@
 """`speclab bench`: ways to decode side by side; `speclab bench host`: host work; `speclab bench yields`: counts;
-`speclab bench routing`: two heads, and routing between them.
+`speclab bench routing`: two heads, and routing between them; `speclab bench clicks`: the lab in a browser.
 
 Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
 """
@@ -22,7 +22,15 @@ from speclab.bench.compare import Row, Runs, measure, rows
 from speclab.bench.host_work import CONTEXTS, STRATEGIES, WARM_UP, WIDE, host_work, table_memory
 from speclab.bench.routing import Turns, mixed, routing
 from speclab.bench.routing import ways as routing_ways
-from speclab.bench.shown import host_table, memory_table, routing_table, ways_table, yields_table
+from speclab.bench.shown import (
+    clicks_table,
+    host_table,
+    kept_table,
+    memory_table,
+    routing_table,
+    ways_table,
+    yields_table,
+)
 from speclab.bench.ways import ways
 from speclab.bench.yields import yields
 from speclab.errors import SpeclabError
@@ -128,6 +136,25 @@ def route(
             progress.console.print(routing_table([row], title))
             title = ""
     _write(out, found)
+
+
+@app.command("clicks")
+def click(
+    clicks: Annotated[int, typer.Option(min=2, help="Clicks on each button.")] = 30,
+    iterations: Annotated[int, typer.Option(min=2, help="Of the history kept.")] = 200,
+    out: Out = None,
+) -> None:
+    """Time clicks in the lab, in a real browser, and say what a long history takes."""
+    from speclab.bench import lab_clicks
+    from speclab.bench.clicks import load
+
+    console, found = Console(), list[BaseModel]()
+    for row in lab_clicks.clicks(clicks):
+        found.append(row)
+        console.print(clicks_table([row], f"The lab in Chromium ({load()})"))
+    history = list(lab_clicks.kept(iterations, lab_clicks.decoded))
+    console.print(kept_table(history))
+    _write(out, [*found, *history])
 
 
 def _measure(

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
+from speclab.bench.clicks import ClickRow
 from speclab.bench.compare import Row
 from speclab.bench.host_work import HostRow, MemoryRow
+from speclab.bench.lab_clicks import KeptRow
 from speclab.bench.routing import RoutingRow
 from speclab.bench.yields import YieldRow
 
@@ -24,6 +26,24 @@ def ways_table(rows: Sequence[Row], title: str) -> Table:
         figures = ["–" if cell is None else f"{cell:.2f}" for cell in cells]
         equal = f"{row.equal}/{row.prompts}"
         shown.add_row(row.way, f"{row.tokens_per_second:.0f}", f"{row.speedup:.2f}", *figures, equal)
+    return shown
+
+
+def clicks_table(rows: Sequence[ClickRow], title: str) -> Table:
+    """Actions in the lab: from the click to the painted views, without the model's share."""
+    shown = _titled(title, ("action", "clicks", "median ms", "p95 ms", "model ms, apart", "target p95"))
+    for row in rows:
+        target = "–" if row.target_ms is None else f"{row.target_ms:.0f}"
+        figures = (f"{row.median_ms:.0f}", f"{row.p95_ms:.0f}", f"{row.model_ms:.0f}")
+        shown.add_row(row.action, str(row.clicks), *figures, target)
+    return shown
+
+
+def kept_table(rows: Sequence[KeptRow]) -> Table:
+    """Histories of growing length."""
+    shown = _titled("A run kept in history", ("iterations", "nodes a tree", "MiB in memory", "MiB on disk"))
+    for row in rows:
+        shown.add_row(str(row.iterations), f"{row.nodes:.0f}", f"{row.memory_mib:.1f}", f"{row.file_mib:.2f}")
     return shown
 
 
