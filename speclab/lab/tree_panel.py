@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from ipywidgets import HTML, Box
@@ -55,8 +56,11 @@ class TreePanel(Box):
         self._swap()
 
     def want_figure(self) -> None:
-        """Makes the figure now, or with the first iteration there is."""
-        self._wanted, self._drawn = True, ()
+        """Makes the figure now, or with the first iteration there is; under Voilà the SVG stays.
+
+        Voilà builds widgets anew from their state, which holds no data of a plotly figure: it would come out blank.
+        """
+        self._wanted, self._drawn = "VOILA_BASE_URL" not in os.environ, ()
         self.update(self._state.frame)
 
     def _draw_figure(self, frame: Frame) -> None:
