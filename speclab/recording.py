@@ -14,8 +14,8 @@ from speclab.decoding import Decoding, Iteration, runners
 from speclab.drafters.base import Top
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
-from speclab.residuals import residual
 from speclab.noise import uniform
+from speclab.residuals import residual
 from speclab.sampling import draw, transform
 from speclab.shares import Residual
 from speclab.trace import CacheRecord, ExtraRow, NodeRecord, Step

@@ -37,11 +37,11 @@ def steps_words(one: Step, other: Step) -> tuple[str, ...]:
 
 
 def figures_words(one: Step, other: Step) -> str:
-    """One sentence, such as: Drafted 14 against 24 nodes, accepted 3 against 4, committed 4 each."""
+    """One sentence, such as: Nodes drafted: 14 against 24; accepted: 3 against 4; tokens committed: 4 each."""
     drafted = _against(one.counts.drafted, other.counts.drafted)
     accepted = _against(len(one.accepted), len(other.accepted))
     committed = _against(len(one.committed), len(other.committed))
-    return f"Drafted {drafted} nodes, accepted {accepted}, committed {committed}."
+    return f"Nodes drafted: {drafted}; accepted: {accepted}; tokens committed: {committed}."
 
 
 def texts_words(one: Trace, other: Trace, cursor: int) -> str:

@@ -31,7 +31,7 @@ def smaller(*, pruned=False):
 
 def test_a_node_that_one_expanded_and_the_other_stopped():
     assert difference.steps_words(smaller(), five_nodes()) == (
-        "Drafted 2 against 4 nodes, accepted 1 against 2, committed 2 against 3.",
+        "Nodes drafted: 2 against 4; accepted: 1 against 2; tokens committed: 2 against 3.",
         "The other expanded '␣old' into 2, where this run stopped: path probability 0.6 < stop_probability 0.7.",
     )
     assert difference.steps_words(five_nodes(), smaller())[1] == (
