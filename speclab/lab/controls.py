@@ -37,11 +37,7 @@ def control(name: str, field: FieldInfo) -> DOMWidget:
         "tooltip": field.description or "",
         "description_allow_html": True,
     }
-    made = (
-        Optional_(_plain(kind, field, words), **words)
-        if optional
-        else _plain(kind, field, words)
-    )
+    made = Optional_(_plain(kind, field, words), **words) if optional else _plain(kind, field, words)
     if field.default is not None:
         made.value = field.default
     made.add_class(f"speclab-setting-{name}")
