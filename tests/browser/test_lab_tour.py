@@ -118,10 +118,12 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
     says(lab, "Forked at iteration")
     click(lab, "step", "Iteration ")
     page.click("button.speclab-toggle")
-    handle = page.locator(".speclab-setting-base_depth .noUi-handle")
+    handle = page.locator(".speclab-setting-node_budget .noUi-handle")
+    handle.wait_for(state="visible")  # the form opens by way of the kernel
     handle.focus()
-    for _ in range(4):
-        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Home")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")  # three nodes: fewer than this tree has, and still one to reject
     lab.wait(f"{GHOST}.checkVisibility() && {GHOST}.querySelector('svg') && {GHOST}.innerText.includes('Not applied')")
     tree, at = page.locator(".speclab-ghost svg").bounding_box(), handle.bounding_box()
     assert max(tree["y"] + tree["height"], at["y"]) - min(tree["y"], at["y"]) < 1000, "one screen holds both"

@@ -123,7 +123,7 @@ def test_a_run_beside_follows_the_cursor_and_what_is_decoded_there(make):
     pinned = lab.panels.pinned.widget
     lab.pin(0)
     assert pinned.layout.display is None
-    assert "Drafted" in pinned.value
+    assert "Nodes drafted" in pinned.value
     assert pinned.value.count("<svg") == 2
     third = pinned.value
     lab.back()
