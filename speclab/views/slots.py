@@ -153,7 +153,7 @@ def fill(state: str, colors: Theme) -> str:
     return {
         "prompt": f"fill:{ENTRIES};fill-opacity:.8",
         "committed": f"fill:{ENTRIES};fill-opacity:.4",
-        "caught up": f"fill:{ENTRIES};fill-opacity:.65",
+        "caught up": f"fill:{ENTRIES};fill-opacity:.5",
         "speculative": f"fill:{LOOKS['drafted'].color};fill-opacity:.18",
         "kept": f"fill:{LOOKS['accepted'].color}",
         "dropped": f"fill:{LOOKS['rejected'].color};fill-opacity:.14",
