@@ -122,12 +122,13 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
     handle.wait_for(state="visible")  # the form opens by way of the kernel
     handle.focus()
     page.keyboard.press("Home")
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")  # three nodes: fewer than this tree has, and still one to reject
-    lab.wait(f"{GHOST}.checkVisibility() && {GHOST}.querySelector('svg') && {GHOST}.innerText.includes('Not applied')")
+    lab.wait(f"{GHOST}.checkVisibility() && {GHOST}.querySelector('svg') && {GHOST}.innerText.includes('1 node instead')")
     tree, at = page.locator(".speclab-ghost svg").bounding_box(), handle.bounding_box()
     assert max(tree["y"] + tree["height"], at["y"]) - min(tree["y"], at["y"]) < 1000, "one screen holds both"
     lab.shot("what_if_1280")
+    for _ in range(11):
+        page.keyboard.press("ArrowRight")  # twelve nodes: trees that later tests can look at
+    lab.wait("document.querySelector('.speclab-setting-node_budget .widget-readout').innerText === '12'")
     cursor = page.inner_text(".speclab-cursor .widget-label")
     click(lab, "apply", "Forked at iteration")
     lab.wait(f"!{GHOST}.checkVisibility()")
