@@ -122,7 +122,8 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
     handle.wait_for(state="visible")  # the form opens by way of the kernel
     handle.focus()
     page.keyboard.press("Home")
-    lab.wait(f"{GHOST}.checkVisibility() && {GHOST}.querySelector('svg') && {GHOST}.innerText.includes('1 node instead')")
+    lab.wait(f"{GHOST}.checkVisibility() && {GHOST}.innerText.includes('1 node instead')")
+    lab.wait(f"{GHOST}.querySelector('svg')")
     tree, at = page.locator(".speclab-ghost svg").bounding_box(), handle.bounding_box()
     assert max(tree["y"] + tree["height"], at["y"]) - min(tree["y"], at["y"]) < 1000, "one screen holds both"
     lab.shot("what_if_1280")
