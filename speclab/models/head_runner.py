@@ -11,6 +11,7 @@ from torch import Tensor
 
 from speclab.models.cache import KVCache
 from speclab.models.heads import Head, rotary
+from speclab.models.numbers import numbers
 from speclab.models.runner import Kept, Runner
 from speclab.tree import Bools
 
@@ -106,12 +107,12 @@ class HeadRunner:
         joined = self.model.join(self._embed(ids), features.to(self.dtype))
         try:
             out = self.model(joined[None], self._turns(positions), self._mask(visible, len(tokens)), self.cache)[0]
+            logits = numbers(self._output(out[-1:] if last else out), self.name)
         except BaseException:
             self.cache.shorten(self.length)
             raise
         self.calls += 1
         self.length += len(tokens)
-        logits = self._output(out[-1:] if last else out)
         return logits[:, : self.vocab_size], out
 
     def _turns(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -207,3 +207,13 @@ def test_an_eagle_folder_without_its_config(tmp_path):
     (folder / "config.json").write_text("{}")
     with refused(ModelNotFoundError, "config.json", "eagle"):
         load(folder)
+
+
+def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():
+    target = Runner(tiny("llama"))
+    head = random_head(target.model, name="broken")
+    torch.nn.init.constant_(head.fc.weight, float("nan"))
+    runner = HeadRunner(head, target)
+    with refused(speclab.LogitsError, "broken", "NaN"):
+        runner.extend(TEXT[1:3], states_of(target.model)[:2])
+    assert (runner.length, runner.cache.length, runner.calls) == (0, 0, 0)
