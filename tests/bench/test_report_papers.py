@@ -1,0 +1,117 @@
+"""The papers' figures agree with each other where a paper gives both: a slip in copying a number would show."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+
+from speclab.bench import papers_dual_draft, papers_dynatree, papers_goose
+from speclab.bench.papers import Published, figures
+
+ROOMS = (papers_dynatree, papers_goose, papers_dual_draft)
+EVERY = [value for room in ROOMS for value in vars(room).values() if isinstance(value, Published)]
+
+
+def _values(published, metric, method=None):
+    return {
+        (figure.setting, figure.method): figure.value
+        for figure in published.figures
+        if figure.metric == metric and method in {None, figure.method}
+    }
+
+
+@pytest.mark.parametrize("published", EVERY, ids=lambda each: f"{each.paper}, {each.place}, {each.title}")
+def test_each_says_where_it_is_from_and_what_differs(published):
+    assert published.place
+    assert published.models
+    assert published.differs
+    assert published.figures or published.remarks, "a figure without numbers says what is known of it"
+    places = [(figure.method, figure.setting, figure.metric) for figure in published.figures]
+    assert len(places) == len(set(places))
+
+
+def test_rows_that_do_not_fit_their_columns_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        figures(("a", "b"), ("speedup",), {"AR": (1.0,)})
+
+
+def test_speedups_are_ratios_of_throughputs():
+    speed = _values(papers_dynatree.MAIN, "throughput")
+    for (setting, method), value in _values(papers_dynatree.MAIN, "speedup").items():
+        assert value == pytest.approx(speed[setting, method] / speed[setting, "AR"], abs=0.006)
+
+
+def test_iterations_and_tokens_an_iteration_give_the_text():
+    brought = _values(papers_dynatree.VERIFICATION, "tokens_per_iteration")
+    for place, rounds in _values(papers_dynatree.VERIFICATION, "iterations").items():
+        assert brought[place] * rounds == pytest.approx(1500, rel=0.002)
+
+
+def test_the_ablation_names_one_plain_decoding_and_one_fixed_tree():
+    speed = _values(papers_dynatree.ABLATION, "throughput")
+    (setting,) = papers_dynatree.ABLATION.settings
+    for place, value in _values(papers_dynatree.ABLATION, "against_fixed").items():
+        assert value == pytest.approx(speed[place] / speed[setting, papers_dynatree.SMALL_FIXED], abs=0.0006)
+    for place, value in _values(papers_dynatree.ABLATION, "speedup").items():
+        assert speed[place] / value == pytest.approx(132.4, abs=0.5), "another run than Table 1's"
+
+
+def test_memory_averages_are_averages():
+    for method in papers_dynatree.MEMORY.methods:
+        *both, average = _values(papers_dynatree.MEMORY, "peak_mb", method).values()
+        assert average == pytest.approx(mean(both), abs=0.06)
+
+
+AVERAGES = {
+    "Vicuna-7B": {"PLD": 1.71, "TR": 2.43, "Lookahead": 1.79, "REST": 1.23, "EAGLE-2": 2.86, "Goose": 2.90},
+    "Llama-3-8B": {"PLD": 2.32, "TR": 2.85, "Lookahead": 2.09, "REST": 1.12, "EAGLE-2": 2.42, "Goose": 4.10},
+    "Qwen3-8B": {"PLD": 1.72, "TR": 2.68, "Lookahead": 1.88, "REST": 1.17, "Goose": 3.09},
+    "Vicuna-13B": {"PLD": 1.63, "TR": 2.46, "Lookahead": 1.71, "REST": 1.23, "EAGLE-2": 3.27, "Goose": 2.83},
+    "Vicuna-33B": {"PLD": 1.38, "TR": 1.95, "Lookahead": 1.54, "REST": 1.19, "Goose": 2.38},
+}
+"""The last column of GOOSE's Table 3."""
+
+
+def test_goose_main_table_gives_its_own_averages():
+    speedups = _values(papers_goose.MAIN, "speedup")
+    for model, row in AVERAGES.items():
+        for method, average in row.items():
+            over = [
+                value for (setting, name), value in speedups.items() if setting.startswith(model) and name == method
+            ]
+            assert len(over) == 5
+            assert mean(over) == pytest.approx(average, abs=0.011), (model, method)
+
+
+def test_the_published_synergy_follows_from_the_main_table():
+    """A ratio of averages over the benchmarks of each model; GSM8K's own figure is its largest single ratio."""
+    tokens = _values(papers_goose.MAIN, "tokens_per_iteration")
+    both: dict[str, list[tuple[float, float]]] = {}
+    for setting in papers_goose.MAIN.settings:
+        best = max(tokens[setting, name] for name in ("PLD", "TR"))
+        both.setdefault(setting.split(", ")[0], []).append((tokens[setting, "Goose"], best))
+    models = [sum(own for own, _ in pairs) / sum(best for _, best in pairs) for pairs in both.values()]
+    published = [figure.value for figure in papers_goose.DECOMPOSITION.figures if figure.metric == "synergy"]
+    assert [min(models), mean(models), max(models)] == pytest.approx(published[:3], abs=0.011)
+    assert min(own / best for pairs in both.values() for own, best in pairs) > 1
+    assert max(own / best for pairs in both.values() for own, best in pairs) == pytest.approx(published[3], abs=0.011)
+
+
+def test_the_topology_table_repeats_the_main_one():
+    main = _values(papers_goose.MAIN, "tokens_per_iteration", "Goose")
+    shown = _values(papers_goose.TOPOLOGY, "tokens_per_iteration")
+    gains = []
+    for setting in papers_goose.TOPOLOGY.settings:
+        assert shown[setting, "Spine"] == main[setting, "Goose"]
+        gains.append(shown[setting, "Spine"] / shown[setting, "Iso(3)"] - 1)
+    assert [round(100 * gain) for gain in gains] == [33, 24, 27, 31, 29, 12, 17, 25]
+
+
+def test_the_ablation_gives_the_published_changes():
+    table = papers_goose.ABLATION
+    whole, *parts = (_values(table, "tokens_per_iteration", method) for method in table.methods)
+    changes = [
+        100 * mean(value / whole[setting, "Goose"] - 1 for (setting, _), value in part.items()) for part in parts
+    ]
+    assert changes == pytest.approx([-2.9, -3.7, -5.1, -3.4, 0.2], abs=0.06)
