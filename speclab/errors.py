@@ -67,6 +67,10 @@ class NotRecordedError(SpeclabError, LookupError):
     """The record of a step does not hold what is asked of it."""
 
 
+class MeasurementError(SpeclabError, ValueError):
+    """What is to be measured does not exist, or a folder of results is damaged, full, or of another run."""
+
+
 class ExactnessError(SpeclabError, AssertionError):
     """A commit differs from what the target alone would have decoded."""
 
