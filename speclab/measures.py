@@ -34,7 +34,8 @@ def measured(step: Step, measure: Measure) -> tuple[float, ...]:
     """The values of one step: of its drafted nodes, and of what was pruned as far as that is recorded.
 
     "confidence": the largest next-token probability, of every expanded node. "path probability", "token probability",
-    0…1: of every drafted node. "depth": of every drafted node, in edges from node 0. "nodes": how many there are.
+    0…1: of every drafted node. "depth": of every drafted node, in edges from node 0. "nodes": how many there are;
+    of several trees that stood for choice, in each.
     """
     return _MEASURED[measure](step)
 
@@ -53,5 +54,5 @@ _MEASURED: dict[Measure, Callable[[Step], tuple[float, ...]]] = {
     "path probability": _paths,
     "token probability": lambda step: tuple(node.draft_prob for node in _drafted(step)),
     "depth": lambda step: tuple(float(step.tree.depth[node.index]) for node in _drafted(step)),
-    "nodes": lambda step: (float(len(step.tree)),),
+    "nodes": lambda step: tuple(float(len(one.tree)) for one in step.proposals) or (float(len(step.tree)),),
 }

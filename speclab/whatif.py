@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 
 from speclab.acceptance import Rule, walk
 from speclab.drafters import strategies
-from speclab.drafters.base import Context, Draft, Strategy, Top
+from speclab.drafters.base import Context, Draft, Record, Strategy, Top
 from speclab.drafters.passes import DraftPasses, Row
 from speclab.drafters.policies import BLANK
 from speclab.errors import NotRecordedError
@@ -29,7 +29,8 @@ class WhatIf:
     """A tree that was not drafted.
 
     `recorded`: for each node of `tree` the same node of the step's tree, None where it is new. `unknown`: nodes that
-    would have had children, or more of them, that the record does not hold; without any the tree is complete.
+    would have had children, or more of them, that the record does not hold; without any the tree is complete. `events`:
+    the decisions that led to it, as far as they follow from the record.
     `accepted`: drafted nodes of the path that the target takes through it, None where the record cannot say; `settled`:
     whether the path ends there, and not only the record. `bonus`: the target's own token after it, None if unknown.
     """
@@ -71,17 +72,19 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """
     if step.tree.law is not Law.DETERMINISTIC:
         raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
-    if strategy.asks != in_force(step).asks:
+    was = in_force(step)
+    if strategy.asks != was.asks:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
     answers = _Recorded(step)
     context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
-    draft = strategy.grow(cast(DraftPasses, answers), context)
+    passes = cast(DraftPasses, answers)
+    same = type(strategy) is type(was)
+    draft = strategy.regrown(Record(step, passes, context, was)) if same else strategy.grow(passes, context)
     if draft is None:
         name = type(strategy).__name__
         raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")
     answers.check_root()
-    blank = {event.node for event in draft.events if event.values.get("gate") == BLANK}
-    return _verified(step, draft, tuple(sorted(answers.short | {node for node in blank if node is not None})))
+    return _verified(step, draft, answers.short)
 
 
 class _Recorded:
@@ -159,11 +162,18 @@ def _deepest(step: Step) -> int:
     return next((int(event.values[gate] or 0) for event in step.events if gate in event.values), 1 << 30)
 
 
-def _verified(step: Step, draft: Draft, unknown: tuple[int, ...]) -> WhatIf:
+def _blank(events: Iterable[Event]) -> set[int]:
+    """Nodes after which nothing was proposed."""
+    return {event.node for event in events if event.node is not None and event.values.get("gate") == BLANK}
+
+
+def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
     """The target's choices are recorded for every node of the step's tree, and a choice depends on its path alone."""
     tree, place = draft.tree, list[int | None]([0])
     for node in range(1, len(tree)):
         place.append(_child(step, place[int(tree.parent[node])], int(tree.token[node])))
+    known = _blank(step.events)
+    unknown = tuple(sorted(short | {node for node in _blank(draft.events) if place[node] not in known}))
     choices = [_UNKNOWN if at is None else step.nodes[at].target_choice for at in place]
     if not Rule(step.rule or Rule.TARGET_MASS).follows_the_target:
         return WhatIf(tree, draft.events, tuple(place), unknown, None, False, None)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
 from speclab.settings import SessionSettings, Settings
-from speclab.trace import Adaptation, Event, Proposal
+from speclab.trace import Adaptation, Event, Proposal, Step
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
@@ -48,6 +48,18 @@ class Strategy(Settings):
     def grow(self, passes: DraftPasses, context: Context) -> Draft | None:
         """The tree that these settings make of what a draft answers; None where more than that shapes it."""
         return None
+
+    def regrown(self, record: Record) -> Draft | None:
+        """The tree that these settings would have made in place of a recorded one of this strategy; None: no telling.
+
+        Raises:
+            NotRecordedError: it would follow from what is not in the record; it says from what.
+        """
+        return self.grow(record.passes, record.context)
+
+    def cut(self, tree: DraftTree, was: Self) -> DraftTree | None:
+        """What these settings leave of a tree of `was`; None where the tree alone does not tell."""
+        return tree if self == was else None
 
     @property
     def asks(self) -> object:
@@ -90,6 +102,19 @@ class Context:
     max_depth: int
     check: Callable[[], None]
     sampling: SessionSettings = field(default_factory=SessionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a strategy has of a step when its tree is grown again, without a model.
+
+    `passes`: answer as the draft did, as far as the step holds it. `was`: the settings in force, of the same strategy.
+    """
+
+    step: Step
+    passes: DraftPasses
+    context: Context
+    was: Strategy
 
 
 @dataclass(frozen=True, slots=True)

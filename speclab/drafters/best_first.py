@@ -57,6 +57,20 @@ def best_first(limits: Limits, passes: Passes, context: Context, source: str) ->
     return draft
 
 
+def cut(tree: DraftTree, was: Limits, now: Limits) -> DraftTree | None:
+    """The tree of `now` out of one of `was`: the best of its nodes; None where others would have come in.
+
+    The nodes of a tree are the best of all candidates, and all of them where it is not full.
+    """
+    full = len(tree) >= was.node_budget
+    kept = [node for node in range(len(tree)) if tree.depth[node] <= now.depth]
+    best = nsmallest(now.node_budget, kept, key=lambda node: (-tree.path_log_prob[node], tree.depth[node], node))
+    grows_deeper = now.depth > was.depth and any(tree.depth[node] == was.depth for node in best)
+    if now.children != was.children or grows_deeper or (full and len(best) < now.node_budget):
+        return None
+    return tree.select([node in set(best) for node in range(len(tree))])
+
+
 class _Candidates:
     """Every node so far, in the order found: columns, the likeliest next tokens of those expanded, ranks by level."""
 

@@ -5,13 +5,13 @@ EAGLE: Li et al. 2024, arXiv 2401.15077; the tree: EAGLE-2, Li et al. 2024, arXi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
 from speclab import measures
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
-from speclab.drafters.best_first import Limits, best_first
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Record, Strategy
+from speclab.drafters.best_first import Limits, best_first, cut
 from speclab.drafters.head_passes import Passes, passes, watch
 from speclab.errors import NoDraftError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.tree import DraftTree
 
 NodeBudget = Annotated[
     measures.Nodes, Field(ge=1, le=1024, description="nodes kept, root included: the likeliest paths of all")
@@ -46,7 +47,18 @@ class DraftHead(Strategy):
         }
 
     def grow(self, passes: Passes, context: Context, source: str = "draft") -> Draft:
-        return best_first(Limits(self.node_budget, self.depth, self.children), passes, context, source)
+        return best_first(self.limits, passes, context, source)
+
+    def regrown(self, record: Record) -> Draft:
+        return self.grow(record.passes, record.context, record.step.tree.source[-1])
+
+    def cut(self, tree: DraftTree, was: Self) -> DraftTree | None:
+        return cut(tree, was.limits, self.limits) if was.head == self.head else None
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of its trees."""
+        return Limits(self.node_budget, self.depth, self.children)
 
     @property
     def asks(self) -> int:

@@ -6,12 +6,13 @@ interchangeability section 7, both trees verified as one section 10.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field, field_serializer, field_validator
 
-from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.base import Draft, Drafter, Record, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
+from speclab.drafters.dual_draft_record import regrown
 from speclab.drafters.dual_drafter import DualDrafter, Part
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -69,6 +70,14 @@ class DualDraft(Strategy):
     def baselines(self) -> tuple[Strategy, ...]:
         return (self.changed(mode="first"), self.changed(mode="second"))
 
+    def regrown(self, record: Record) -> Draft | None:
+        return regrown(self, cast(Self, record.was), record)
+
+    def part(self, place: int) -> Strategy:
+        """What drafts the first tree (0), or the second (1)."""
+        own = (self.first, self.second)[place]
+        return own or DraftHead(node_budget=self.node_budget, depth=self.depth, children=self.children, head=place)
+
     def drafter(self, pair: ModelPair) -> Drafter:
         parts = [self._part(pair, place, own) for place, own in enumerate((self.first, self.second))]
         _check_caches(*(part.drafter for part in parts))
@@ -90,8 +99,7 @@ class DualDraft(Strategy):
                 f"DualDraft drafts with two heads and {pair.name} has {len(pair.heads) or 'none'}: load a pair with "
                 "heads=[…, …], or name two strategies, as in DualDraft(first=DynaTree(), second=PromptLookup())"
             )
-        head = DraftHead(node_budget=self.node_budget, depth=self.depth, children=self.children, head=place)
-        return Part(pair.head_names[place], head.drafter(pair))
+        return Part(pair.head_names[place], self.part(place).drafter(pair))
 
 
 def _check_caches(first: Drafter, second: Drafter) -> None:

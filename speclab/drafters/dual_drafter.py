@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome
-from speclab.drafters.merging import Places, merged
-from speclab.drafters.scores import FIRST, confidence, faded, weighed
+from speclab.drafters.choosing import routed, united
+from speclab.drafters.merging import Places
+from speclab.drafters.scores import FIRST, faded
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
-from speclab.trace import Adaptation, Event, Proposal, Value
+from speclab.trace import Adaptation
 from speclab.tree import Law
 
 if TYPE_CHECKING:
@@ -109,64 +110,26 @@ class DualDrafter(Drafter):
         return draft
 
     def _routed(self) -> Draft:
-        """The tree of the larger mean confidence; of two equal ones the first (section 5)."""
-        means = [confidence(draft.tree) for draft in self._drafts.values()]
-        scores = means
-        if self.settings.confidence == "recent":
-            scores = [weighed(mean, recent) for mean, recent in zip(means, self._recent, strict=True)]
-        chosen = int(scores[1] > scores[0])
-        draft = self._alone(chosen)
-        return replace(
-            draft,
-            events=(self._decision(means, scores, chosen), *draft.events),
-            proposals=self._proposals(means, scores, [place == chosen for place in self._active]),
-        )
+        recent = self._recent if self.settings.confidence == "recent" else None
+        draft, chosen = routed(self._names, list(self._drafts.values()), recent)
+        self._places = {chosen: tuple(range(len(draft.tree)))}
+        return draft
 
     def _merged(self) -> Draft:
-        """Both trees as one prefix trie (section 10)."""
-        drafts = list(self._drafts.values())
-        means = [confidence(draft.tree) for draft in drafts]
-        draft, places = merged(drafts, [part.name for part in self._parts])
+        draft, places = united(self._names, list(self._drafts.values()))
         self._places = dict(enumerate(places))
-        nodes = [len(one.tree) - 1 for one in drafts]
-        shared = sum(nodes) - (len(draft.tree) - 1)
-        reason = f"both trees as one: {nodes[0]} and {nodes[1]} nodes, {shared} in common"
-        values: dict[str, Value] = {"route": "merge", "mean_first": means[0], "mean_second": means[1]}
-        event = Event("route", None, reason, values | {"nodes": len(draft.tree), "shared": shared})
-        return replace(draft, events=(event, *draft.events), proposals=self._proposals(means, means, [True, True]))
+        return draft
 
-    def _decision(self, means: Sequence[float], scores: Sequence[float], chosen: int) -> Event:
-        name, other = self._parts[chosen].name, self._parts[1 - chosen].name
-        values: dict[str, Value] = {
-            "route": name,
-            "mean_first": means[0],
-            "mean_second": means[1],
-            "margin": scores[chosen] - scores[1 - chosen],
-            "chosen": ("first", "second")[chosen],
-            "nodes": len(self._drafts[chosen].tree),
-            "nodes_first": len(self._drafts[0].tree),
-            "nodes_second": len(self._drafts[1].tree),
-        }
-        sign, what = "=" if scores[0] == scores[1] else ">", "mean confidence"
-        if self.settings.confidence == "recent":
-            what += ", weighed by what was right lately,"
-            values |= {"recent_first": self._recent[0], "recent_second": self._recent[1]}
-        reason = f"{name}: {what} {scores[chosen]:.3g} {sign} {scores[1 - chosen]:.3g} of {other}"
-        return Event("route", None, reason, values)
-
-    def _proposals(
-        self, means: Sequence[float], scores: Sequence[float], chosen: Sequence[bool]
-    ) -> tuple[Proposal, ...]:
-        rows = zip(self._parts, self._drafts.values(), means, scores, chosen, strict=True)
-        return tuple(Proposal(part.name, draft.tree, mean, score, took) for part, draft, mean, score, took in rows)
+    @property
+    def _names(self) -> list[str]:
+        return [part.name for part in self._parts]
 
     def _remember(self, outcome: Outcome, learned: Adaptation) -> Adaptation:
         """What each tree, chosen or not, had in common with the committed text."""
         before = self._recent
         followed = [len(draft.tree.follow(outcome.committed)) for draft in self._drafts.values()]
         self._recent = cast("tuple[float, float]", faded(before, followed))
-        names = [part.name for part in self._parts]
-        right = ", ".join(f"{count} of {name}" for count, name in zip(followed, names, strict=True))
+        right = ", ".join(f"{count} of {name}" for count, name in zip(followed, self._names, strict=True))
         return Adaptation(
             f"drafted tokens that were right: {right}; {learned.reason}",
             {**learned.before, "recent_first": before[0], "recent_second": before[1]},

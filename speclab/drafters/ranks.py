@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from speclab.drafters.base import Outcome
 from speclab.errors import SettingsError
+from speclab.trace import Value
 
 PRIOR, PRIOR_TRIES = 0.4, 8.0
 """Before anything was tried: the first child at this rate, the others in inverse proportion to the square of their
@@ -24,6 +26,17 @@ class RankRates(NamedTuple):
     def prior(cls, ranks: int) -> Self:
         """Rates before anything was tried."""
         return cls(tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)), (PRIOR_TRIES,) * ranks)
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Value], ranks: int) -> Self:
+        """The rates of a record, by the names of `told`; ranks that it did not try stand at their prior."""
+        rates = {**cls.prior(ranks).told(), **values}
+        return cls(tuple(float(rates[f"rank_{rank}"] or 0) for rank in range(1, ranks + 1)), (1.0,) * ranks)
+
+    def told(self) -> dict[str, Value]:
+        """The rates by name, for records."""
+        rates = zip(self.accepted, self.tried, strict=True)
+        return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}
 
     def after(self, outcome: Outcome) -> RankRates:
         """With the children of every node on the accepted path counted; at most one of siblings is right."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.base import Draft, Drafter, Record, Strategy
 from speclab.drafters.ranks import RankRates, parsed
 from speclab.drafters.table_drafter import Carry, Megabytes
-from speclab.measures import Nodes
+from speclab.measures import Depth, Nodes
 from speclab.theory.sequoia import hardware_choice, sequoia_shape
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
     node_budget: Nodes = Field(60, ge=1, le=512, description="most nodes a tree may have, root included")
-    depth: int = Field(6, ge=1, le=32, description="most levels below the root")
+    depth: Depth = Field(6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         "transitions", description="where candidates come from: a table of transitions, or the draft model"
     )
@@ -72,6 +72,15 @@ class SequoiaTree(Strategy):
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
         given = parsed(self.rank_acceptance)[: self.successors]
         return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
+
+    @property
+    def asks(self) -> str | None:
+        return None if self.source == "draft" else self.source
+
+    def regrown(self, record: Record) -> Draft:
+        from speclab.drafters.sequoia_filling import regrown
+
+        return regrown(self, record)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         from speclab.drafters.sequoia_drafters import from_draft, from_transitions

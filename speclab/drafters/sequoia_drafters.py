@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import exp
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Top
 from speclab.drafters.candidates import finished
 from speclab.drafters.passes import DraftPasses, Row
 from speclab.drafters.ranks import RankRates
+from speclab.drafters.sequoia_filling import fill, filled, route
 from speclab.drafters.table_drafter import TableDrafter
 from speclab.errors import NoDraftError
-from speclab.sources.trie import Trie
 from speclab.trace import Adaptation, Event
 
 if TYPE_CHECKING:
     from speclab.drafters.sequoia import SequoiaTree
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-
-Ask = Callable[[Sequence[int]], None]
 
 
 def from_transitions(settings: SequoiaTree, pair: ModelPair) -> Drafter:
@@ -42,32 +39,6 @@ def from_draft(settings: SequoiaTree, pair: ModelPair) -> Drafter:
     return _FromDraft(settings, pair.draft)
 
 
-def fill(trie: Trie, shape: Sequence[int], max_depth: int, source: str, ask: Ask) -> None:
-    """Gives every node of the shape its token: the child of rank r is the r-th candidate of its parent.
-
-    Args:
-        shape: parents, breadth-first. Nodes whose parent has too few candidates, or lies too deep, are left out.
-        ask: looks up candidates of nodes, which are of one level.
-    """
-    node, next_rank, level = {0: 0}, dict.fromkeys(range(len(shape)), 0), [0]
-    children: dict[int, list[int]] = {}
-    for place, parent in enumerate(shape[1:], start=1):
-        children.setdefault(parent, []).append(place)
-    while asked := [place for place in level if place in children]:
-        if trie.depth[node[asked[0]]] >= max_depth:
-            break
-        ask([node[place] for place in asked])
-        level = []
-        for parent in asked:
-            tokens, scores, _ = trie.looked_up[node[parent]]
-            for place in children[parent]:
-                rank = next_rank[parent]
-                next_rank[parent] += 1
-                if rank < len(tokens) and scores[rank] > 0:
-                    node[place] = trie.add(node[parent], tokens[rank], scores[rank], source)
-                    level.append(place)
-
-
 class _FromTransitions(TableDrafter):
     settings: SequoiaTree
 
@@ -78,17 +49,21 @@ class _FromTransitions(TableDrafter):
     def draft(self, context: Context) -> Draft:
         trie = self.rooted(context)
 
-        def ask(nodes: Sequence[int]) -> None:
-            for node in nodes:
-                self.successors(trie, node)
+        def ask(rows: Sequence[Row], counts: Sequence[int]) -> list[Top]:
+            tops = []
+            for row, count in zip(rows, counts, strict=True):
+                tokens, scores, _ = self.successors(trie, row.node)
+                known = [pair for pair in zip(tokens, scores, strict=True) if pair[1] > 0]
+                tops.append(tuple(known[:count]))
+            return tops
 
-        fill(trie, self.settings.shape(self._ranks), context.max_depth, "transition", ask)
-        return finished(trie, [self.route("transitions" if len(trie) > 1 else "plain")])
+        stops = fill(trie, self.settings.shape(self._ranks), context.max_depth, "transition", ask)
+        return finished(trie, [self.route(route(trie, "transitions")), *stops])
 
     def learn(self, outcome: Outcome) -> Adaptation:
         harvest = super().learn(outcome)
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
-        return Adaptation(harvest.reason, {**harvest.before, **_told(ranks)}, {**harvest.after, **_told(self._ranks)})
+        return Adaptation(harvest.reason, {**harvest.before, **ranks.told()}, {**harvest.after, **self._ranks.told()})
 
     def snapshot(self) -> object:
         return super().snapshot(), self._ranks
@@ -109,18 +84,9 @@ class _FromDraft(Drafter):
         self._ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
-        trie = Trie(context.tokens[-1])
         passes = self._passes = DraftPasses(self._runner, self.settings.successors)
-
-        def ask(nodes: Sequence[int]) -> None:
-            context.check()
-            rows = [Row(node, trie.parent[node], trie.token[node]) for node in nodes]
-            tops = [passes.after_root(context.tokens)] if nodes[0] == 0 else passes.after(rows)
-            for node, top in zip(nodes, tops, strict=True):
-                trie.looked_up[node] = [token for token, _ in top], [min(exp(p), 1.0) for _, p in top], 1.0
-
-        fill(trie, self.settings.shape(self._ranks), context.max_depth, "draft", ask)
-        return finished(trie, [Event("route", None, "draft", {"route": "draft" if len(trie) > 1 else "plain"})])
+        trie, stops = filled(self.settings, self._ranks, passes, context)
+        return finished(trie, [Event("route", None, "draft", {"route": route(trie, "draft")}), *stops])
 
     def settle(self, outcome: Outcome) -> None:
         if self._passes is not None:
@@ -128,15 +94,10 @@ class _FromDraft(Drafter):
 
     def learn(self, outcome: Outcome) -> Adaptation:
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
-        return Adaptation("acceptance by rank", _told(ranks), _told(self._ranks))
+        return Adaptation("acceptance by rank", ranks.told(), self._ranks.told())
 
     def snapshot(self) -> object:
         return self.settings, self._ranks
 
     def restore(self, state: object) -> None:
         self.settings, self._ranks = cast("tuple[SequoiaTree, RankRates]", state)
-
-
-def _told(ranks: RankRates) -> dict[str, float]:
-    rates = zip(ranks.accepted, ranks.tried, strict=True)
-    return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}
