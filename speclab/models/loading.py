@@ -25,7 +25,6 @@ from speclab.models import memory
 from speclab.models.checkpoint import Checkpoint, locate, offline
 from speclab.models.download import Report, fetch, silent
 from speclab.models.probe import unfit
-from speclab.models.runner import is_out_of_memory
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 Path = str | PathLike[str]
@@ -190,7 +189,7 @@ def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     """One sentence for what the library raised while loading."""
     text = str(error)
-    if is_out_of_memory(error):
+    if memory.is_out_of_memory(error):
         return OutOfMemoryError(f"{name} does not fit in memory: choose a smaller model or half precision.")
     if "trust_remote_code" in text:
         return UnsupportedModelError(f"{name} brings its own code: pass trust_remote_code=True if you trust it.")

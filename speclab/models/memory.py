@@ -49,6 +49,14 @@ def require(sizes: Mapping[str, int], device: torch.device) -> None:
         )
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; on CPU torch raises a plain RuntimeError."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
 def usage(device: torch.device) -> str:
     """What is in use, in words: of a GPU by everyone, of the machine by this process."""
     if device.type == "cuda":

@@ -86,6 +86,11 @@ class ModelPair:
         heads = tuple(head.fork(min(length, head.length)) for head in self.heads)
         return replace(self, target=self.target.fork(min(length, self.target.length)), draft=draft, heads=heads)
 
+    def by_module(self) -> ModelPair:
+        """The same models with empty caches, every pass of target and draft through their modules: no lean forward."""
+        draft = self.draft.by_module() if self.draft is not None else None
+        return replace(self.fresh(), target=self.target.by_module(), draft=draft)
+
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Token ids of a prompt, special tokens added as the tokenizer does by default.
 
@@ -126,6 +131,7 @@ class ModelPair:
             facts[f"{role}_parameters"] = runner.model.num_parameters()
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
+            facts[f"{role}_forward"] = runner.through.name
         for place, head in enumerate(self.heads):
             facts[f"head_{place}"] = self.head_names[place]
             facts[f"head_{place}_parameters"] = sum(weights.numel() for weights in head.model.parameters())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,8 +14,11 @@ from transformers import PreTrainedModel
 from speclab.errors import OutOfMemoryError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
 from speclab.models.hidden import HiddenStates
+from speclab.models.lean import through
 from speclab.models.masks import Mask, MaskPlan, read_back
+from speclab.models.memory import is_out_of_memory
 from speclab.models.numbers import numbers
+from speclab.models.through import ModulePass
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -49,6 +51,7 @@ class Runner:
         vocab_size: columns of the logits.
         context: positions that the model was trained for, None if the config names no bound.
         hidden: hidden states of every entry, None unless `watch` asked for them.
+        through: what a pass goes through: the family's lean forward, or the module.
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
@@ -66,11 +69,11 @@ class Runner:
         self.kept = Kept(0, 0, ())
         self.cache = KVCache()
         self.hidden: HiddenStates | None = None
-        self._last = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._given: tuple[Mask, int, int] = (None, 0, 0)
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         _use_maskable_attention(model)
+        self.through = through(model)
 
     @property
     def capacity(self) -> int:
@@ -163,6 +166,12 @@ class Runner:
         twin._given = (None, 0, 0)
         return twin
 
+    def by_module(self) -> Runner:
+        """A runner with an empty cache whose passes go through the module, whatever its family."""
+        twin = self.fork()
+        twin.through = ModulePass(self.model)
+        return twin
+
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
         """What the last `forward` let each row see, read back from the tensor that the model was handed.
@@ -175,18 +184,12 @@ class Runner:
 
     def _pass(self, tokens: Sequence[int], positions: Tensor, visible: Bools | None, last: int) -> Tensor:
         try:
-            output = self.model(
-                torch.tensor(tokens, device=self.device)[None],
-                attention_mask=self._mask(positions, visible),
-                position_ids=positions[None],
-                past_key_values=self.cache,
-                use_cache=True,
-                **({"logits_to_keep": last} if self._last else {}),
-                **({"output_hidden_states": True} if self.hidden is not None else {}),
-            )
-            logits = numbers(output.logits[0], self.name)
+            ids, mask = torch.tensor(tokens, device=self.device), self._mask(positions, visible)
+            watched = self.hidden is not None
+            answer = self.through(ids, positions, mask, self.cache, last=last, states=watched)
+            logits = numbers(answer.logits, self.name)
             if self.hidden is not None:
-                self.hidden.append(output.hidden_states)
+                self.hidden.append(answer.states)
             self.calls += 1
             self.length += len(tokens)
         except BaseException as error:
@@ -231,14 +234,6 @@ class Runner:
             columns = self._slots.clone()
             columns[: self.length] = self._columns[: self.length]
             self._columns = columns
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on CPU torch raises a plain RuntimeError."""
-    words = ("can't allocate memory", "not enough memory", "out of memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    )
 
 
 def _use_maskable_attention(model: PreTrainedModel) -> None:

@@ -1,0 +1,80 @@
+"""Linear layers on a module's own weights; on a CPU in float32, on a copy laid out for few rows.
+
+The library's float32 product lays its weights out anew at every call, which for the few rows of a draft tree takes as
+long as the product itself. oneDNN keeps a copy in its own layout: on the mini family's target, eight rows then take as
+long as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from speclab.models import memory
+
+PACKED_BYTES = 1 << 29
+"""Models with more weights than this (512 MiB, ours) are not laid out anew: it would take as much memory again."""
+
+
+class Linear:
+    """`x Wᵀ + b` on the weights of one module, or of several that read the same rows: their outputs lie side by side.
+
+    Args:
+        modules: `nn.Linear` layers of one dtype and device.
+        pack: keep a copy of the weights, laid out for few rows; made again when a weight was written.
+    """
+
+    def __init__(self, *modules: nn.Linear, pack: bool) -> None:
+        self.modules, self._pack = modules, pack
+        self._versions: tuple[int, ...] = ()
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """`[m, in]` to `[m, out]`."""
+        if not self._pack:
+            outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        if self._versions != (versions := tuple(weight._version for weight in self._weights())):
+            self._lay_out()
+            self._versions = versions
+        product: Tensor = _product()(rows, self._packed, self._bias, "none", [], "")
+        return product
+
+    def _weights(self) -> list[Tensor]:
+        return [weight for module in self.modules for weight in module.parameters()]
+
+    def _lay_out(self) -> None:
+        weights = torch.cat([module.weight.detach() for module in self.modules])
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
+        biases: list[Tensor | None] = [module.bias for module in self.modules]
+        self._bias = None if biases[0] is None else torch.cat([bias.detach() for bias in biases if bias is not None])
+
+
+def packable(model: nn.Module) -> bool:
+    """Whether to keep a copy of its weights: float32 on a CPU with oneDNN, no more than `PACKED_BYTES`, and room."""
+    weights = list(model.parameters())
+    size, room = sum(weight.nbytes for weight in weights), memory.free(torch.device("cpu"))
+    if size > PACKED_BYTES or (room is not None and 2 * size > room) or any(map(torch.is_inference, weights)):
+        return False
+    kinds = {(weight.device.type, weight.dtype) for weight in weights}
+    return kinds == {("cpu", torch.float32)} and _works()
+
+
+@cache
+def _product() -> Callable[..., Tensor]:
+    product: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise.default
+    return product
+
+
+@cache
+def _works() -> bool:
+    """These operators are torch's own but not promised to anyone: tried once, and done without where they fail."""
+    module, rows = nn.Linear(16, 16), torch.linspace(-1, 1, 32).view(2, 16)
+    try:
+        with torch.inference_mode():
+            return torch.allclose(Linear(module, pack=True)(rows), module(rows), atol=1e-5)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return False
