@@ -43,6 +43,7 @@ class TableRunner:
     """The contract of `speclab.models.runner.Runner`, over a law instead of a model."""
 
     family = "table"
+    through = SimpleNamespace(name="law")
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
