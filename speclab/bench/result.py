@@ -54,12 +54,14 @@ class Bound(_Record):
     """What Proposition 1 of GOOSE expects at least of the verified trees, beside what they gave.
 
     Over the same iterations, those that the end of the text did not cut. `expected`: tokens an iteration with the
-    sources' accepted / drafted; `by_rate`: with accepted / tried; `measured`: committed tokens an iteration.
+    sources' accepted / drafted; `by_rate`: with accepted / tried; `isotropic`: of the best tree of one width, from
+    branches alone, with as many nodes as the largest verified; `measured`: committed tokens an iteration.
     """
 
     iterations: int
     expected: float
     by_rate: float
+    isotropic: float
     measured: float
 
 
