@@ -113,8 +113,15 @@ class SideBySide:
 
     def to_csv(self) -> str:
         """`rows` as comma-separated values with a header; seconds, and shares of 1."""
+        return self._separated(",")
+
+    def to_tsv(self) -> str:
+        """The same with tabs between, as spreadsheets take it from the clipboard."""
+        return self._separated("\t")
+
+    def _separated(self, by: str) -> str:
         rows, out = self.rows(), io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], lineterminator="\n")
+        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], delimiter=by, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()

@@ -12,9 +12,11 @@ from speclab.lab.state import Frame, LabState, Progress
 from speclab.lab.sync import assign, show
 from speclab.lab.transport import button
 from speclab.views.compared import compared_html
+from speclab.views.copying import copy_button
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 
+_OTHERWISE = "This browser lets no page copy: save the table as CSV, or mark it and press Ctrl+C."
 FIRST = ("Autoregressive", "LinearSpeculation", "PromptLookup")
 
 
@@ -40,7 +42,8 @@ class ComparePanel(VBox):
         self.progress = HTML()
         self.progress.add_class("speclab-compare-progress")
         self.picture = Picture("compared", self._draw, lambda _: (state.compared,))
-        self.saving = HBox([self.save, self.path])
+        self.copy = Picture("compare-copy", self._copy, lambda _: (state.compared,))
+        self.saving = HBox([self.save, self.path, self.copy.widget])
         bar = HBox([self.tokens, self.go, self.end])
         for row in (bar, self.saving):
             row.add_class("speclab-files")
@@ -63,12 +66,14 @@ class ComparePanel(VBox):
         if seen and not self.marks:
             self._make()
         self.picture.see(seen)
+        self.copy.see(seen)
         self._follow(self._state.progress)
 
     def update(self, frame: Frame) -> None:
         """Draws what was compared, if the panel is seen and it is new."""
         show(self.saving, visible=self._state.compared is not None)
         self.picture.update(frame)
+        self.copy.update(frame)
 
     def _make(self) -> None:
         for name in (CURRENT, *strategies()):
@@ -80,6 +85,10 @@ class ComparePanel(VBox):
         if self._state.compared is None:
             return empty("Mark strategies and press Compare: each decodes the prompt above, one after another.")
         return compared_html(self._state.compared)
+
+    def _copy(self, _: Frame) -> str:
+        found = self._state.compared
+        return "" if found is None else copy_button("Copy", found.to_tsv(), _OTHERWISE, "copy the table, tabs between")
 
     def _follow(self, progress: Progress | None) -> None:
         assign(self.go, disabled=progress is not None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from html import unescape
 
 from lab_tools import PROMPT, Messages, settle
 
@@ -171,6 +173,18 @@ def test_an_unseen_panel_is_not_drawn(make, messages: Messages, tmp_path):
     panel.save.click()
     assert settle(lab)
     assert (tmp_path / "mine.csv").read_text() == lab.state.compared.to_csv()
+
+
+def test_the_table_can_be_copied_as_it_would_be_saved(lab):
+    copy = lab.panels.tabs.compare.copy.widget
+    table = lab.compare(THREE, max_new_tokens=12)
+    assert copy.value == ""
+    lab.panels.tabs.selected_index = COMPARE
+    copied = unescape(re.search(r' data-copy="([^"]*)"', copy.value)[1])
+    rows = list(csv.DictReader(copied.splitlines(), delimiter="\t"))
+    saved = list(csv.DictReader(table.to_csv().splitlines()))
+    assert rows == saved
+    assert len(rows) == 3
 
 
 def test_texts_drawn_at_a_temperature_are_not_held_to_be_equal(lab):
