@@ -1,0 +1,144 @@
+"""Prompts to measure on: the shipped ones, JSONL files and folders of them, and the original sets by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speclab.bench.original_sets import ORIGINALS, original
+from speclab.errors import MeasurementError
+from speclab.prompts import examples
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One prompt: its id within the workload, its kind, and the text."""
+
+    id: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Prompts by one name. `notes`: sentences on what was left out."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> dict[str, list[str]]:
+        """Texts by kind, in the order of the prompts."""
+        return {kind: [task.text for task in self.tasks if task.kind == kind] for kind in self._names()}
+
+    @property
+    def digest(self) -> str:
+        """Of all ids, kinds and texts: two workloads of the same digest are the same prompts."""
+        parts = [[task.id, task.kind, task.text] for task in self.tasks]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    def first(self, limit: int) -> Workload:
+        """At most `limit` prompts of each kind."""
+        kept = [task for kind in self._names() for task in [t for t in self.tasks if t.kind == kind][:limit]]
+        return Workload(self.name, tuple(kept), self.notes)
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(task.kind for task in self.tasks))
+
+
+def load(name: str, limit: int | None = None) -> Workload:
+    """A workload by name, or a JSONL file, or a folder of such files.
+
+    A line holds an object with the fields `prompt`, and as far as they are there `id`, `category` and `dataset`. One
+    that does not is left out, and a note names file and line.
+
+    Args:
+        name: of a workload in `names()`, or a path.
+        limit: prompts of each kind; None takes all.
+
+    Raises:
+        MeasurementError: there is no such workload, no prompt in it, or no network for an original set.
+    """
+    if name in _SHIPPED:
+        found = Workload(name, tuple(_SHIPPED[name]()))
+    elif name in ORIGINALS:
+        found = Workload(name, tuple(Task(*row) for row in original(name, limit)))
+    elif Path(name).exists():
+        found = _from_files(Path(name))
+    else:
+        raise MeasurementError(
+            f"There is no workload {name!r}, and no such file or folder: choose one of {', '.join(names())}, "
+            "or name a JSONL file."
+        )
+    if not found.tasks:
+        why = f" ({found.notes[0]})" if found.notes else ""
+        raise MeasurementError(f"{name} holds no prompt{why}: a line is an object with the field prompt.")
+    return found if limit is None else found.first(limit)
+
+
+def names() -> list[str]:
+    """Workloads by name: the shipped ones first, then the original sets, which need a network."""
+    return [*_SHIPPED, *ORIGINALS]
+
+
+def _shipped() -> Iterator[Task]:
+    return (Task(prompt.name, prompt.kind, prompt.text) for prompt in examples())
+
+
+def _shipped_long() -> Iterator[Task]:
+    """The prompts of a kind joined, each once the first: long prompts for sweeps of their length."""
+    kinds: dict[str, list[Task]] = {}
+    for task in _shipped():
+        kinds.setdefault(task.kind, []).append(task)
+    for kind, tasks in kinds.items():
+        for place, task in enumerate(tasks):
+            turned = [*tasks[place + 1 :], *tasks[:place], task]
+            yield Task(f"… {task.id}", kind, "\n\n".join(one.text for one in turned))
+
+
+_SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {"shipped": _shipped, "shipped-long": _shipped_long}
+
+
+def _from_files(path: Path) -> Workload:
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files:
+        raise MeasurementError(f"The folder {path} holds no .jsonl file: name one that does.")
+    tasks: dict[str, Task] = {}
+    notes: list[str] = []
+    for file in files:
+        for number, line in enumerate(_lines(file), 1):
+            if not line.strip():
+                continue
+            where = f"{file.name}, line {number}"
+            try:
+                task = _task(file, number, line)
+            except ValueError as error:
+                notes.append(f"{where}: {error}; left out")
+                continue
+            if task.id in tasks:
+                notes.append(f"{where}: the id {task.id!r} is taken; left out")
+            tasks.setdefault(task.id, task)
+    return Workload(path.stem, tuple(tasks.values()), tuple(notes))
+
+
+def _lines(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise MeasurementError(f"{file} cannot be read ({error.strerror}): check the path") from None
+
+
+def _task(file: Path, number: int, line: bytes) -> Task:
+    """Raises ValueError, with a clause that says why, for a line that is no prompt."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        raise ValueError("no JSON") from None
+    if not isinstance(record, dict) or not isinstance(record.get("prompt"), str) or not record["prompt"].strip():
+        raise ValueError("no object with a field prompt that holds text")
+    kind = record.get("dataset") or record.get("category") or file.stem
+    return Task(str(record.get("id") or f"{file.stem}-{number}"), str(kind), record["prompt"])
