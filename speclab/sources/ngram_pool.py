@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from speclab.sources.moments import Moments, State
 
 Gram = tuple[int, ...]
 Row = tuple[Gram, ...]
@@ -17,19 +18,7 @@ class _Undo(NamedTuple):
     rows: dict[int, Row]
 
 
-@dataclass(eq=False)
-class Version:
-    """A moment in a pool's life. It holds what leads back to it from the next; a moment that nobody keeps is freed."""
-
-    undo: _Undo | None = None
-    later: Version | None = None
-
-
-class PoolState(NamedTuple):
-    """A snapshot: the pool as it was at a version."""
-
-    pool: NgramPool
-    version: Version
+PoolState = State["NgramPool", _Undo]
 
 
 class NgramPool:
@@ -42,7 +31,7 @@ class NgramPool:
     def __init__(self, width: int) -> None:
         self.width, self.size = width, 0
         self._rows: dict[int, Row] = {}
-        self._version = Version()
+        self._moments: Moments[_Undo] = Moments()
 
     def after(self, token: int) -> Row:
         """What the n-grams that start with `token` go on with, the newest first."""
@@ -50,10 +39,8 @@ class NgramPool:
 
     def add(self, grams: Iterable[Gram]) -> None:
         """Takes in n-grams, the last of them being the newest; of a full row the oldest gives way."""
-        # The way back is there before the first change, so that whatever stops this midway can be undone.
-        undo, later = _Undo(self.size, {}), Version()
-        self._version.undo, self._version.later = undo, later
-        self._version = later
+        undo = _Undo(self.size, {})
+        self._moments.change(undo)
         for token, *rest in grams:
             row, gram = self.after(token), tuple(rest)
             undo.rows.setdefault(token, row)
@@ -62,26 +49,20 @@ class NgramPool:
 
     def snapshot(self) -> PoolState:
         """The pool as it is now; costs nothing until it is restored."""
-        return PoolState(self, self._version)
+        return PoolState(self, self._moments.now)
 
     def restore(self, state: PoolState) -> None:
         """Takes back a snapshot: of this pool by undoing what came after it, of another by a copy of it.
 
         Undoing makes snapshots of this pool that were taken after `state` worthless.
         """
-        if state.pool is not self:
-            self._rows, self.size, self._version = dict(state.pool._rows), state.pool.size, Version()
-        undos, version = [], state.version
-        while version.undo is not None:
-            assert version.later is not None
-            undos.append(version.undo)
-            version = version.later
-        assert version is state.pool._version, "a snapshot from after a moment that was gone back to"
-        for undo in reversed(undos):
+        other, moment = state
+        if other is not self:
+            self._rows, self.size, self._moments = dict(other._rows), other.size, Moments()
+        for undo in other._moments.since(moment):
             self._undo(undo)
-        if state.pool is self:
-            self._version = state.version
-            self._version.undo = self._version.later = None
+        if other is self:
+            self._moments.back_to(moment)
 
     def _undo(self, undo: _Undo) -> None:
         for token, row in undo.rows.items():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speclab.sources.book import ENTRY_BYTES, Book, Taken
+from speclab.sources.moments import Moments, State
 from speclab.tree import Ints
 
 if TYPE_CHECKING:
@@ -21,21 +22,6 @@ if TYPE_CHECKING:
 
 Row = tuple[Sequence[int], Sequence[float]]
 """Successors and their probabilities, best first; probabilities of 0 mark places without a successor."""
-
-
-@dataclass(eq=False)
-class Version:
-    """A moment in a table's life. It holds what leads back to it from the next; a moment that nobody keeps is freed."""
-
-    undo: _Undo | None = None
-    later: Version | None = None
-
-
-class TableState(NamedTuple):
-    """A snapshot: the table as it was at a version."""
-
-    table: TransitionTable
-    version: Version
 
 
 @dataclass(slots=True)
@@ -47,6 +33,9 @@ class _Undo:
     unigrams: list[Taken] = field(default_factory=list)
     bigrams: list[Taken] = field(default_factory=list)
     rows: tuple[Ints, NDArray[np.int32]] | None = None
+
+
+TableState = State["TransitionTable", _Undo]
 
 
 class TransitionTable:
@@ -82,7 +71,7 @@ class TransitionTable:
         self._bigrams = Book(unigrams, min(bigram_entries, share))
         self._hold(np.zeros((unigrams + self._bigrams.size, 2, width), np.int32))
         self.filled = self.refreshed = 0
-        self._version = Version()
+        self._moments: Moments[_Undo] = Moments()
 
     @property
     def bigrams(self) -> int:
@@ -129,10 +118,8 @@ class TransitionTable:
         from speclab.sources.likeliest import likeliest, on_host  # late: the list of strategies must not load torch
 
         found = on_host(*likeliest(logits, self.width))
-        # The way back is there before the first change, so that whatever stops a harvest midway can be undone.
-        undo, later = _Undo(self.filled, self.refreshed), Version()
-        self._version.undo, self._version.later = undo, later
-        self._version = later
+        undo = _Undo(self.filled, self.refreshed)
+        self._moments.change(undo)
         order = range(len(tokens)) if order is None else list(order)
         keys: Sequence[int] = [tokens[row] for row in order]
         latest = dict(zip(keys if self.dense else self._unigrams.take(keys, undo.unigrams), order, strict=True))
@@ -147,27 +134,20 @@ class TransitionTable:
 
     def snapshot(self) -> TableState:
         """The table as it is now; costs nothing until it is restored."""
-        return TableState(self, self._version)
+        return TableState(self, self._moments.now)
 
     def restore(self, state: TableState) -> None:
         """Takes back a snapshot: of this table by undoing what came after it, of another by a copy of it.
 
         Undoing makes snapshots of this table that were taken after `state` worthless.
         """
-        if state.table is not self:
-            self._copy(state.table)
-        undos = []
-        version = state.version
-        while version.undo is not None:
-            assert version.later is not None
-            undos.append(version.undo)
-            version = version.later
-        assert version is state.table._version, "a snapshot from after a moment that was gone back to"
-        for undo in reversed(undos):
+        other, moment = state
+        if other is not self:
+            self._copy(other)
+        for undo in other._moments.since(moment):
             self._undo(undo)
-        if state.table is self:
-            self._version = state.version
-            self._version.undo = self._version.later = None
+        if other is self:
+            self._moments.back_to(moment)
 
     def _hold(self, rows: NDArray[np.int32]) -> None:
         """Ids and scores lie side by side, so that a harvest moves both at once; each has a view of its own."""
@@ -192,4 +172,4 @@ class TransitionTable:
         self._hold(other._rows.copy())
         self._unigrams, self._bigrams = other._unigrams.copy(), other._bigrams.copy()
         self.filled, self.refreshed = other.filled, other.refreshed
-        self._version = Version()
+        self._moments = Moments()
