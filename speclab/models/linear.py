@@ -30,21 +30,23 @@ class Linear:
 
     def __init__(self, *modules: nn.Linear, pack: bool) -> None:
         self.modules, self._pack = modules, pack
-        self._versions: tuple[int, ...] = ()
+        self._laid_out: list[tuple[int, int]] = []
 
     def __call__(self, rows: Tensor) -> Tensor:
         """`[m, in]` to `[m, out]`."""
         if not self._pack:
             outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
             return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        if self._versions != (versions := tuple(weight._version for weight in self._weights())):
+        if self._laid_out != (versions := self._versions()):
             self._lay_out()
-            self._versions = versions
+            self._laid_out = versions
         product: Tensor = _product()(rows, self._packed, self._bias, "none", [], "")
         return product
 
-    def _weights(self) -> list[Tensor]:
-        return [weight for module in self.modules for weight in module.parameters()]
+    def _versions(self) -> list[tuple[int, int]]:
+        # Read at every call, so straight from the dictionary: `parameters()` takes longer than a small product.
+        held = [weight for module in self.modules for weight in module._parameters.values()]
+        return [(id(weight), weight._version) for weight in held if weight is not None]
 
     def _lay_out(self) -> None:
         weights = torch.cat([module.weight.detach() for module in self.modules])
