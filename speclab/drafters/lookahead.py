@@ -51,8 +51,8 @@ class Lookahead(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, for 7 B parameters (W = 15, N = 5)": cls(),
-            "paper, for 34 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
+            "published code, chatbot (W = 15, N = 5)": cls(),
+            "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
             "the window alone": cls(text_ngrams=False),
         }
 
