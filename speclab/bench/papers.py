@@ -6,7 +6,7 @@ A figure that survives only in a picture is not here; a published table says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,6 @@ class Published:
     figures: tuple[Figure, ...] = ()
     differs: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    ours: Mapping[str, str] = field(default_factory=dict)
-    """A method of the paper → the name it has in our runs, where the two are not the same."""
 
     @property
     def methods(self) -> list[str]:

@@ -51,8 +51,9 @@ def test_iterations_and_tokens_an_iteration_give_the_text():
 def test_the_ablation_names_one_plain_decoding_and_one_fixed_tree():
     speed = _values(papers_dynatree.ABLATION, "throughput")
     (setting,) = papers_dynatree.ABLATION.settings
-    for place, value in _values(papers_dynatree.ABLATION, "against_fixed").items():
-        assert value == pytest.approx(speed[place] / speed[setting, papers_dynatree.SMALL_FIXED], abs=0.0006)
+    fixed = speed[setting, papers_dynatree.SMALL_FIXED]
+    gains = [round(100 * (value / fixed - 1), 1) for value in speed.values()]
+    assert gains == [0.0, 13.4, 16.2], "the table's last column"
     for place, value in _values(papers_dynatree.ABLATION, "speedup").items():
         assert speed[place] / value == pytest.approx(132.4, abs=0.5), "another run than Table 1's"
 
