@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging
 
 from speclab.bench.contenders import DRAFT, Contender
 from speclab.bench.memory import Peak
@@ -115,7 +117,7 @@ def _peer(pair: ModelPair, contender: Contender, prompt_ids: Sequence[int], sett
     ids = torch.tensor([list(prompt_ids)], device=target.device)
     clocks, wait = Clocks.on(target.device), _waiter(pair)
     modules: dict[torch.nn.Module, Clock] = {target: clocks.target} | ({draft: clocks.draft} if draft else {})
-    with timed_modules(modules):
+    with timed_modules(modules), _quiet():
         began = wait()
         growth = _Growth(lambda: perf_counter() - began)
         output = target.generate(
@@ -133,6 +135,17 @@ def _peer(pair: ModelPair, contender: Contender, prompt_ids: Sequence[int], sett
     counts = {"iterations": passes, "target_calls": passes, "draft_calls": drafts, "committed": len(token_ids)}
     finished = "max_new_tokens" if len(token_ids) >= settings.max_new_tokens else "end of text"
     return Call(token_ids, _figures(token_ids, seconds, growth.arrived, clocks) | counts | {"finished": finished})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Its warnings on arguments that it sets itself say nothing to whoever measures."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _waiter(pair: ModelPair) -> Callable[[], float]:

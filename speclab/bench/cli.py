@@ -1,220 +1,123 @@
-"""`speclab bench`: ways to decode side by side; `speclab bench host`: host work; `speclab bench yields`: counts;
-`speclab bench routing`: two heads, and routing between them; `speclab bench clicks`: the lab in a browser.
+"""`speclab bench`: a protocol, measured; `speclab bench host | yields | routing | clicks`: host work, counts, the lab.
 
 Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from functools import partial
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from pydantic import BaseModel
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from speclab.bench.compare import Row, Runs, measure, rows
-from speclab.bench.host_work import CONTEXTS, STRATEGIES, WARM_UP, WIDE, host_work, table_memory
-from speclab.bench.routing import Turns, mixed, routing
-from speclab.bench.routing import ways as routing_ways
-from speclab.bench.shown import (
-    clicks_table,
-    host_table,
-    kept_table,
-    memory_table,
-    routing_table,
-    ways_table,
-    yields_table,
-)
-from speclab.bench.ways import ways
-from speclab.bench.yields import yields
-from speclab.errors import SpeclabError
-from speclab.models.pair import ModelPair, load_pair
-from speclab.prompts import examples
+from speclab.bench import cli_counts
+from speclab.bench.asked import Asked, ask, keys
+from speclab.bench.protocols import find, protocols
+from speclab.bench.result import Result, RunInfo
+from speclab.bench.running import opened, run
+from speclab.bench.shown import protocols_table, summary_tables
+from speclab.bench.summary import summaries
+from speclab.bench.workloads import load, names
+from speclab.models.pair import load_pair
 
 app = typer.Typer(add_completion=False)
+cli_counts.add_to(app)
 
-Pair = Annotated[str, typer.Option(help="A pair by name.")]
-Prompts = Annotated[Path | None, typer.Option(help="JSONL with a field prompt; else the shipped prompts.")]
-Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")]
-Out = Annotated[Path | None, typer.Option(help="Also write the rows here, as JSON lines.")]
+
+def _list(wanted: bool) -> None:
+    if wanted:
+        console = Console()
+        console.print(protocols_table(protocols().values()))
+        console.print(f"Workloads: {', '.join(names())}, a JSONL file, or a folder of them.")
+        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def bench(
     ctx: typer.Context,
-    pair: Pair = "mini",
-    prompts: Prompts = None,
-    limit: Annotated[int, typer.Option(min=1, help="Prompts a kind.")] = 3,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    repeats: Annotated[int, typer.Option(min=1)] = 3,
-    threads: Threads = 0,
-    out: Out = None,
+    protocol: Annotated[str, typer.Option(help="What to measure; --list shows all.")] = "main",
+    out: Annotated[Path | None, typer.Option(help="A folder for results, parquet and report; else only shown.")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Prompts: a name, a JSONL file or a folder; else the protocol's own.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Prompts a kind; else the protocol's number.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="T; else the protocol's.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds on each prompt, after a warm-up.")] = 3,
+    pair: cli_counts.Pair = "mini",
+    target: Annotated[str | None, typer.Option(help="A hub id or folder, in place of a pair.")] = None,
+    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    threads: cli_counts.Threads = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
+    _: Annotated[bool, typer.Option("--list", callback=_list, is_eager=True, help="Show protocols.")] = False,
 ) -> None:
-    """Measure every strategy, and transformers' own decoding, on the same prompts, in turn."""
+    """Measure a protocol: its contenders on the same prompts, in turn, beside transformers' own decoding."""
     if ctx.invoked_subcommand is not None:
         return
-    _use(threads)
-    kinds = {kind: texts[:limit] for kind, texts in _texts(prompts).items()}
-    models = load_pair(pair)
-    table = _measure(Console(), models, kinds, max_new_tokens, repeats)
-    _write(out, table)
+    cli_counts.use(threads)
+    chosen = find(protocol)
+    prompts = load(workload or chosen.workload, limit or chosen.limit)
+    models = load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    arguments = {
+        "limit": limit or chosen.limit,
+        "threads": torch.get_num_threads(),
+        "device": str(models.target.device),
+        "dtype": str(models.target.dtype).removeprefix("torch."),
+    }
+    asked = ask(chosen, models, prompts, max_new_tokens=max_new_tokens, repeats=repeats, arguments=arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        _measure(asked, out or Path(scratch) / "results", resume=resume, again=_again(ctx) if out else "")
 
 
-@app.command()
-def host(
-    vocabulary: Annotated[int, typer.Option(min=16, help="Tokens that the made target knows.")] = 4096,
-    rounds: Annotated[int, typer.Option(min=1, help="Iterations timed of each.")] = 200,
-    threads: Threads = 0,
-    out: Out = None,
-) -> None:
-    """Time looking up, building and learning without a model, and say what the tables take."""
-    _use(threads)
-    title = f"Host work without a model, vocabulary {vocabulary:,}, {torch.get_num_threads()} threads"
-    found = []
-    with Progress(console=Console(), transient=True) as progress:
-        bar = progress.add_task("timing", total=len(STRATEGIES) * (rounds + WARM_UP))
-        measured = host_work(rounds=rounds, vocabulary=vocabulary, done=lambda: progress.advance(bar))
-        for row in measured:
-            found.append(row)
-            if row.context == CONTEXTS[-1]:
-                progress.console.print(host_table(found[-len(CONTEXTS) :], title))
-                title = ""
-        memory = table_memory(vocabulary=WIDE)
-        progress.console.print(memory_table(memory))
-    _write(out, [*found, *memory])
-
-
-@app.command("yields")
-def count(
-    pair: Pair = "mini",
-    prompts: Prompts = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 96,
-    threads: Threads = 0,
-    out: Out = None,
-) -> None:
-    """Count tokens an iteration of the strategies that need no draft, by kind of prompt, tables cold."""
-    _use(threads)
-    kinds, models, found = _texts(prompts), load_pair(pair), []
-    title = f"Tokens an iteration ({models.name}, {max_new_tokens} new tokens)"
-    with Progress(console=Console(), transient=True) as progress:
-        bar = progress.add_task("decoding", total=sum(map(len, kinds.values())) * len(STRATEGIES))
-        for row in yields(models, kinds, max_new_tokens=max_new_tokens, done=lambda: progress.advance(bar)):
-            found.append(row)
-            progress.console.print(yields_table([row], title))
-            title = ""
-    _write(out, found)
-
-
-@app.command("routing")
-def route(
-    pair: Pair = "mini",
-    prompts: Prompts = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 64,
-    node_budget: Annotated[int, typer.Option(min=1, help="Nodes of each head's tree.")] = 60,
-    threads: Threads = 0,
-    out: Out = None,
-) -> None:
-    """Count tokens an iteration of both heads alone, of routing between them, and of both trees as one."""
-    _use(threads)
-    kinds, models, found = _texts(prompts), load_pair(pair), []
-    texts: dict[str, list[Turns]] = {kind: [(text,) for text in some] for kind, some in kinds.items()}
-    if {"prose", "code"} <= kinds.keys():
-        texts["prose, then code"] = mixed(kinds)
-    contenders = routing_ways(node_budget=node_budget)
-    title = f"Tokens an iteration ({models.name}, {max_new_tokens} new tokens, {node_budget} nodes a tree)"
-    with Progress(console=Console(), transient=True) as progress:
-        bar = progress.add_task("decoding", total=sum(map(len, texts.values())) * len(contenders))
-        done = partial(progress.advance, bar)
-        for row in routing(models, texts, contenders, max_new_tokens=max_new_tokens, done=done):
-            found.append(row)
-            progress.console.print(routing_table([row], title))
-            title = ""
-    _write(out, found)
-
-
-@app.command("clicks")
-def click(
-    clicks: Annotated[int, typer.Option(min=2, help="Clicks on each button.")] = 30,
-    iterations: Annotated[int, typer.Option(min=2, help="Of the history kept.")] = 200,
-    out: Out = None,
-) -> None:
-    """Time clicks in the lab, in a real browser, and say what a long history takes."""
-    from speclab.bench import lab_clicks
-    from speclab.bench.clicks import load
-
-    console, found = Console(), list[BaseModel]()
-    for row in lab_clicks.clicks(clicks):
-        found.append(row)
-        console.print(clicks_table([row], f"The lab in Chromium ({load()})"))
-    history = list(lab_clicks.kept(iterations, lab_clicks.decoded))
-    console.print(kept_table(history))
-    _write(out, [*found, *history])
-
-
-def _measure(
-    console: Console, models: ModelPair, kinds: dict[str, list[str]], max_new_tokens: int, repeats: int
-) -> list[Row]:
-    contenders = ways(models)
-    every: list[Runs] = []
-    table: list[Row] = []
-    title = f"{models.name}, {max_new_tokens} new tokens, {torch.get_num_threads()} threads"
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("decoding", total=sum(map(len, kinds.values())) * len(contenders) * (repeats + 1))
-
-        def one(text: str) -> Runs:
-            ids = models.encode(text)
-            return measure(
-                contenders, ids, max_new_tokens=max_new_tokens, repeats=repeats, done=lambda: progress.advance(bar)
-            )
-
-        def show(kind: str, measured: Sequence[Runs]) -> None:
-            added = rows(kind, measured)
-            table.extend(added)
-            progress.console.print(ways_table(added, title))
-
-        try:
-            for kind, chosen in kinds.items():
-                measured = [one(text) for text in chosen]
-                every += measured
-                show(kind, measured)
-        except KeyboardInterrupt:
-            console.print("interrupted; what is done follows")
-        if every:
-            show("all", every)
-    return table
-
-
-def _use(threads: int) -> None:
-    if threads:
-        torch.set_num_threads(threads)
-
-
-def _write(out: Path | None, table: Sequence[BaseModel]) -> None:
-    if out is not None:
-        out.write_text("".join(row.model_dump_json() + "\n" for row in table), encoding="utf-8")
-
-
-def _texts(path: Path | None) -> dict[str, list[str]]:
-    texts = _from_file(path) if path else [(prompt.kind, prompt.text) for prompt in examples()]
-    return {kind: [text for own, text in texts if own == kind] for kind, _ in texts}
-
-
-def _from_file(path: Path) -> list[tuple[str, str]]:
-    texts = []
+def _measure(asked: Asked, folder: Path, *, resume: bool, again: str) -> None:
+    """Measures under a progress bar, and shows what came of it, also of a part; `again` goes on with a kept one."""
+    console = Console()
+    info, before = opened(asked, folder, resume=resume)
+    for note in asked.notes:
+        console.print(note, highlight=False)
+    results = list(before)
+    columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SpeclabError(f"{path} cannot be read ({error.strerror}): check the path") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            texts.append((str(record.get("dataset") or path.stem), str(record["prompt"])))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise SpeclabError(f"{path}, line {number}: no JSON object with a field prompt ({error})") from None
-    return texts
+        with Progress(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True
+        ) as progress:
+            bar = progress.add_task("", total=len(keys(asked)), completed=len(before))
+            for result in run(asked, folder, info, before, lambda name: progress.update(bar, description=name)):
+                results.append(result)
+                progress.advance(bar)
+    except KeyboardInterrupt:
+        _show(console, results, info)
+        said = f"; {len(results)} results are kept. To go on: {again}" if again else ""
+        console.print(f"interrupted{said}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    _show(console, results, info)
+    if again:
+        from speclab.bench.report import write_report
+
+        console.print(f"{len(results)} results; the report is {write_report(folder)}", highlight=False, soft_wrap=True)
+
+
+def _show(console: Console, results: list[Result], info: RunInfo) -> None:
+    title = (
+        f"{info.protocol}: {info.pair['pair']}, {info.arguments['max_new_tokens']} new tokens, {info.threads} threads"
+    )
+    for table in summary_tables(summaries(results, info.baseline), title, info.x_name, info.x2_name):
+        console.print(table)
+    for one in dict.fromkeys((result.contender, result.failed) for result in results if result.failed):
+        console.print(f"{one[0]} failed: {one[1]}", highlight=False, soft_wrap=True)
+
+
+def _again(ctx: typer.Context) -> str:
+    """The command as it was given, and --resume."""
+    words = ["speclab", "bench"]
+    for name, value in ctx.params.items():
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and not isinstance(value, bool):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, "--resume"])

@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
 from speclab.bench.clicks import ClickRow
-from speclab.bench.compare import Row
 from speclab.bench.host_work import HostRow, MemoryRow
 from speclab.bench.lab_clicks import KeptRow
+from speclab.bench.protocols import Protocol
 from speclab.bench.routing import RoutingRow
+from speclab.bench.summary import Summary
 from speclab.bench.yields import YieldRow
 
 FIRST = 14
 """Least width of the first column, so that tables of one kind stand in line."""
 
 
-def ways_table(rows: Sequence[Row], title: str) -> Table:
-    """Ways to decode, over the prompts of one kind."""
-    columns = ("way", "tokens/s", "× plain", "tokens/pass", "accepted", "host ms", "same text")
-    shown = _titled(f"{rows[0].kind} ({title})", columns)
-    for row in rows:
-        cells = (row.tokens_per_iteration, row.acceptance_rate, row.host_ms)
-        figures = ["–" if cell is None else f"{cell:.2f}" for cell in cells]
-        equal = f"{row.equal}/{row.prompts}"
-        shown.add_row(row.way, f"{row.tokens_per_second:.0f}", f"{row.speedup:.2f}", *figures, equal)
+def protocols_table(every: Iterable[Protocol]) -> Table:
+    """What can be measured."""
+    shown = Table(title="Protocols", title_justify="left", box=None)
+    for column in ("protocol", "what it shows", "after"):
+        shown.add_column(column)
+    for protocol in every:
+        shown.add_row(protocol.name, protocol.title, protocol.source)
     return shown
+
+
+def summary_tables(found: Sequence[Summary], title: str, *swept: str | None) -> Iterator[Table]:
+    """A table for each kind of prompt; `swept`: what the swept values are called, as far as there are any."""
+    names = [name for name in swept if name]
+    columns = ("way", *names, "tok/s", "× plain", "quartiles", "tok/pass", "host ms", "same")
+    for kind in dict.fromkeys(one.kind for one in found):
+        shown = _titled(f"{kind} ({title})", columns)
+        shown.columns[0].no_wrap = True
+        for one in found:
+            if one.kind == kind:
+                shown.add_row(*_summary_cells(one, len(names)))
+        yield shown
+
+
+def _summary_cells(one: Summary, swept: int) -> Iterator[str]:
+    yield one.cell.contender
+    yield from (_figure(value, "g") for value in one.cell[1 : 1 + swept])
+    if not one.prompts:
+        yield "failed"
+        return
+    speedup = one.speedup
+    yield _figure(one.throughput and one.throughput.median, ".0f")
+    yield _figure(speedup and speedup.median, ".2f")
+    yield f"{speedup.low:.2f}–{speedup.high:.2f}" if speedup else "–"
+    yield _figure(one.tokens_per_iteration, ".2f")
+    yield _figure(one.host_ms and one.host_ms.median, ".2f")
+    yield f"{one.equal}/{one.compared}"
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}"
 
 
 def clicks_table(rows: Sequence[ClickRow], title: str) -> Table:
@@ -87,7 +118,7 @@ def routing_table(rows: Sequence[RoutingRow], title: str) -> Table:
 
 
 def _titled(title: str, columns: Sequence[str]) -> Table:
-    shown = Table(title=title or None, title_justify="left", show_header=bool(title), box=None)
+    shown = Table(title=title or None, title_justify="left", show_header=bool(title), box=None, padding=(0, 1, 0, 0))
     shown.add_column(columns[0], min_width=FIRST)
     for column in columns[1:]:
         shown.add_column(column, justify="right", min_width=len(column))

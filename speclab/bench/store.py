@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -59,46 +60,44 @@ def write_run(folder: Path, run: RunInfo) -> None:
 
 
 class Writer:
-    """Appends results to a folder; every `add` is on the disk when it returns."""
+    """Appends results to a folder, each as a whole line.
+
+    Raises:
+        MeasurementError: the file cannot be written; what was there before is kept.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESULTS
         try:
             _drop_partial_line(self._path)
-            self._file = self._path.open("ab")
+            self._file = self._path.open("ab", buffering=0)
         except OSError as error:
             raise _unwritable(self._path, error) from None
 
-    def add(self, results: Sequence[Result]) -> None:
-        """Appends results, all of them or none.
+    def add(self, result: Result) -> None:
+        """Appends a result; it is on the disk when this returns.
 
         Raises:
-            MeasurementError: the disk is full, or the file is gone; what was there before is still there.
+            MeasurementError: the disk is full; what was there before is kept.
         """
-        before = self._path.stat().st_size if self._path.exists() else 0
+        line = result.model_dump_json().encode() + b"\n"
         try:
-            self._file.write("".join(result.model_dump_json() + "\n" for result in results).encode())
-            self._file.flush()
+            written = self._file.write(line)
             os.fsync(self._file.fileno())
         except OSError as error:
-            self._take_back(before)
-            raise _unwritable(self._path, error) from None
+            raise self._undone(error) from None
+        if written != len(line):
+            raise self._undone(OSError(ENOSPC, os.strerror(ENOSPC)))
 
-    def _take_back(self, size: int) -> None:
-        try:
-            os.truncate(self._path, size)
-        except OSError:
-            return  # the reader drops a line that was cut short
+    def _undone(self, error: OSError) -> MeasurementError:
+        _drop_partial_line(self._path)
+        return _unwritable(self._path, error)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            self._file.close()
-        except OSError:  # what could not be written was said by `add`
-            if kind is None:
-                raise
+        self._file.close()
 
 
 def write_parquet(folder: Path, results: Iterable[Result]) -> Path:

@@ -12,7 +12,7 @@ from table_runner import mixed_law, random_law, table_pair
 from typer.testing import CliRunner
 from words import word_tokenizer
 
-from speclab.bench import cli
+from speclab.bench import cli_counts
 from speclab.bench.host_work import CONTEXTS, STRATEGIES
 from speclab.cli import app
 from speclab.models.pair import ModelPair
@@ -32,7 +32,7 @@ def asked(monkeypatch) -> list[str]:
         names.append(name)
         return pair
 
-    monkeypatch.setattr(cli, "load_pair", load)
+    monkeypatch.setattr(cli_counts, "load_pair", load)
     return names
 
 
@@ -84,7 +84,7 @@ def test_routing_decodes_a_text_that_changes_where_there_are_prose_and_code(aske
 
 def test_the_node_budget_bounds_each_tree(asked, prompts, monkeypatch):
     given = {}
-    monkeypatch.setattr(cli, "routing", lambda pair, texts, ways, **settings: given.update(ways) or [])
+    monkeypatch.setattr(cli_counts, "routing", lambda pair, texts, ways, **settings: given.update(ways) or [])
     bench("routing", "--prompts", prompts, "--node-budget", 5)
     assert {strategy.node_budget for strategy in given.values()} == {5}
     assert given.keys() == {"first", "second", "route", "route, recent", "merge"}
@@ -111,11 +111,11 @@ def test_threads_are_set_where_they_are_given(asked, prompts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(None, "cannot be read"), ("[1]\n", "line 1: no JSON object"), ('{"prompt": "w1"}\n{"text": 1}\n', "line 2: no")],
+    [(None, "There is no workload"), ("[1]\n", "line 1: no object with a field prompt"), ("", "holds no prompt")],
 )
 def test_prompts_that_cannot_be_read_are_one_sentence(asked, tmp_path, content, sentence):
     file = tmp_path / "prompts.jsonl"
-    if content:
+    if content is not None:
         file.write_text(content)
     done = bench("routing", "--prompts", file)
     assert done.exit_code == 1
