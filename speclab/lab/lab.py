@@ -156,10 +156,13 @@ class Lab(VBox):
 
     def snapshot(self) -> str:
         """What is shown as static HTML, which needs no kernel."""
-        return static.snapshot(self.state.frame)
+        return static.snapshot(self.state.frame, self.state.comparison)
 
     def export(self, path: str | os.PathLike[str]) -> Path | None:
-        """Writes the run as one HTML page whose steps can be scrubbed without a kernel; the path, None if it failed."""
+        """Writes the run, and the one kept beside it, as one HTML page whose steps can be scrubbed without a kernel.
+
+        The path; None if it failed.
+        """
         return self._wait(self._commands.save("page", path))  # type: ignore[no-any-return]
 
     def save_view(self, name: str, path: str | os.PathLike[str]) -> Path | None:
@@ -220,7 +223,6 @@ class Lab(VBox):
             self._prepared = True
             self._commands.prepare()
             self._commands.ask(self.pickers.models.look)
-            self._commands.ask(self.panels.tree.want_figure)  # after the models: a busy browser gives up on a figure
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": still(self.snapshot())}
 

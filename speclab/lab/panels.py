@@ -9,6 +9,7 @@ from speclab.lab.compare_panel import ComparePanel
 from speclab.lab.drafts_panel import DraftsPanel
 from speclab.lab.lookup_panel import LookupPanel
 from speclab.lab.picture import Picture, empty, heading, said
+from speclab.lab.recent import Recent
 from speclab.lab.runs_panel import RunsPanel
 from speclab.lab.state import Frame, LabState
 from speclab.lab.strategy_panel import StrategyPanel
@@ -18,7 +19,7 @@ from speclab.lab.transport import Phases, button
 from speclab.lab.tree_panel import TreePanel
 from speclab.trace import Step
 from speclab.views import cache, explain, lossy, mask, metrics, residual, tree
-from speclab.views.beside import run_html, step_html
+from speclab.views.beside import kept_html
 from speclab.views.drafts_page import nodes_table
 from speclab.views.markup import tag
 from speclab.views.summary import table
@@ -43,7 +44,7 @@ class Panels(VBox):
             options=[("prefix folded", "folded"), ("whole", "full"), ("expected against given", "compare")],
             tooltip="how the attention mask is drawn", description="show",
         )  # fmt: skip
-        self.mask = Picture("mask", self._mask, lambda frame: (frame.step, frame.selected))
+        self.mask = Picture("mask", self._mask, lambda frame: (frame.step, frame.selected), Recent())
         on_change(self.mask_mode, lambda _: self.mask.redraw())
         self.node = Nodes(state, commands)
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", commands.pin)
@@ -54,7 +55,7 @@ class Panels(VBox):
         bar = HBox([self.phases])
         bar.add_class("speclab-bar")
         self.why = Picture("why", _why, lambda frame: (frame.step, frame.selected))
-        left = VBox([heading("Draft tree", self.node, self.pin), self.tree, self.why.widget])
+        left = VBox([heading("Draft tree", self.node, self.tree.zoom, self.pin), self.tree, self.why.widget])
         right = VBox([heading("Attention mask", self.mask_mode), self.mask.widget])
         left.add_class("speclab-left")
         right.add_class("speclab-right")
@@ -96,11 +97,11 @@ class Nodes(Dropdown):
     def update(self, frame: Frame) -> None:
         """Offers the nodes of the iteration shown."""
         self._frame = frame
-        if frame.step is not self._step:
-            self._step = frame.step
-            with self.hold_trait_notifications(), self.hold_sync():
-                self.options = [("none", NONE), *_node_names(frame.step)]
-        assign(self, value=NONE if frame.selected is None else frame.selected)
+        with self.hold_sync():
+            if frame.step is not self._step:
+                self._step = frame.step
+                assign(self, options=(("none", NONE), *_node_names(frame.step)))
+            assign(self, value=NONE if frame.selected is None else frame.selected)
 
     def _chosen(self, chosen: int) -> None:
         node = None if chosen == NONE else chosen
@@ -121,7 +122,7 @@ class Tabs(Tab):
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self.pictures = (
-            Picture("caches", _caches, lambda frame: (frame.step, frame.selected, frame.moment.phase)),
+            Picture("caches", _caches, _caches_key, Recent()),
             Picture("metrics", _metrics, lambda frame: (frame.trace, frame.cursor)),
             Picture("details", _details, lambda frame: (frame.step, frame.selected)),
             Picture("decisions", _decisions, lambda frame: (frame.step,)),
@@ -149,6 +150,10 @@ class Tabs(Tab):
         """Draws the tab that is open."""
         for view in self._views:
             view.update(frame)
+
+
+def _caches_key(frame: Frame) -> tuple[object, ...]:
+    return frame.step, frame.selected, frame.moment.phase, len(frame.trace.prompt_ids)
 
 
 def _caches(frame: Frame) -> str:
@@ -203,8 +208,7 @@ def _pinned_key(frame: Frame) -> tuple[object, ...]:
 
 
 def _pinned(frame: Frame) -> str:
-    of_run = run_html(frame.trace, frame.beside, frame.cursor) if frame.beside is not None else ""
-    return of_run + (step_html(frame.step, frame.pinned) if frame.pinned is not None else "")
+    return kept_html(frame.trace, frame.cursor, frame.beside, frame.pinned)
 
 
 def _folded(name: str, body: str) -> str:

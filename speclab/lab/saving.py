@@ -21,5 +21,5 @@ def save(frame: Frame, what: str, path: str | os.PathLike[str]) -> Path:
     if what == TRACE:
         return frame.trace.save(path)
     if what == PAGE:
-        return export(frame.trace, path, frame.cursor)
+        return export(frame.trace, path, frame.cursor, frame.beside)
     return save_view(frame.trace, frame.cursor, what, path, frame.selected)

@@ -8,6 +8,7 @@ from speclab.trace import Step, Trace
 from speclab.views.summary import plural
 from speclab.views.tokens import quoted
 
+SAME = "Both drafted the same tree."
 Path = tuple[int, ...]
 
 
@@ -67,7 +68,7 @@ def trees_words(one: Step, other: Step) -> tuple[str, ...]:
     """The first node that one tree expanded and the other did not, and the first one with other children; why."""
     mine, theirs = _nodes(one), _nodes(other)
     if mine.keys() == theirs.keys():
-        return ("Both drafted the same tree.",)
+        return (SAME,)
     shared = [(node, theirs[path]) for path, node in mine.items() if path in theirs]
     if not shared:
         return ("The trees have no node in common: their roots differ.",)

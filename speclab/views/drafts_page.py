@@ -30,8 +30,11 @@ _PROPOSERS = ("M-{r} 0L{r} -{r}L{r} {r}Z", "M{r} 0L-{r} -{r}L-{r} {r}Z", "M-{r} 
 """Of the first, of the second, of both: the two triangles put together."""
 
 
-def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "light") -> str:
-    """Everything about the choice of an iteration; empty where one tree alone was drafted."""
+def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "light", *, tooltips: bool = True) -> str:
+    """Everything about the choice of an iteration; empty where one tree alone was drafted.
+
+    `tooltips`: whether every node tells its figures; on a page of many iterations they would weigh most.
+    """
     if not step.proposals:
         return ""
     words = [said("Choice", drafts.choice_words(step))]
@@ -44,8 +47,7 @@ def drafts_html(step: Step, regret: Regret | None = None, theme: ThemeName = "li
     if regret is not None:
         words.append(said("On request", drafts.regret_words(step, regret)))
     colors = css(theme)
-    draw = _union if drafts.merged(step) else _side_by_side
-    body = draw(step, regret, colors)
+    body = _union(step, colors) if drafts.merged(step) else _side_by_side(step, regret, colors, tooltips=tooltips)
     return markup.tag("div", *words, figures_table(step, regret), body, class_="speclab-drafts-view")
 
 
@@ -68,9 +70,9 @@ def figures_table(step: Step, regret: Regret | None = None) -> str:
     return markup.table(f"Trees of iteration {step.index + 1}", head, rows)
 
 
-def _side_by_side(step: Step, regret: Regret | None, colors: Theme) -> str:
+def _side_by_side(step: Step, regret: Regret | None, colors: Theme, *, tooltips: bool) -> str:
     smalls = [
-        Small(one.tree, read, _hovers(step, i, read.looks))
+        Small(one.tree, read, _hovers(step, i, read.looks) if tooltips else ())
         for i, one in enumerate(step.proposals)
         for read in [drafts.reading(step, i, regret)]
     ]
@@ -117,7 +119,7 @@ def _exp(log_prob: float) -> str:
     return f"{exp(log_prob):.3f}"
 
 
-def _union(step: Step, _: Regret | None, colors: Theme) -> str:
+def _union(step: Step, colors: Theme) -> str:
     read = drafts.verified(step)
     symbol = partial(_proposer, step, colors)
     hovers = [

@@ -13,7 +13,8 @@ from base64 import b64encode
 from pathlib import Path
 
 from speclab.trace import Trace
-from speclab.views import cache, explain, mask, metrics, text, tree
+from speclab.views import beside, cache, drafts_page, explain, mask, metrics, residual, strategy, text, tree
+from speclab.views.beside import Beside
 from speclab.views.markup import tag
 from speclab.views.page_parts import SCRIPT, STYLE
 from speclab.views.summary import plural, summary
@@ -28,23 +29,32 @@ def said(trace: Trace, cursor: int) -> str:
     return summary(trace.steps[cursor - 1]) if cursor else "Before the first iteration: the prompt alone."
 
 
-def frame(trace: Trace, cursor: int) -> str:
-    """What belongs to one iteration alone, as HTML: tree, mask, caches, and in words all that led to them."""
+def frame(trace: Trace, cursor: int, other: Beside | None = None) -> str:
+    """What belongs to one iteration alone, as HTML: tree, mask, the run beside it, what the drafter knew and decided,
+    the caches, and in words all that led to them.
+    """
     if not cursor:
         return tag("p", "The draft tree, its mask and the caches of an iteration appear here.", class_="empty")
     step = trace.steps[cursor - 1]
     tables = (tree.table(step), explain.events_table(step), metrics.table(trace, cursor))
+    parts = (
+        beside.run_brief(trace, other, cursor) if other else "",
+        drafts_page.drafts_html(step, tooltips=False),
+        residual.residual_html(step),
+        strategy.strategy_html(trace, cursor),
+    )
     return "".join((
         tag("div", tree.tree_svg(step), mask.mask_svg(step), class_="beside"),
+        *(tag("div", part) for part in parts if part),
         tag("div", cache.cache_svg(step, prompt=len(trace.prompt_ids))),
         tag("details", tag("summary", "nodes, decisions and figures of this iteration, as tables"), *tables),
     ))  # fmt: skip
 
 
-def page(trace: Trace, cursor: int = 0, name: str = "speclab") -> str:
-    """The whole page, opened at `cursor`."""
+def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None) -> str:
+    """The whole page, opened at `cursor`; `other`: a run to show beside every iteration."""
     count = len(trace.steps)
-    frames = [frame(trace, i) for i in range(count + 1)]
+    frames = [frame(trace, i, other) for i in range(count + 1)]
     data = {
         "frames": [b64encode(gzip.compress(part.encode(), mtime=0)).decode() for part in frames],
         "said": [said(trace, i) for i in range(count + 1)],
@@ -63,15 +73,18 @@ def page(trace: Trace, cursor: int = 0, name: str = "speclab") -> str:
     )
 
 
-def export(trace: Trace, path: str | os.PathLike[str], cursor: int | None = None) -> Path:
+def export(trace: Trace, path: str | os.PathLike[str], cursor: int | None = None, other: Beside | None = None) -> Path:
     """Writes the page, opened at `cursor` (the first iteration by default); returns the path.
+
+    Args:
+        other: a run to show beside this one, at the same iteration.
 
     Raises:
         TraceError: the folder is missing, read-only or full.
     """
     place = Path(path)
     opened = min(1, len(trace.steps)) if cursor is None else cursor
-    return write_whole(place, page(trace, opened, place.stem).encode())
+    return write_whole(place, page(trace, opened, place.stem, other).encode())
 
 
 def _header(trace: Trace, cursor: int, name: str) -> str:

@@ -33,11 +33,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A tree with its reading. `hovers`: a tooltip for each node; `symbol`: draws one, by default its look."""
+    """A tree with its reading. `hovers`: a tooltip for each node, by default the whole of a token too long to stand
+    beside it; `symbol`: draws one, by default its look.
+    """
 
     tree: DraftTree
     reading: Reading
-    hovers: Sequence[str]
+    hovers: Sequence[str] = ()
     symbol: Callable[[int, float, float, float], str] | None = None
 
 
@@ -102,8 +104,16 @@ def _mark(small: Small, place: Place, x: float, y: float, texts: Mapping[int, st
     symbol = glyphs.shape(look, x, y, radius, 0.9, colors) if drawn else small.symbol(place.node, x, y, radius)  # type: ignore[misc]
     strong = look in {"root", "accepted", "bonus", "corrected"}
     style = f"font:10px {MONO};" + ("font-weight:600" if strong else f"fill:{colors.muted}")
-    said = f"the target's own token {tokens.quoted(own[0], texts)}" if own else small.hovers[place.node]
-    return markup.tag("g", markup.title(said), symbol, markup.text(label, x + LABEL_X, y + 3.5, style=style))
+    said = f"the target's own token {tokens.quoted(own[0], texts)}" if own else _hover(small, place.node, texts)
+    hover = markup.title(said) if said else ""
+    return markup.tag("g", hover, symbol, markup.text(label, x + LABEL_X, y + 3.5, style=style))
+
+
+def _hover(small: Small, node: int, texts: Mapping[int, str]) -> str:
+    if small.hovers:
+        return small.hovers[node]
+    token = int(small.tree.token[node])
+    return tokens.quoted(token, texts) if tokens.width(tokens.label(token, texts)) > CLIP else ""
 
 
 def _curve(start: tuple[float, float], bend: float, end: tuple[float, float]) -> str:

@@ -142,6 +142,21 @@ def test_a_run_beside_follows_the_cursor_and_what_is_decoded_there(make):
     assert pinned.layout.display == "none"
 
 
+def test_what_is_kept_beside_stands_in_the_snapshot_and_in_the_saved_page(make, tmp_path):
+    lab = forked(make)
+    plain = lab.snapshot()
+    assert "Route." in plain
+    lab.pin(0)
+    beside = lab.snapshot()
+    assert "Beside run 0: DynaTree." in beside
+    lab.pin()
+    lab.back()
+    assert "Beside the pinned iteration." in lab.snapshot()
+    assert beside.count("<svg") == plain.count("<svg") + 2
+    page = lab.export(tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "Beside run 0: DynaTree." in page.split("<script")[0]
+
+
 def test_a_step_sends_the_tree_of_forks_and_the_run_beside_once(make, messages: Messages):
     lab = forked(make)
     lab.pin(0)

@@ -6,13 +6,20 @@ import gzip
 import json
 import re
 from base64 import b64decode
+from dataclasses import replace
+from html import unescape
 
 import pytest
+from draft_samples import routed_run
 from made_run import made_run
 from traces import TREE, step_of, trace_of
+from view_samples import trace
 
 from speclab.errors import TraceError
+from speclab.views import difference, drafts
+from speclab.views.beside import Beside
 from speclab.views.page import export, frame, page, said
+from speclab.views.strategy import strategy_html
 from speclab.views.text import text_pieces
 
 MEGABYTE = 1_000_000
@@ -22,11 +29,15 @@ def data_of(page_: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_, re.DOTALL)[1])
 
 
+def frames_of(page_: str) -> list[str]:
+    return [gzip.decompress(b64decode(part)).decode() for part in data_of(page_)["frames"]]
+
+
 def test_every_iteration_is_packed_as_it_is_drawn():
     run = made_run(3, 6)
-    data = data_of(page(run, 2))
-    assert [gzip.decompress(b64decode(part)).decode() for part in data["frames"]] == [frame(run, i) for i in range(4)]
-    assert data["said"] == [said(run, i) for i in range(4)]
+    drawn = page(run, 2)
+    assert frames_of(drawn) == [frame(run, i) for i in range(4)]
+    assert data_of(drawn)["said"] == [said(run, i) for i in range(4)]
 
 
 def test_it_opens_at_the_iteration_named_and_shows_no_later_text():
@@ -67,10 +78,29 @@ def test_a_run_without_iterations_is_a_page_too():
 
 def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_large_trees(tmp_path):
     """Each frame packs alone, and text and metrics stand on it once: ten iterations say what a hundred cost."""
-    sizes = [export(made_run(count, 60), tmp_path / "run.html").stat().st_size for count in (2, 6, 10)]
+
+    def size(count: int) -> int:
+        run, fork = made_run(count, 60), made_run(count, 60, seed=1)
+        beside = Beside(1, "fork 1 of 0", replace(fork, prompt_ids=run.prompt_ids))
+        return export(run, tmp_path / "run.html", other=beside).stat().st_size
+
+    sizes = [size(count) for count in (2, 6, 10)]
     each = (sizes[2] - sizes[0]) / 8
     assert sizes[1] == pytest.approx((sizes[0] + sizes[2]) / 2, rel=0.1)
     assert sizes[0] + 98 * each < 3 * MEGABYTE
+
+
+def test_an_iteration_tells_what_the_drafter_decided_and_how_a_run_beside_differs():
+    run = trace(4)
+    assert strategy_html(run, 2) in frame(run, 2)
+    two = routed_run()
+    assert drafts.choice_words(two.steps[1]) in unescape(frame(two, 2))
+    other = Beside(1, "fork 1 of 0", replace(run, steps=(run.steps[0], *made_run(3, 6).steps)))
+    assert difference.SAME in frame(run, 1, other)
+    assert frame(run, 1, other).count("<svg") == frame(run, 1).count("<svg"), "one tree need not be drawn thrice"
+    assert frame(run, 2, other).count("<svg") == frame(run, 2).count("<svg") + 2
+    assert "The other run has 1 iteration" in frame(run, 2, replace(other, trace=replace(run, steps=run.steps[:1])))
+    assert [frame(run, i, other) for i in range(5)] == frames_of(page(run, 1, "run", other))
 
 
 def test_a_trace_exports_itself(tmp_path):
