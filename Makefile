@@ -24,15 +24,14 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt -e '.[lab,bench,test]'
+	$(PIP) -c constraints.txt -e '.[lab,bench,large,test]'
 	@touch $@
 
 lab: $(READY) ## open the lab in JupyterLab
 	$(BIN)/speclab lab
 
 app: $(READY) ## show the lab as a page of its own, without code (Voilà)
-	$(PIP) -c constraints.txt voila
-	$(BIN)/voila notebooks/00_lab.ipynb
+	$(BIN)/speclab app
 
 test: unit model notebooks browser ## run every tier
 

@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | run | bench | train | doctor``.
+"""The command line: ``speclab lab | app | run | bench | train | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -45,6 +45,17 @@ def lab(
     from speclab.host import open_notebook
 
     open_notebook(notebook, ctx.args)
+
+
+@app.command("app", context_settings=_PASS_ON)
+def page(
+    ctx: typer.Context,
+    notebook: Annotated[Path | None, typer.Option(help="One other than the lab's own.")] = None,
+) -> None:
+    """Show the lab as a page without code; further options go to Voilà."""
+    from speclab.host import open_app
+
+    open_app(notebook, ctx.args)
 
 
 @app.command()
@@ -98,6 +109,14 @@ def bench(ctx: typer.Context) -> None:
     from speclab.bench.cli import app as benching
 
     benching(ctx.args, prog_name="speclab bench")
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def sweep(ctx: typer.Context) -> None:
+    """Try settings of a strategy, on this machine or a cluster, and print the best as code."""
+    from speclab.bench.sweeping.cli import app as sweeping
+
+    sweeping(ctx.args, prog_name="speclab sweep")
 
 
 @app.command()

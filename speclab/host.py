@@ -1,4 +1,4 @@
-"""What this machine offers, and how JupyterLab starts on it. Imports torch only inside :func:`report`."""
+"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside :func:`report`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _PACKAGES = (
 )  # fmt: skip
 
 HOSTS = {
-    "JupyterLab 4": "`speclab lab`; driven in a browser by `make browser`.",
-    "Notebook 7": "pip install notebook, then `jupyter notebook notebooks/00_lab.ipynb`.",
-    "Voilà": "`make app`, a page without code; it asks a CDN for icons, and does without.",
-    "VS Code": "Open the notebook and allow it to fetch widgets (jupyter.widgetScriptSources). Not tested.",
-    "Colab": "First run `from google.colab import output; output.enable_custom_widget_manager()`. Not tested.",
+    "JupyterLab 4": "`speclab lab`. Tested in a browser.",
+    "Notebook 7": "`pip install notebook`, then `jupyter notebook notebooks/00_lab.ipynb`. Tested in a browser.",
+    "Voilà": "`pip install voila`, then `speclab app`: a page without code, nothing from a CDN. Tested in a browser.",
+    "VS Code": "Open the notebook, choose this Python as its kernel, and allow the CDN that it asks about "
+    "(jupyter.widgetScriptSources): it fetches the widgets' scripts from there. Not tested.",
+    "Colab": "Run `from google.colab import output; output.enable_custom_widget_manager()` first: "
+    "without it the tree stays a still picture. Not tested.",
 }
-"""Where the lab's notebook opens, and what each place asks for."""
+"""Where the lab's notebook opens, what each place asks for, and whether our tests open it there."""
 
 
 def report() -> dict[str, str]:
@@ -55,6 +57,16 @@ def open_notebook(notebook: Path | None = None, options: list[str] | None = None
     os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
 
 
+def open_app(notebook: Path | None = None, options: list[str] | None = None) -> None:
+    """Replace this process by Voilà showing ``notebook`` (the lab's own if none is named) as a page without code.
+
+    Raises:
+        SpeclabError: Voilà is not installed, or the notebook is not there.
+    """
+    command = app_command(notebook, options or [])
+    os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
+
+
 def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     """The command that opens ``notebook`` in JupyterLab; ``options`` go to JupyterLab as they are."""
     if find_spec("jupyterlab") is None:
@@ -63,17 +75,33 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
     return [sys.executable, "-m", "jupyterlab", str(_find(notebook)), *root, *options]
 
 
+def app_command(notebook: Path | None, options: list[str]) -> list[str]:
+    """The command that shows ``notebook`` as a page without code; ``options`` go to Voilà as they are."""
+    if find_spec("voila") is None:
+        raise SpeclabError("Voilà is not installed: pip install voila.")
+    return [sys.executable, "-m", "voila", str(_find(notebook)), *options]
+
+
 def jupyter_environment() -> dict[str, str]:
-    """This process's environment with JupyterLab's announcements off: they ask a person, then the network."""
-    paths = [str(Path(__file__).parent / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
-    return {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
+    """This process's environment, in which nothing that Jupyter shows asks the network.
+
+    JupyterLab's announcements are off, and Voilà takes our template, which leaves out its style sheets from a CDN.
+    """
+    ours = str(Path(__file__).parent / "jupyter")
+    names = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
+    return {**os.environ, **{name: os.pathsep.join(filter(None, [ours, os.environ.get(name)])) for name in names}}
 
 
 def jupyter_advice() -> str:
-    """One sentence on reaching JupyterLab where this process runs: hub, container, remote shell or desk."""
+    """A sentence or two on reaching the lab where this process runs: hub, Colab, VS Code, container, remote or desk."""
     env = os.environ
-    if "JUPYTERHUB_USER" in env or "COLAB_RELEASE_TAG" in env or "KAGGLE_KERNEL_RUN_TYPE" in env:
+    if "COLAB_RELEASE_TAG" in env:
+        return f"In Colab: open {LAB_NOTEBOOK} in it. {HOSTS['Colab']}"
+    if "JUPYTERHUB_USER" in env or "KAGGLE_KERNEL_RUN_TYPE" in env:
         return f"A hosted notebook service is running already: open {LAB_NOTEBOOK} in it."
+    if env.get("TERM_PROGRAM") == "vscode" or "VSCODE_PID" in env:
+        lab = "`speclab lab --no-browser`, then open the address it prints"
+        return f"In VS Code: {lab}; or {LAB_NOTEBOOK} in its editor. {HOSTS['VS Code']}"
     if _in_container():
         return (
             "In a container: publish the port (-p 8888:8888) and start with "

@@ -14,7 +14,14 @@ from speclab import host
 from speclab.cli import app
 from speclab.errors import SpeclabError
 
-HOSTED = ("JUPYTERHUB_USER", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "SSH_CONNECTION")
+HOSTED = (
+    "JUPYTERHUB_USER",
+    "COLAB_RELEASE_TAG",
+    "KAGGLE_KERNEL_RUN_TYPE",
+    "SSH_CONNECTION",
+    "TERM_PROGRAM",
+    "VSCODE_PID",
+)
 
 
 @pytest.fixture
@@ -139,9 +146,32 @@ def test_without_jupyterlab_the_lab_says_how_to_get_it(monkeypatch):
         host.jupyter_command(None, [])
 
 
+def test_the_app_is_the_same_notebook_in_voila(cli, monkeypatch):
+    started = []
+    monkeypatch.setattr(host.os, "execve", lambda program, command, env: started.append((command, env)))
+    done = cli("app", "--no-browser")
+    assert done.exit_code == 0, done.output
+    ((command, environment),) = started
+    assert command[1:3] == ["-m", "voila"]
+    assert command[3].endswith("notebooks/00_lab.ipynb")
+    assert command[4:] == ["--no-browser"]
+    assert environment["JUPYTER_PATH"].split(host.os.pathsep)[0].endswith("speclab/jupyter")
+
+
+def test_without_voila_the_app_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(host, "find_spec", lambda name: None)
+    with pytest.raises(SpeclabError, match="pip install voila"):
+        host.app_command(None, [])
+
+
 @pytest.mark.parametrize(
     ("variable", "advice"),
-    [("SSH_CONNECTION", "ssh -L 8888"), ("JUPYTERHUB_USER", "hosted notebook service")],
+    [
+        ("SSH_CONNECTION", "ssh -L 8888"),
+        ("JUPYTERHUB_USER", "hosted notebook service"),
+        ("COLAB_RELEASE_TAG", "enable_custom_widget_manager"),
+        ("VSCODE_PID", "jupyter.widgetScriptSources"),
+    ],
 )
 def test_advice_fits_the_place(monkeypatch, variable, advice):
     for name in HOSTED:
