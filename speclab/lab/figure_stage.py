@@ -50,9 +50,9 @@ class FigureStage(Box):
             update_tree(self.figure, step, selected=frame.selected, moment=frame.moment)
 
     def _make(self, frame: Frame, step: Step) -> None:
-        import plotly.graph_objects as go
+        from speclab.lab.figure_widget import LateFigure
 
-        former, figure = self.figure, go.FigureWidget()
+        former, figure = self.figure, LateFigure()
         figure._config = _CONFIG
         tree_figure(step, selected=frame.selected, moment=frame.moment, figure=figure)
         figure.add_class("speclab-tree")

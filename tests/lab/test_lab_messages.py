@@ -77,6 +77,17 @@ def test_till_a_browser_has_drawn_the_figure_its_svg_is_shown(make, monkeypatch)
     assert tree.figure is second
 
 
+def test_a_page_built_from_the_state_of_the_widgets_gets_the_figure_as_it_is(drawn):
+    """Voilà's page is, and JupyterLab's once it is loaded again."""
+    figure = drawn.panels.tree.figure
+    state = figure.get_state()
+    now = figure.to_plotly_json()
+    assert state["_widget_data"] == now["data"] != []
+    assert state["_widget_layout"] == now["layout"]
+    drawn.step()
+    assert figure.get_state()["_widget_data"] == figure.to_plotly_json()["data"] != now["data"]
+
+
 def test_where_no_figure_can_be_made_the_svg_stays(make, monkeypatch):
     lab = make()
     lab.step()
@@ -84,7 +95,7 @@ def test_where_no_figure_can_be_made_the_svg_stays(make, monkeypatch):
     def missing():
         raise ImportError("Please install anywidget")
 
-    monkeypatch.setattr("plotly.graph_objects.FigureWidget", missing)
+    monkeypatch.setattr("speclab.lab.figure_widget.LateFigure", missing)
     lab.panels.tree.want_figure()
     lab.step()
     assert "<svg" in lab.panels.tree.still.value
