@@ -10,7 +10,7 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
-from draft_samples import routed_run
+from draft_samples import routed
 from made_run import made_run
 from traces import TREE, step_of, trace_of
 from view_samples import trace
@@ -93,8 +93,8 @@ def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_l
 def test_an_iteration_tells_what_the_drafter_decided_and_how_a_run_beside_differs():
     run = trace(4)
     assert strategy_html(run, 2) in frame(run, 2)
-    two = routed_run()
-    assert drafts.choice_words(two.steps[1]) in unescape(frame(two, 2))
+    two = replace(run, steps=(routed(),))
+    assert drafts.choice_words(routed()) in unescape(frame(two, 1))
     other = Beside(1, "fork 1 of 0", replace(run, steps=(run.steps[0], *made_run(3, 6).steps)))
     assert difference.SAME in frame(run, 1, other)
     assert frame(run, 1, other).count("<svg") == frame(run, 1).count("<svg"), "one tree need not be drawn thrice"
