@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from speclab.acceptance import Rule, Walk
 from speclab.decoding import Decoding, Iteration, Verification, calls, lengths, undone_on_failure
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
+from speclab.drafters.cost_aware import drafter_of
 from speclab.errors import ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
@@ -27,7 +28,7 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
         ContextExceededError: prompt and new tokens do not fit the models' context.
     """
     _check_context(pair, len(prompt_ids), settings.max_new_tokens)
-    decoding = Decoding(pair, checked(strategy).drafter(pair), settings, list(prompt_ids), len(prompt_ids))
+    decoding = Decoding(pair, drafter_of(checked(strategy), pair), settings, list(prompt_ids), len(prompt_ids))
     logits = decoding.drafter.prefill(pair.target, decoding.tokens)
     decoding.tokens.append(chooser(logits[None], [len(prompt_ids)], settings)(0))
     catch_up(decoding)
@@ -47,7 +48,7 @@ def resume(
     """
     _check_context(decoding.pair, decoding.prompt_length, settings.max_new_tokens)
     pair = decoding.pair.fork(committed - 1)
-    twin = Decoding(pair, strategy.drafter(pair), settings, decoding.tokens[:committed], decoding.prompt_length)
+    twin = Decoding(pair, drafter_of(strategy, pair), settings, decoding.tokens[:committed], decoding.prompt_length)
     if learned is not None:
         twin.drafter.restore(learned)
     catch_up(twin)

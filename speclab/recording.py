@@ -67,6 +67,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         texts=texts,
         extra=extra,
         proposals=iteration.draft.proposals,
+        budget=iteration.draft.budget,
         rule=str(iteration.rule),
         residual=left,
     )

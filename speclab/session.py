@@ -12,6 +12,7 @@ from speclab.breakpoints import Asked, following
 from speclab.decoder import iterate, resume, start
 from speclab.decoding import Decoding, undone_on_failure
 from speclab.drafters.base import Strategy, checked
+from speclab.drafters.cost_aware import drafter_of
 from speclab.errors import CancelledError, FinishedError, SettingsError
 from speclab.exactness import Checker
 from speclab.lookup import Lookup
@@ -201,7 +202,7 @@ class Session:
             if found is None:
                 return None
             if at < len(self.steps):  # ours cannot go back and stay: a copy of it does
-                former = self.strategy.drafter(replace(self.pair, carried={}))
+                former = drafter_of(self.strategy, replace(self.pair, carried={}))
                 former.restore(self._learned[at])
                 found = former.lookup(token, previous)
                 assert found is not None

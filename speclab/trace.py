@@ -25,7 +25,8 @@ class Event:
     """One drafting decision, in the order it was taken.
 
     `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
-    (which way the drafter went). `node`: the tree node it speaks of; for "prune" the parent of the dropped candidate.
+    (which way the drafter went), "budget" (how many nodes are worth verifying). `node`: the tree node it speaks of; for
+    "prune" the parent of the dropped candidate.
     Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """
@@ -94,6 +95,25 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens a second.
+
+    `probabilities`: of every drafted node, that it is accepted, estimated from what its source says and from earlier
+    outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
+    tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of the
+    draft passes, by their measured curve. `rows`, `seconds`: the measured cost of a target pass, seconds by rows.
+    """
+
+    probabilities: tuple[float, ...]
+    verified: int
+    verified_root: bool
+    extra: int
+    spent: float
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
@@ -135,7 +155,8 @@ class Step:
     `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
     the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: the law that
     the bonus was drawn from; None at temperature 0, and where the text ended before.
-    `proposals`: the trees that stood for choice, where there were several.
+    `proposals`: the trees that stood for choice, where there were several. `budget`: how many of the drafted nodes were
+    worth verifying, where costs decided.
     """
 
     index: int
@@ -160,6 +181,7 @@ class Step:
     rule: str = ""
     residual: Residual | None = None
     proposals: tuple[Proposal, ...] = ()
+    budget: BudgetRecord | None = None
 
 
 @dataclass(frozen=True)

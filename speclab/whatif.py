@@ -72,6 +72,11 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """
     if step.tree.law is not Law.DETERMINISTIC:
         raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
+    if strategy.chooses_budget:
+        raise NotRecordedError(
+            "which nodes are worth verifying follows from earlier outcomes, which no step records; with budget='fixed' "
+            "the whole tree can be told"
+        )
     was = in_force(step)
     if strategy.asks != was.asks:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 from hypothesis import HealthCheck, settings
 
 # The same examples on every run, and no clock: a busy machine must not turn a test red.
@@ -9,3 +12,6 @@ settings.register_profile(
     "speclab", max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("speclab")
+
+# Cost curves of tiny models are no use to anybody.
+os.environ["SPECLAB_CACHE"] = tempfile.mkdtemp(prefix="speclab-tests-")

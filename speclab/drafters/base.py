@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from speclab.errors import SettingsError
 from speclab.lookup import Lookup
 from speclab.settings import SessionSettings, Settings
-from speclab.trace import Adaptation, Event, Proposal, Step
+from speclab.trace import Adaptation, BudgetRecord, Event, Proposal, Step
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.drafters.passes import DraftPasses
+    from speclab.drafters.prospect import Worth
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
@@ -29,12 +31,33 @@ if TYPE_CHECKING:
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
 Top = tuple[tuple[int, float], ...]
+Budget = Annotated[
+    Literal["fixed", "auto"],
+    Field(
+        description="verify the whole tree, or (ours) the part of it that gives the most tokens a second by the costs "
+        "measured here"
+    ),
+]
 
 
 class Strategy(Settings):
     """Settings of a way to draft; the base of every strategy."""
 
     needs_draft: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _no_draw_is_dropped(self) -> Self:
+        if self.chooses_budget and getattr(self, "candidates", "top") != "top":
+            raise ValueError(
+                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would bend the law of "
+                "drawn candidates: set candidates='top' or budget='fixed'"
+            )
+        return self
+
+    @property
+    def chooses_budget(self) -> bool:
+        """Whether what is verified follows from the costs measured on this machine (`drafters.cost_aware`)."""
+        return getattr(self, "budget", "fixed") == "auto"
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -95,13 +118,15 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that draws its candidates.
+    `sampling`: how the session samples, for a drafter that draws its candidates. `worth`: what nodes and passes are
+    worth, where the budget follows from costs.
     """
 
     tokens: Sequence[int]
     max_depth: int
     check: Callable[[], None]
     sampling: SessionSettings = field(default_factory=SessionSettings)
+    worth: Worth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +169,7 @@ class Draft:
 
     `extra`: rows that the same pass is to answer for `Drafter.learn`. `laws`: in a tree of draws (`tree.law`) the law
     `[V]` float64 that the children of a node were drawn from, for each node that has some. `proposals`: the trees that
-    stood for choice, where there were several.
+    stood for choice, where there were several. `budget`: how the number of nodes was chosen, where it was.
     """
 
     tree: DraftTree
@@ -153,6 +178,7 @@ class Draft:
     extra: ExtraRows = field(default_factory=ExtraRows)
     laws: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
+    budget: BudgetRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +217,9 @@ class Drafter:
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""
         raise NotImplementedError
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        """Takes over the numbers of the tree that is verified: of the one just drafted, only these nodes are left."""
 
     def settle(self, outcome: Outcome) -> None:
         """Brings the drafter's own cache to the committed text."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Context, Draft, Top
 from speclab.drafters.passes import Row
-from speclab.drafters.policies import BLANK
+from speclab.drafters.policies import BLANK, Candidate, Gate
+from speclab.drafters.prospect import Prospect
 from speclab.trace import Event, Value
 from speclab.tree import DraftTree
 
@@ -43,10 +44,11 @@ def best_first(limits: Limits, passes: Passes, context: Context, source: str) ->
         source: what the tree's nodes are said to come from.
     """
     candidates = _Candidates(limits, context.tokens[-1])
+    prospect = None if context.worth is None else Prospect(context.worth, source)
     level = [0]
     for depth in range(min(limits.depth, context.max_depth)):
         chosen = candidates.worth_expanding(level)
-        if not chosen:
+        if not chosen or (prospect is not None and candidates.stopped(chosen, prospect.gate(candidates, chosen))):
             break
         context.check()
         rows = [Row(node, candidates.parent[node], candidates.token[node]) for node in chosen]
@@ -79,6 +81,7 @@ class _Candidates:
         self.token, self.parent, self.depth = [root], [-1], [0]
         self.log_prob, self.path_log_prob = [0.0], [0.0]
         self._tops: dict[int, Top] = {}
+        self._stops: dict[int, Gate] = {}
         self._rank: dict[int, tuple[int, int]] = {}
         """Place among its level, from 1, and the size of the level."""
 
@@ -88,6 +91,11 @@ class _Candidates:
         self._rank.update((node, (rank, len(ranked))) for rank, node in enumerate(ranked, start=1))
         able = set(self._best(self._limits.node_budget - 1))  # a child comes behind its parent, and needs a place too
         return [node for node in ranked[: self._limits.children] if node in able]
+
+    def stopped(self, nodes: Sequence[int], gate: Gate | None) -> bool:
+        """Whether a gate is closed to these nodes; it is then the reason why they are leaves."""
+        self._stops = {} if gate is None else dict.fromkeys(nodes, gate)
+        return gate is not None
 
     def expand(self, nodes: Sequence[int], tops: Sequence[Top]) -> list[int]:
         """Adds the likeliest next tokens of each node; returns the new level."""
@@ -151,9 +159,15 @@ class _Candidates:
             told.append(Event("prune", index, reason, dropped))
         return told
 
+    def _candidate(self, node: int) -> Candidate:
+        return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
+
     def _stopped(self, node: int, index: int) -> Event:
         limits, path_prob = self._limits, exp(self.path_log_prob[node])
         rank, size = self._rank.get(node, (0, 0))
+        if node in self._stops:
+            closed = self._stops[node]
+            return Event("stop", index, closed.reason(self._candidate(node)), {"gate": closed.name, **closed.values})
         if node in self._tops:
             gate, reason = BLANK, "nothing is known to come next"
         elif not rank:

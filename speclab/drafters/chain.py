@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
@@ -23,6 +23,7 @@ class LinearSpeculation(Strategy):
     needs_draft: ClassVar[bool] = True
 
     draft_tokens: Depth = Field(5, ge=1, le=64, title="K", description="tokens drafted an iteration")
+    budget: Budget = "fixed"
     confidence_stop: TokenProbability = Field(
         0.0,
         ge=0,

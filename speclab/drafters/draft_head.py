@@ -5,12 +5,13 @@ EAGLE: Li et al. 2024, arXiv 2401.15077; the tree: EAGLE-2, Li et al. 2024, arXi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
 from speclab import measures
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Record, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Record, Strategy
 from speclab.drafters.best_first import Limits, best_first, cut
 from speclab.drafters.head_passes import Passes, passes, watch
 from speclab.errors import NoDraftError
@@ -34,6 +35,7 @@ class DraftHead(Strategy):
     """EAGLE-2's dynamic tree from one draft head; from the draft model where the pair has no heads."""
 
     node_budget: NodeBudget = 60
+    budget: Budget = "fixed"
     depth: Depth = 7
     children: Children = 10
     head: int = Field(0, ge=0, le=15, description="which of the pair's heads, counted from 0")
@@ -84,6 +86,10 @@ class HeadDrafter(Drafter):
     def draft(self, context: Context) -> Draft:
         self._passes = passes(self._runner, self._target, self.settings.children)
         return self.settings.grow(self._passes, context, self._name)
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        if self._passes is not None:
+            self._passes.renumber(place)
 
     def settle(self, outcome: Outcome) -> None:
         """A draft model keeps the rows of the committed path; a head runs them on the target's hidden states."""

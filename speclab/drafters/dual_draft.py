@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
-from speclab.drafters.base import Draft, Drafter, Record, Strategy
+from speclab.drafters.base import Budget, Draft, Drafter, Record, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dual_draft_record import regrown
 from speclab.drafters.dual_drafter import DualDrafter, Part
@@ -37,6 +37,7 @@ class DualDraft(Strategy):
         "square of the tokens that each part got right lately",
     )
     node_budget: NodeBudget = 60
+    budget: Budget = "fixed"
     depth: Depth = 7
     children: Children = 10
     first: Strategy | None = Field(
@@ -56,6 +57,16 @@ class DualDraft(Strategy):
     @field_serializer("first", "second")
     def _written(self, value: Strategy | None) -> str | None:
         return None if value is None else written(value)
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        for part in (self.first, self.second):
+            if part is not None and part.chooses_budget:
+                raise ValueError(
+                    "DualDraft: the budget is chosen of the tree that is verified: set budget='auto' of DualDraft, and "
+                    f"leave it 'fixed' in {type(part).__name__}"
+                )
+        return self
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

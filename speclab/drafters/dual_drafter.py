@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome
@@ -61,6 +61,8 @@ class DualDrafter(Drafter):
         return (looking or drafters)[-1].prefill(target, prompt_ids)
 
     def draft(self, context: Context) -> Draft:
+        if len(self._active) > 1:
+            context = replace(context, worth=None)  # both trees grow as ever, or their means would not compare
         self._drafts = {place: self._parts[place].drafter.draft(context) for place in self._active}
         if len(self._active) == 1:
             return self._alone(self._active[0])
@@ -71,6 +73,17 @@ class DualDrafter(Drafter):
                     "the output: set its candidates to 'top', or draft with it alone by mode='first' or 'second'"
                 )
         return self._merged() if self.settings.mode == "merge" else self._routed()
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        """Of each part that is verified, what is left of its own tree."""
+        for part, nodes in self._places.items():
+            kept = [node for node, at in enumerate(nodes) if at in place]
+            own = {node: index for index, node in enumerate(kept)}
+            draft = self._drafts[part]
+            tree = draft.tree.select([node in own for node in range(len(nodes))])
+            self._drafts[part] = replace(draft, tree=tree)
+            self._places[part] = tuple(place[nodes[node]] for node in kept)
+            self._parts[part].drafter.trimmed(own)
 
     def settle(self, outcome: Outcome) -> None:
         """Brings every part that drafted to the committed text; each keeps of its own tree what was accepted."""
@@ -143,7 +156,7 @@ class DualDrafter(Drafter):
             return outcome
         accepted = draft.tree.follow([int(outcome.tree.token[node]) for node in outcome.accepted])
         rows, nodes = len(draft.extra.token), list(self._places.get(place, ()))
-        start = sum(len(self._drafts[before].extra.token) for before in range(place))
+        start = sum(len(draft.extra.token) for before, draft in self._drafts.items() if before < place)
         extra = outcome.extra[start : start + rows] if nodes else outcome.extra[:0]
         return Outcome(draft.tree, accepted, outcome.committed, outcome.logits[nodes], extra)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Commit, Context, Draft, Drafter, Outcome, Root, Strategy
+from speclab.drafters.base import Budget, Commit, Context, Draft, Drafter, Outcome, Root, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Drafting, Plan, Shape, grow
 from speclab.drafters.history import Window, adjustment, remember
@@ -52,6 +52,7 @@ class DynaTree(Strategy):
     node_budget: Nodes = Field(
         256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
+    budget: Budget = "fixed"
     history: Literal["iteration", "prompt", "off"] = Field(
         "iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",

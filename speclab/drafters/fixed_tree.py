@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Plan, Shape, grow
 from speclab.drafters.model_drafter import ModelDrafter
@@ -35,6 +35,7 @@ class FixedTree(Strategy):
     node_budget: Nodes = Field(
         256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
+    budget: Budget = "fixed"
 
     candidates: Candidates = Field("top", description=CANDIDATES_HELP)
 

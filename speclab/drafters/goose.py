@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.base import Budget, Drafter, Strategy
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which
 from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors
@@ -23,6 +23,7 @@ class Goose(Strategy):
     """A spine copied from the text so far, branches from a table of transitions, in a shape that follows acceptance."""
 
     node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    budget: Budget = "fixed"
     branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine")
     max_spine: int = Field(20, ge=1, le=256, description="longest spine, and longest chain of a bypass")
     successors: Successors = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from speclab.drafters.acceptance_rates import RunningRate, branch_tries, spine_tries
@@ -52,7 +52,7 @@ class GooseDrafter(TableDrafter):
         super().__init__(settings, pair, settings.bigram_entries)
         self._index = index_for(settings)
         self._rates = Rates()
-        self._spine = 0
+        self._spine, self._tree = 0, DraftTree.root(0)
 
     def draft(self, context: Context) -> Draft:
         s = self.settings
@@ -70,7 +70,13 @@ class GooseDrafter(TableDrafter):
             room = s.node_budget - len(trie)
             if room and length < len(chain):  # the table has no more branches: a longer spine
                 trie = self._build(context, chain[: length + room])
-        return finished(trie, [self._told(trie, route, matches), *map(match_event, matches)])
+        draft = finished(trie, [self._told(trie, route, matches), *map(match_event, matches)])
+        self._tree = draft.tree
+        return draft
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        """The spine is as long as its nodes are left: each is laid on the one before."""
+        self._spine = sum(node in place for node in _spine_places(self._tree, self._spine))
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """Updates the running rates, and with them the spine ratio of the next iteration; then the table."""

@@ -14,10 +14,13 @@ from speclab.drafters.base import Commit, Context, Draft, Root, Top
 from speclab.drafters.drawn import Candidates, Drawing, drawing
 from speclab.drafters.passes import DraftPasses, Row
 from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
+from speclab.drafters.prospect import Prospect
 from speclab.trace import Event
 from speclab.tree import DraftTree, Floats, Law
 
 Drafting = Literal["level", "node"]
+SOURCE = "draft"
+"""What the nodes are said to come from."""
 Ask = Callable[[Sequence[int]], list[Top]]
 
 
@@ -53,7 +56,8 @@ class Plan:
 def grow(plan: Plan, passes: DraftPasses, context: Context) -> Draft:
     """One draft tree."""
     shape, root, draws = plan.shape, plan.root, drawing(plan.candidates, context)
-    growth = _Growth(shape, (depth_gate("the context", context.max_depth), *shape.gates), draws, passes.laws)
+    gates = (depth_gate("the context", context.max_depth), *shape.gates)
+    growth = _Growth(shape, gates, draws, passes.laws, _prospect(context, draws, root))
     if root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
     else:
@@ -72,9 +76,15 @@ def grow(plan: Plan, passes: DraftPasses, context: Context) -> Draft:
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
     for node in frontier:
         growth.stop(node, budget_gate(shape.node_budget))
-    draft, place = growth.finish("draft")
+    draft, place = growth.finish(SOURCE)
     passes.renumber(place)
     return draft
+
+
+def _prospect(context: Context, draws: Drawing | None, root: Root) -> Prospect | None:
+    if context.worth is None or draws is not None:
+        return None
+    return Prospect(context.worth, SOURCE, verified_root=root == "verified")
 
 
 @dataclass
@@ -85,6 +95,7 @@ class _Growth:
     gates: tuple[Gate, ...]
     draws: Drawing | None
     laws: Mapping[int, Floats]
+    prospect: Prospect | None = None
     copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -118,6 +129,9 @@ class _Growth:
     def expand(self, batch: Sequence[int], ask: Ask) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
         closed = {node: self.gate(node) for node in batch}
+        worthwhile = [node for node in batch if closed[node] is None][: self.room]
+        dear = self.prospect.gate(self, worthwhile) if self.prospect is not None and worthwhile else None
+        closed = closed if dear is None else {node: gate or dear for node, gate in closed.items()}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][: self.room]
         tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
@@ -26,6 +26,7 @@ class IsotropicTree(Strategy):
 
     branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
     node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    budget: Budget = "fixed"
     successors: Successors = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3

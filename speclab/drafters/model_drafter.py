@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
@@ -33,6 +34,10 @@ class ModelDrafter(Drafter):
         draws = drawing(self.plan.candidates, context)
         self._passes = DraftPasses(self._runner, self.plan.shape.breadth.many, context.sampling if draws else None)
         return grow(self.plan, self._passes, context)
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        if self._passes is not None:
+            self._passes.renumber(place)
 
     def settle(self, outcome: Outcome) -> None:
         """Keeps the draft rows of the committed path; "rebuild" throws the cache away, to be prefilled anew."""

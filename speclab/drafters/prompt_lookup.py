@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
@@ -24,6 +24,7 @@ class PromptLookup(Strategy):
     shortest_ngram: ShortestNgram = 1
     pick: Which = "last"
     draft_tokens: int = Field(10, ge=1, le=256, title="K", description="most tokens to copy")
+    budget: Budget = "fixed"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

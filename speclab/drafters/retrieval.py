@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished
 from speclab.drafters.checks import check_order
 from speclab.measures import Nodes
@@ -34,6 +34,7 @@ class Retrieval(Strategy):
         title="c",
         description="most nodes a tree may have, root included; REST verifies 64 and the root",
     )
+    budget: Budget = "fixed"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

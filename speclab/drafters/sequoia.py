@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Draft, Drafter, Record, Strategy
+from speclab.drafters.base import Budget, Draft, Drafter, Record, Strategy
 from speclab.drafters.ranks import RankRates, parsed
 from speclab.drafters.table_drafter import Carry, Megabytes
 from speclab.measures import Depth, Nodes
@@ -27,6 +27,7 @@ class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
     node_budget: Nodes = Field(60, ge=1, le=512, description="most nodes a tree may have, root included")
+    budget: Budget = "fixed"
     depth: Depth = Field(6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         "transitions", description="where candidates come from: a table of transitions, or the draft model"

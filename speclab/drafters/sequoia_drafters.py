@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Top
@@ -87,6 +87,10 @@ class _FromDraft(Drafter):
         passes = self._passes = DraftPasses(self._runner, self.settings.successors)
         trie, stops = filled(self.settings, self._ranks, passes, context)
         return finished(trie, [Event("route", None, "draft", {"route": route(trie, "draft")}), *stops])
+
+    def trimmed(self, place: Mapping[int, int]) -> None:
+        if self._passes is not None:
+            self._passes.renumber(place)
 
     def settle(self, outcome: Outcome) -> None:
         if self._passes is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished
 from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
 from speclab.measures import Nodes
@@ -35,6 +35,7 @@ class TokenRecycling(Strategy):
         le=512,
         description="nodes of the static tree, root included; other trees than the paper's 81 are ours",
     )
+    budget: Budget = "fixed"
     successors: int = Field(8, ge=1, le=64, title="k", description="successors kept of each token")
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
