@@ -54,7 +54,6 @@ class Ghost(HTML):
             said = tag("p", tag("b", "Not applied. "), escape(f"{sentence} {way}"), role="status", class_="sl-ghost")
             assign(self, value=said + picture if sentence else "")
             show(self, visible=bool(sentence))
-            self._state.foreseen = sentence
             covered, self.covering = self.covering, bool(picture)
         if covered != self.covering:
             self._covers()

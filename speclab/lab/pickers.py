@@ -69,7 +69,6 @@ class Pickers(VBox):
         on_change(self.toggle, lambda _: self._open())
         self._open()
         state.observe(lambda _: self._open(), names="frame")
-        state.observe(lambda change: assign(self.foreseen, value=escape(change["new"])), names="foreseen")
         state.observe(lambda _: self._draw(), names=["applied", "frame"])
         self._ready = True
         self._draw()
@@ -95,8 +94,7 @@ class Pickers(VBox):
             row.add_class("speclab-head")
         grid = Box([left, right, self.prompt, self.session])
         grid.add_class("speclab-inputs")
-        self.foreseen = HTML()
-        self.pending = HBox([self.apply, VBox([self.note, self.foreseen])])
+        self.pending = HBox([self.apply, self.note])
         self.pending.add_class("speclab-pending")
         return [grid, self.lossy]
 

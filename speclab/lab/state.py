@@ -63,8 +63,8 @@ class LabState(HasTraits):
 
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
     sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
-    made of, forks included; None before there is one. `change`: of the strategy, set in the pickers and not applied,
-    and `foreseen`, what the tree shown would have been with it, in words; None and empty where there is none.
+    made of, forks included; None before there is one. `change`: of the strategy, set in the pickers and not applied;
+    None where there is none.
     `comparison`: of this session with its baselines, once measured.
     `forks`: every run kept. `compared`: strategies on one prompt, once they ran;
     `progress` while they do.
@@ -80,7 +80,6 @@ class LabState(HasTraits):
     details = Unicode()
     applied: Any = Instance(Choices, allow_none=True)
     change: Any = Instance(Change, allow_none=True)
-    foreseen = Unicode()
     comparison: Any = Instance(Comparison, allow_none=True)
     regret: Any = Instance(Regret, allow_none=True)
     forks: Any = Tuple()

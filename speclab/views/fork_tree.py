@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from speclab.views import markup
@@ -45,11 +45,13 @@ def forks_svg(forks: Sequence[Fork], theme: ThemeName = "light") -> str:
     """The tree as one SVG string; the run shown is told by the word "shown" and a heavier line."""
     colors, ordered = css(theme), _ordered(forks)
     row = {fork.number: i for i, fork in enumerate(ordered)}
+    by_number = {fork.number: fork for fork in forks}
     unit = WIDE / max([fork.iterations for fork in forks] + [1])
     parts = []
     for fork in ordered:
         y, start, end = _y(row[fork.number]), LEFT + fork.at * unit, LEFT + fork.iterations * unit
-        top = y if fork.parent is None or fork.parent not in row else _y(row[fork.parent])
+        trunk = _trunk(fork, by_number)
+        top = y if trunk is None else _y(row[trunk.number])
         ink, wide = (LOOKS["accepted"].color, 3) if fork.present else (colors.muted, 1.5)
         line = f"M{start:.1f} {top:.1f}V{y:.1f}H{max(end, start + 4):.1f}"
         parts.append(markup.tag("path", d=line, style=f"fill:none;stroke:{ink};stroke-width:{wide}"))
@@ -92,6 +94,14 @@ def forks_table(forks: Sequence[Fork]) -> str:
 def _words(fork: Fork) -> str:
     figures = f"{plural(fork.tokens, 'token')}, {fork.tokens_per_iteration:.2f} an iteration"
     return f"{fork.number}{' · shown' if fork.present else ''} · {figures} · {fork.name}"
+
+
+def _trunk(fork: Fork, by_number: Mapping[int, Fork]) -> Fork | None:
+    """The run whose line it leaves: its parent, or the nearest run above whose own line reaches so far back."""
+    above = None if fork.parent is None else by_number.get(fork.parent)
+    while above is not None and fork.at < above.at and above.parent is not None and above.parent in by_number:
+        above = by_number[above.parent]
+    return above
 
 
 def _y(row: int) -> float:

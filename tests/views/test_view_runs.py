@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -123,6 +124,20 @@ def test_a_fork_leaves_the_line_of_its_parent_where_it_was_made():
     )
     assert "1.0 MiB" in fork_tree.forks_table(FORKS)
     assert "No run has begun" in fork_tree.summary(())
+
+
+def test_a_fork_from_before_its_parent_s_own_beginning_leaves_the_line_that_reaches_so_far_back():
+    """Iteration 1 of fork 1 is iteration 1 of run 0: there alone is a line to leave."""
+    early = Fork(4, "seed 0 → 1", 1, 1, 3, 9, 2.5, 0, present=False)
+    later = Fork(5, "seed 0 → 2", 4, 0, 2, 6, 2.5, 0, present=False)
+    svg = fork_tree.forks_svg((*FORKS, early, later))
+    starts, rows = {}, {}
+    for path in re.findall(r'd="M([\d.]+) ([\d.]+)V([\d.]+)H([\d.]+)"', svg):
+        x, top, y, end = map(float, path)
+        starts[y], rows[y] = (x, top), (x, end)
+    for y, (x, top) in starts.items():
+        assert top == y or rows[top][0] <= x <= rows[top][1], f"the line at {y} hangs in empty space"
+    assert [top for y, (_, top) in sorted(starts.items()) if top != y].count(min(rows)) == 4
 
 
 def test_a_fork_whose_parent_is_gone_stands_alone():
