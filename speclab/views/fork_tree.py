@@ -55,6 +55,9 @@ def forks_svg(forks: Sequence[Fork], theme: ThemeName = "light") -> str:
         ink, wide = (LOOKS["accepted"].color, 3) if fork.present else (colors.muted, 1.5)
         line = f"M{start:.1f} {top:.1f}V{y:.1f}H{max(end, start + 4):.1f}"
         parts.append(markup.tag("path", d=line, style=f"fill:none;stroke:{ink};stroke-width:{wide}"))
+        if trunk is not None:  # a dot where it leaves, for it may cross the lines of others below
+            dot = f"fill:none;stroke:{ink};stroke-width:6;stroke-linecap:round"
+            parts.append(markup.tag("path", d=f"M{start:.1f} {top:.1f}h0.1", style=dot))
         parts.append(markup.tag("circle", cx=max(end, start + 4), cy=y, r=4.0, style=f"fill:{ink}"))
         style = "font-size:12px" + (";font-weight:600" if fork.present else "")
         parts.append(markup.text(clip(_words(fork), WORDS), LEFT + WIDE + 16, y + 4, style=style))
