@@ -129,14 +129,27 @@ def _name(step: Step, node: int) -> str:
 
 
 def _why(step: Step, node: int, token: int) -> str:
-    pruned = (e.reason for e in step.events if e.kind == "prune" and e.node == node and e.values.get("token") == token)
-    for reason in pruned:
-        return f"pruned it: {reason}"
-    for event in step.events:
+    own = [event for event in step.events if event.node == node]
+    for event in own:
+        if event.kind == "prune" and event.values.get("token") == token:
+            return f"pruned it: {event.reason}"
+    for event in own:
         asked, added = event.values.get("branches"), event.values.get("added")
-        if event.kind == "expand" and event.node == node and asked is not None:
+        if event.kind == "expand" and isinstance(asked, int):
+            if added is None:  # grown best first: all it looked at were candidates, and the best of all were kept
+                return _not_kept(step, node, token, asked)
             return f"had room for {added} of {asked}" if added != asked else f"asked for {asked}: {event.reason}"
     return "did not"
+
+
+def _not_kept(step: Step, node: int, token: int, asked: int) -> str:
+    """Of the candidates dropped behind a node the record names the first, and all their probabilities."""
+    record = step.nodes[node]
+    prob = dict(record.draft_top[:asked]).get(token)
+    least = [e.values.get("least_kept") for e in step.events if e.kind == "prune" and e.node == node]
+    if prob is None or not least:
+        return f"looked at its {plural(asked, 'likeliest token')} alone"
+    return f"pruned it: path probability {record.path_prob * prob:.2g}, and the nodes kept have {least[0]:.2g} and more"
 
 
 def _against(one: int, other: int) -> str:
