@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,7 +89,7 @@ def ask(
     if room < new:
         notes.append(f"T is {room} instead of {new}: {pair.name} reads {pair.context} tokens, prompt included.")
     new = min(new, room)
-    contenders = _contenders(protocol, new, longest, notes)
+    contenders = _contenders(protocol, new, prompts, notes)
     known = {"protocol": protocol.name, "workload": workload.name, "prompts": workload.digest, "pair": pair.name}
     asked = {"max_new_tokens": max_new_tokens or protocol.max_new_tokens, "repeats": repeats}
     return Asked(
@@ -116,19 +116,35 @@ def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) ->
     return [replace(prompt, ids=prompt.ids[:bound]) for prompt in prompts], notes
 
 
-def _contenders(protocol: Protocol, new: int, longest: int, notes: list[str]) -> tuple[Contender, ...]:
+def _contenders(protocol: Protocol, new: int, prompts: Sequence[Prompt], notes: list[str]) -> tuple[Contender, ...]:
+    """Those whose swept length can be had: more new tokens than fit are cut, a longer prompt than any is left out."""
     if protocol.swept == "a setting":
         return protocol.contenders
-    most = new if protocol.swept == "new tokens" else longest
-    beyond = sorted({one.x for one in protocol.contenders if one.x is not None and one.x > most})
+    every = protocol.contenders
+    if protocol.swept == "new tokens":
+        beyond = _listed(every, lambda x: x > new)
+        if beyond:
+            notes.append(
+                f"{protocol.x_name} of {beyond} cut to {new}, the most that context and --max-new-tokens allow."
+            )
+        cut = [one.at(min(one.x, new)) if one.x is not None else one for one in every]
+        return tuple({(one.name, one.x): one for one in cut}.values())
+    lengths = [len(prompt.ids) for prompt in prompts]
+    beyond = _listed(every, lambda x: x > max(lengths))
     if beyond:
-        listed = ", ".join(f"{x:g}" for x in beyond)
-        notes.append(f"{protocol.x_name} of {listed} is cut to {most}: the context or the prompts are no longer.")
-    cut = [one.at(min(one.x, most)) if one.x is not None else one for one in protocol.contenders]
-    kept = {(one.name, one.x): one for one in cut}
-    if not kept:
-        raise MeasurementError(f"{protocol.name} has nothing to measure at this length: allow more tokens.")
-    return tuple(kept.values())
+        notes.append(f"{protocol.x_name} of {beyond} left out: the longest prompt has {max(lengths)}.")
+    kept = tuple(one for one in every if one.x is None or one.x <= max(lengths))
+    if not any(one.x is not None for one in kept):
+        raise MeasurementError(f"No prompt is long enough for {protocol.name}: name a workload of longer ones.")
+    short = _listed(kept, lambda x: x > min(lengths))
+    if short:
+        notes.append(f"{protocol.x_name} of {short}: without the prompts that are shorter.")
+    return kept
+
+
+def _listed(contenders: Sequence[Contender], where: Callable[[float], bool]) -> str:
+    values = {one.x for one in contenders if one.x is not None and where(one.x)}
+    return ", ".join(f"{x:g}" for x in sorted(values))
 
 
 def same(before: dict[str, Any], now: dict[str, Any]) -> str | None:

@@ -1,0 +1,154 @@
+"""What is stored stays readable: the schema, cut lines, full disks, other runs."""
+
+from __future__ import annotations
+
+import json
+import resource
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from refusals import refused
+
+from speclab.bench.result import SCHEMA_VERSION, Result, RunInfo, SourceCount, VerifyCost
+from speclab.bench.store import DERIVED, RESULTS, Writer, read_results, write_parquet, write_run
+from speclab.errors import MeasurementError
+
+HERE = Path(__file__).parent
+RESULT = Result(
+    protocol="main",
+    contender="DynaTree",
+    settings={"strategy": "DynaTree", "rank_acceptance": [0.5, 0.25]},
+    workload="shipped",
+    kind="prose",
+    prompt_id="a line\u2028separator, and é",
+    repeat=1,
+    new_tokens=4,
+    seconds=2.0,
+    ttft=0.5,
+    progress=((1, 0.5), (4, 2.0)),
+    verify_cost=(VerifyCost(nodes=5, passes=2, seconds=0.25),),
+    sources={"draft": SourceCount(drafted=8, tried=4, places=2, accepted=2, first=1)},
+    equal=True,
+)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    write_run(tmp_path / "run", RunInfo(protocol="main", started=datetime.now(UTC), notes=("T is cut.",)))
+    return tmp_path / "run"
+
+
+def filled(folder: Path, count: int = 2) -> Path:
+    with Writer(folder) as writer:
+        for repeat in range(count):
+            writer.add(RESULT.model_copy(update={"repeat": repeat}))
+    return folder / RESULTS
+
+
+def test_what_is_written_is_read(folder):
+    filled(folder)
+    stored = read_results(folder)
+    assert stored.results[1] == RESULT
+    assert [result.repeat for result in stored.results] == [0, 1]
+    assert (stored.run.protocol, stored.notes) == ("main", ("T is cut.",))
+
+
+def test_a_folder_without_results_yet(folder):
+    assert read_results(folder).results == ()
+
+
+@pytest.mark.parametrize("cut", [1, 40, -2])
+def test_a_last_line_that_was_cut_is_left_out_said_and_replaced(folder, cut):
+    file = filled(folder)
+    whole = file.read_bytes()
+    last = whole[: whole.index(b"\n") + 1]
+    file.write_bytes(whole + last[:cut])
+    stored = read_results(folder)
+    assert len(stored.results) == 2
+    assert "line 3: cut short" in stored.notes[-1]
+    filled(folder, 1)
+    assert [result.repeat for result in read_results(folder).results] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"\xff\xfe\n", "line 3"),
+        (b'{"protocol": "main"}\n', "line 3: contender"),
+        (RESULT.model_copy(update={"schema_version": SCHEMA_VERSION + 1}).model_dump_json().encode() + b"\n", "newer"),
+    ],
+)
+def test_a_damaged_or_newer_line_is_named(folder, line, words):
+    file = filled(folder)
+    file.write_bytes(file.read_bytes() + line)
+    with refused(MeasurementError, words):
+        read_results(folder)
+
+
+def test_a_folder_of_nothing_is_one_sentence(tmp_path):
+    with refused(MeasurementError, "cannot be read", "name a folder of results"):
+        read_results(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with refused(MeasurementError, "cannot be made"):
+        write_run(tmp_path / "file", RunInfo(protocol="main", started=datetime.now(UTC)))
+
+
+def test_a_full_disk_stops_and_keeps_what_is_done(folder):
+    """The limit on the size of a file stands for the disk: a write beyond it is cut short, the next one fails."""
+    file = filled(folder)
+    room = file.stat().st_size + 100
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Writer(folder) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with refused(MeasurementError, "cannot be written", "make room", "--resume"):
+                writer.add(RESULT)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert len(read_results(folder).results) == 2
+        assert read_results(folder).notes == ("T is cut.",), "nothing is cut: half a line is taken back"
+        writer.add(RESULT)
+    assert len(read_results(folder).results) == 3
+
+
+def test_parquet_has_a_column_a_field_and_the_derived_figures(folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = parquet.read_table(write_parquet(folder, [RESULT, RESULT])).to_pylist()
+    assert len(rows) == 2
+    assert rows[0].keys() == {*Result.model_fields, *DERIVED}
+    assert rows[0]["throughput"] == 2.0
+    assert json.loads(rows[0]["settings"]) == RESULT.settings
+    assert json.loads(rows[0]["sources"])["draft"]["tried"] == 4
+
+
+def test_parquet_needs_pyarrow(folder, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with refused(MeasurementError, "pyarrow", "pip install"):
+        write_parquet(folder, [RESULT])
+
+
+@pytest.mark.parametrize("kind", [Result, RunInfo])
+def test_a_stored_line_of_the_first_version_still_reads(kind):
+    """`stored.json` was written by version 1 and never changes; fields may join, with a default, and none may go."""
+    line = json.loads((HERE / "stored.json").read_text())[kind.__name__]
+    record = kind.model_validate(line)
+    read = json.loads(record.model_dump_json())
+    assert {name: read[name] for name in line} == line
+
+
+@pytest.mark.parametrize("kind", [Result, RunInfo])
+def test_the_schema_only_grows(kind):
+    """Against `schema.json`: every field is there as it was; what is new has a default."""
+    before = json.loads((HERE / "schema.json").read_text())[kind.__name__]
+    now = kind.model_json_schema()
+    assert {name: now["properties"].get(name) for name in before["properties"]} == before["properties"]
+    assert set(now["required"]) <= set(before["required"])
+    for name, nested in before.get("$defs", {}).items():
+        own = now["$defs"][name]
+        assert {field: own["properties"].get(field) for field in nested["properties"]} == nested["properties"]
+
+
+def test_a_field_of_a_later_version_is_left_out():
+    line = json.loads(RESULT.model_dump_json()) | {"colour": "blue"}
+    assert Result.model_validate(line) == RESULT
