@@ -21,6 +21,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "pentagon"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 ROW, TOP, BOTTOM = 30, 16, 56
 _LEAST_SHOWN = 3
+RAY = "ray"
+"""What the uid of a line of equal speed begins with; a page finds its colour by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,16 @@ def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -
         rows: contender → (tokens an iteration, milliseconds an iteration).
         plain: the same of plain decoding, 1× by definition.
     """
-    figure = _figure(0, height=470)
+    figure = _figure(0, height=max(470, 90 + 20 * len(rows)))
     wide = 1.08 * max([plain[0], *(tokens for tokens, _ in rows.values())])
     tall = 1.12 * max([plain[1], *(ms for _, ms in rows.values())])
-    for ratio in (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0):
+    for number, ratio in enumerate((0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         slope = plain[1] / plain[0] / ratio
         end = min(wide, tall / slope)
         figure.add_scatter(
             x=[0, end], y=[0, end * slope], mode="lines+text", text=["", f"{ratio:g}×"], textposition="top left",
             line={"dash": "dash", "width": 1, "color": THEMES["light"].line}, hoverinfo="skip", showlegend=False,
+            uid=f"{RAY}{number}",
         )  # fmt: skip
     for number, (name, (tokens, ms)) in enumerate(rows.items(), 1):
         figure.add_scatter(
@@ -81,7 +84,7 @@ def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -
         )  # fmt: skip
     figure.update_xaxes(title="tokens an iteration", range=[0, wide])
     figure.update_yaxes(title="ms an iteration", range=[0, tall])
-    figure.update_layout(legend={"orientation": "v", "x": 1.02, "y": 1})
+    figure.update_layout(legend={"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top"})
     return figure
 
 
@@ -118,7 +121,7 @@ def curve(points: Sequence[tuple[int, float, int]]) -> Any:
         hovertemplate="%{x} rows: %{y:.2f} ms, median of %{customdata} passes<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title="rows of the pass, root included", rangemode="tozero")
-    figure.update_yaxes(title="ms inside the target", rangemode="tozero")
+    figure.update_yaxes(title="ms a verification", rangemode="tozero")
     return figure
 
 
@@ -169,6 +172,9 @@ def _figure(rows: int, *, height: int = 0, room: int = 0) -> Any:
         "gridcolor": ink.faint,
         "zeroline": False,
         "automargin": True,
+        "ticks": "outside",
+        "ticklen": 6,
+        "tickcolor": "rgba(0,0,0,0)",
         "title": {"standoff": 8, "font": {"size": 13}},
     }
     return go.Figure(
@@ -177,7 +183,8 @@ def _figure(rows: int, *, height: int = 0, room: int = 0) -> Any:
             "font": {"family": PLOT_SANS, "size": 13, "color": ink.ink}, "xaxis": axis, "yaxis": axis,
             "height": height or TOP + ROW * rows + BOTTOM + 30 + room, "dragmode": False,
             "margin": {"l": 8, "r": 24, "t": TOP + room, "b": BOTTOM},
-            "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemclick": False},
+            "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemclick": False,
+                       "traceorder": "normal"},
             "hoverlabel": {"font": {"family": PLOT_SANS, "size": 12}, "align": "left"},
         }
     )  # fmt: skip
@@ -186,7 +193,7 @@ def _figure(rows: int, *, height: int = 0, room: int = 0) -> Any:
 def _rows_of(figure: Any, names: Mapping[str, object]) -> None:
     """The first name on top."""
     order = [_name(name) for name in reversed(list(names))]
-    figure.update_yaxes(type="category", categoryorder="array", categoryarray=order, showgrid=False, ticks="")
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=order, showgrid=False)
 
 
 def _mark(number: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from speclab.bench import report_figures, report_sources, report_swept, report_tables
+from speclab.bench import report_notes as notes
 from speclab.bench.papers_beside import BESIDE
 from speclab.bench.report_numbers import Row, prompts, rows
 from speclab.bench.report_page import Part, block, facts, fold, page, said, under
@@ -52,22 +53,18 @@ def report_html(runs: Sequence[Stored]) -> str:
     """The page of one run, or of several, a part for each."""
     first = runs[0].run
     days = ", ".join(dict.fromkeys(f"{stored.run.started:%d %B %Y}" for stored in runs))
-    sub = (f"{models(first)}, on {machine(first)}.", f"Measured {days}.")
+    names = ", ".join(dict.fromkeys(stored.run.protocol for stored in runs))
+    sub = (f"{models(first)}, on {machine(first)}.", f"Protocol {names}, {days}.")
     if len(runs) == 1:
-        return page(first.title or first.protocol, sub, list(_parts(runs[0])), _FOOTER)
-    parts = [_whole(stored, place) for place, stored in enumerate(runs)]
+        return page(first.title or first.protocol, sub, [part.headed() for part in _blocks(runs[0], "r")], _FOOTER)
+    parts = [_whole(stored, f"r{place}") for place, stored in enumerate(runs)]
     return page(f"{len(runs)} measurements of speculative decoding", sub, parts, _FOOTER)
 
 
-def _whole(stored: Stored, place: int) -> Part:
-    """A run as one part of a larger page: its own parts are blocks of it."""
-    inner = "".join(block(part.name, part.html) for part in _blocks(stored, f"r{place}"))
-    return Part.of(f"r{place}", stored.run.title or stored.run.protocol, inner)
-
-
-def _parts(stored: Stored) -> Iterable[Part]:
-    for part in _blocks(stored, "r"):
-        yield Part.of(part.anchor, part.name, part.html)
+def _whole(stored: Stored, name: str) -> Part:
+    """A run as one part of a larger page."""
+    inner = "".join(part.within() for part in _blocks(stored, name))
+    return Part(name, stored.run.protocol, inner).headed(stored.run.title)
 
 
 def _blocks(stored: Stored, name: str) -> Iterable[Part]:
@@ -83,12 +80,12 @@ def _blocks(stored: Stored, name: str) -> Iterable[Part]:
         ("papers", "Beside the papers", papers),
         ("speed", "Speed", _swept(found, run, name) if swept else _speed(found, run, name)),
         ("passes", "Passes", _passes(found, run, name, swept=swept)),
-        ("cost", "Cost of verification", _noted(report_figures.cost(found, name), _COST)),
+        ("cost", "Cost of verification", _noted(report_figures.cost(found, name), notes.COST)),
         ("time", "Time", _time(found, run, name, swept=swept)),
         ("kinds", "Kinds of text", _folded(report_tables.by_kind(results, run), swept=swept)),
-        ("loops", "Looping outputs", _noted(_folded(loops, swept=swept), _LOOPS)),
+        ("loops", "Looping outputs", _noted(_folded(loops, swept=swept), notes.LOOPS)),
         ("sources", "Sources and routes", report_sources.blocks(results, run)),
-        ("memory", "Memory", _folded(report_tables.memory(found, run), swept=swept)),
+        ("memory", "Memory", _noted(_folded(report_tables.memory(found, run), swept=swept), notes.MEMORY)),
         ("failures", "Failures", report_tables.failures(found, run)),
         ("how", "How it was measured", _how(stored)),
     )
@@ -97,34 +94,13 @@ def _blocks(stored: Stored, name: str) -> Iterable[Part]:
 
 
 _ALWAYS = {"in-short", "papers", "how"}
-_COST = (
-    "Median of every verification of that many rows, all contenders together: the pass of the target and what prepares "
-    "it. A larger mark stands for more passes."
-)
-_LOOPS = (
-    "A text loops when more than half of its last 64 tokens end a 4-gram that it held before. Small models loop in "
-    "greedy decoding, and a loop is easy to guess: it flatters every kind of drafting."
-)
-_TRADE = (
-    "Each dashed ray joins equal speeds, as multiples of plain decoding's. More tokens an iteration help only as far "
-    "as the iteration does not cost as much more. From the first token on; means."
-)
-_WHERE = (
-    "Host: everything outside forward passes, such as building trees and masks, choosing, keeping caches in order. The "
-    "prefill is in the first figure and not in the second."
-)
-_SPEED = (
-    "Tokens a second of the whole call, prefill included. The mark is the median over prompts of the median over "
-    "rounds, the bar its quartiles, the dashed rule the baseline."
-)
-_GROWTH = "Speed from the call up to so many new tokens, over the baseline's up to the same place of the same prompt."
 
 
 def _speed(found: Sequence[Row], run: RunInfo, name: str) -> str:
     growth = report_figures.growth(found, run, name)
     return (
-        report_figures.speeds(found, run, name) + said(_SPEED, "under") + report_tables.speed(found, run)
-        + block("Speed over the length of the text", _noted(growth, _GROWTH))
+        report_figures.speeds(found, run, name) + said(notes.SPEED, "under") + report_tables.speed(found, run)
+        + block("Speed over the length of the text", _noted(growth, notes.GROWTH))
     )  # fmt: skip
 
 
@@ -134,14 +110,15 @@ def _swept(found: Sequence[Row], run: RunInfo, name: str) -> str:
 
 def _passes(found: Sequence[Row], run: RunInfo, name: str, *, swept: bool) -> str:
     trade = "" if swept else report_figures.trade(found, run, name)
-    return _noted(trade, _TRADE) + _folded(report_tables.calls(found, run), swept=swept)
+    calls = _folded(report_tables.calls(found, run), swept=swept)
+    return _noted(trade, notes.TRADE) + _noted(calls, notes.ACCEPTANCE)
 
 
 def _time(found: Sequence[Row], run: RunInfo, name: str, *, swept: bool) -> str:
     """Of a sweep the largest value alone: a bar for each would fill pages."""
     last = max((each.x for each in found if each.x is not None), default=None)
     shown = [each for each in found if each.x in {None, last}] if swept else found
-    return _noted(report_figures.where(shown, run, name) + report_figures.phases(shown, run, name), _WHERE)
+    return _noted(report_figures.where(shown, run, name) + report_figures.phases(shown, run, name), notes.WHERE)
 
 
 def _noted(shown: str, note: str) -> str:
@@ -166,12 +143,4 @@ def _how(stored: Stored) -> str:
         ("started, ended", f"{run.started:%Y-%m-%d %H:%M:%S}, {ended}"), ("calls kept", len(stored.results)),
         *((name.replace("_", " "), setting) for name, setting in run.arguments.items()),
     )  # fmt: skip
-    return facts(pairs) + under(_HOW)
-
-
-_HOW = (
-    "All contenders decode each prompt in turn, the order changed every round; a first round warms up and is not kept.",
-    "The device is waited for before each reading of the clock.",
-    "A ratio is of two calls on the same prompt in the same round.",
-    "Every text is compared with the target's own greedy decoding.",
-)
+    return facts(pairs) + under(notes.HOW)

@@ -18,6 +18,7 @@ PHASES = {
 }
 MARKS = 12
 """Places of a text at which the growth of speed is drawn."""
+LINES = 5
 
 
 def speeds(found: Sequence[Row], run: RunInfo, name: str) -> str:
@@ -74,13 +75,21 @@ def growth(found: Sequence[Row], run: RunInfo, name: str) -> str:
     last = min((one.new_tokens for each in found for one in each.results if one.new_tokens > 1), default=0)
     marks = sorted({max(2, round(last * place / MARKS)) for place in range(1, MARKS + 1)})
     plain = {mark: base.by_prompt(_until(mark)) for mark in marks}
-    others = [each for each in found if each is not base and last > MARKS]
+    others = [each for each in fastest(found) if each is not base and last > MARKS]
     series = [line for each in others if (line := Line(name_of(run)(each), _ratios(each, plain))).points]
     if not series:
         return ""
     label = f"Speed up to so many new tokens, over {run.baseline} up to the same place of the same prompt; medians."
     drawn = figures.lines(series, "new tokens", f"× {run.baseline}", level=1.0)
     return drawing(drawn, label, over_x(series, times), f"{name}-growth")
+
+
+def fastest(found: Sequence[Row]) -> list[Row]:
+    """The fastest few of ours and of the peers, in the order of the run: more lines could not be told apart."""
+    rates = {each.cell: each.speedup.median for each in found if each.speedup}
+    known = sorted((each for each in found if each.cell in rates), key=lambda each: -rates[each.cell])
+    kept = [each for each in known if not each.peer][:LINES] + [each for each in known if each.peer][:2]
+    return [each for each in found if each in kept]
 
 
 def _ratios(each: Row, plain: Mapping[int, Mapping[Place, float]]) -> dict[float, Spread]:

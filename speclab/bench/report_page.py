@@ -21,7 +21,7 @@ background:var(--paper)}
 main,body>header,body>footer{max-width:1120px;margin:0 auto;padding:0 28px}
 body>header{padding-top:34px}h1{font-size:27px;line-height:1.25;margin:0 0 6px;letter-spacing:-.01em}
 h2{font-size:21px;margin:52px 0 6px;padding-top:14px;border-top:2px solid var(--ink)}
-h3{font-size:16px;margin:34px 0 4px}p{margin:6px 0 10px;max-width:84ch}
+h3{font-size:16.5px;margin:34px 0 4px}h4{font-size:15px;margin:28px 0 4px}p{margin:6px 0 10px;max-width:84ch}
 a{color:var(--link)}.sub,.under,caption,summary,footer{color:var(--muted)}.sub{margin:0 0 4px}
 nav{position:sticky;top:0;z-index:9;background:var(--paper);border-bottom:1px solid var(--faint);margin-top:14px}
 nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;max-width:1120px;margin:0 auto;padding:9px 28px;list-style:none;
@@ -45,7 +45,8 @@ font-size:13.5px;margin:8px 0}.facts dt{color:var(--muted)}.facts dd{margin:0;ov
 code{font:12.5px ui-monospace,Menlo,Consolas,monospace}footer{padding-bottom:36px;margin-top:44px;font-size:13px}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px}
 .js-plotly-plot .main-svg text{fill:var(--ink)!important}.js-plotly-plot .gridlayer path{stroke:var(--faint)!important}
-.js-plotly-plot .shapelayer path{stroke:var(--muted)!important}.js-plotly-plot .rays path{stroke:var(--rule)!important}
+.js-plotly-plot .shapelayer path{stroke:var(--muted)!important}
+.js-plotly-plot [class*=traceray] path{stroke:var(--rule)!important}
 .js-plotly-plot .hoverlayer .hovertext path{fill:var(--paper)!important;stroke:var(--rule)!important}
 .js-plotly-plot .heatmaplayer text{fill:#111!important}
 @media print{nav,.modebar-container,noscript{display:none}details{display:block}h2{break-before:page}}
@@ -60,10 +61,14 @@ class Part:
     name: str
     html: str
 
-    @classmethod
-    def of(cls, anchor: str, name: str, *html: str) -> Part:
-        """With a heading of its own."""
-        return cls(anchor, name, tag("section", tag("h2", escape(name)), *html, id=anchor))
+    def headed(self, heading: str = "") -> Part:
+        """As a section under a heading; by default its name."""
+        html = tag("section", tag("h2", escape(heading or self.name)), self.html, id=self.anchor)
+        return Part(self.anchor, self.name, html)
+
+    def within(self) -> str:
+        """As a block of a larger part: its headings go one level down."""
+        return block(self.name, self.html.replace("<h3>", "<h4>").replace("</h3>", "</h4>"))
 
 
 _CONFIG = {"displaylogo": False, "responsive": True, "scrollZoom": False,

@@ -10,7 +10,7 @@ from statistics import mean
 from speclab.bench.papers import Published
 from speclab.bench.papers_beside import Beside
 from speclab.bench.report_numbers import Row, throughput
-from speclab.bench.report_page import block, row, said, table, under, value
+from speclab.bench.report_page import block, row, table, under, value
 from speclab.bench.report_tables import NONE, Write, number, percent, spread_cell, times
 from speclab.bench.result import Result
 from speclab.views.markup import Drawn
@@ -59,8 +59,7 @@ def beside(each: Beside, found: Sequence[Row], ours: str) -> str:
     published = each.published
     models = f"Theirs: {published.models}; {published.hardware}. Ours: {ours}."
     return block(
-        f"Beside {published.paper}, {published.place}",
-        said(f"{published.title}.", "sub"),
+        f"{published.paper}, {published.place}: {published.title}",
         _table(each, found),
         under((models, *published.differs, *published.remarks)),
     )
@@ -74,8 +73,9 @@ def _table(each: Beside, found: Sequence[Row]) -> str:
     if any(one.x is not None for one in found):
         return _over_x(each, found)
     columns = list(_columns(each, found))
-    pairs: list[Pair] = [(one, each.methods.get(one.name)) for one in found]
-    pairs += [(None, method) for method in each.published.methods if method not in {name for _, name in pairs}]
+    known = each.published.methods
+    pairs: list[Pair] = [(one, name if (name := each.methods.get(one.name)) in known else None) for one in found]
+    pairs += [(None, method) for method in known if method not in {name for _, name in pairs}]
     groups = [("", 2), *((name, len(list(some))) for name, some in groupby(columns, lambda column: column.group))]
     lines = (
         row(one.name if one else NONE, (method or NONE, *(column.cell((one, method)) for column in columns)))

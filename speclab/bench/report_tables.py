@@ -8,7 +8,8 @@ from speclab.bench.report_numbers import Row, kinds, prompts, rows
 from speclab.bench.report_page import row, table, value
 from speclab.bench.result import Result, RunInfo
 from speclab.bench.summary import Spread, without_looping
-from speclab.views.markup import Drawn
+from speclab.views.markup import Drawn, tag
+from speclab.views.tokens import escape
 
 NONE = "–"
 Write = Callable[[float | None], str]
@@ -70,7 +71,7 @@ def speed(found: Sequence[Row], run: RunInfo) -> str:
     heads = ("", "tokens/s", f"over {base}", *(["mean over kinds"] if several else []), "tokens an iteration",
              "TTFT, ms", "TPOT, ms", "the target's own text", "prompts")  # fmt: skip
     lines = (
-        row(
+        unmeasured(name(each), each, len(heads) - 1) if not each.results else row(
             name(each),
             (
                 spread_cell(each.summary.throughput, number), spread_cell(each.speedup, times),
@@ -85,6 +86,12 @@ def speed(found: Sequence[Row], run: RunInfo) -> str:
     return table(
         heads, lines, "Medians over prompts with their quartiles; tokens an iteration is a mean. ◇ transformers"
     )
+
+
+def unmeasured(name: str, each: Row, columns: int) -> str:
+    """The row of a contender without a figure: why there is none."""
+    why = "; ".join(each.summary.failed) or "no result"
+    return row(name, (Drawn(tag("td", escape(why), colspan=columns)),), _kind(each))
 
 
 def equality(each: Row) -> str:
@@ -161,9 +168,9 @@ def memory(found: Sequence[Row], run: RunInfo) -> str:
     lines = []
     for each, peak in zip(found, peaks, strict=True):
         change = f"{100 * (peak.median / base.median - 1):+.2f}%" if peak and base else NONE
-        cells = (spread_cell(peak, lambda size: number(size and size / 1e6, 5)), value(change))
+        cells = (spread_cell(peak, _megabytes), value(change))
         lines.append(row(name_of(run)(each), cells, _kind(each)))
-    return table(("", "peak, MB", f"over {run.baseline or 'plain'}"), lines, f"Peak memory ({how})")
+    return table(("", "peak, MB", f"over {run.baseline or 'plain'}"), lines, f"Peak memory, {_WHOSE.get(how, how)}")
 
 
 def failures(found: Sequence[Row], run: RunInfo) -> str:
@@ -175,6 +182,13 @@ def failures(found: Sequence[Row], run: RunInfo) -> str:
             reasons[at] = reasons.get(at, 0) + 1
     lines = [row(name, (reason, value(str(count)))) for (name, reason), count in reasons.items()]
     return table(("", "why", "calls"), lines) if lines else ""
+
+
+_WHOSE = {"rss": "resident, of the whole process", "cuda allocator": "of the CUDA allocator"}
+
+
+def _megabytes(size: float | None) -> str:
+    return NONE if size is None else f"{size / 1e6:,.1f}"
 
 
 def _kind(each: Row, top: Row | None = None) -> str:

@@ -9,6 +9,7 @@ from speclab.bench.report_page import said, warning
 from speclab.bench.report_tables import best, name_of, number, times
 from speclab.bench.result import RunInfo
 from speclab.bench.store import Stored
+from speclab.bench.summary import Spread
 from speclab.views.summary import plural
 
 FEW = 4
@@ -22,11 +23,16 @@ def lead(stored: Stored, found: Sequence[Row]) -> str:
         return said("Nothing here is faster than the baseline." if found else "There is no result yet.", "lead")
     name, spread = name_of(run), top.speedup
     first = (
-        f"The fastest of ours is {name(top)}: {times(spread.median)} {run.baseline} "
-        f"(quartiles {times(spread.low)} to {times(spread.high)}), with "
+        f"The fastest of ours is {name(top)}: {times(spread.median)} {run.baseline}{_quartiles(spread)}, with "
         f"{number(top.summary.tokens_per_iteration)} tokens an iteration."
     )
     return said(" ".join((first, *_peer(found, run), *_texts(found))), "lead")
+
+
+def _quartiles(spread: Spread) -> str:
+    if spread.count < 2:
+        return " on the one prompt"
+    return f" in the median of {spread.count} prompts (quartiles {times(spread.low)} to {times(spread.high)})"
 
 
 def _peer(found: Sequence[Row], run: RunInfo) -> Iterable[str]:
@@ -69,14 +75,11 @@ def warnings(stored: Stored, found: Sequence[Row]) -> str:
 def models(run: RunInfo) -> str:
     """The pair in a few words: `mini: target of 10.9 M parameters, draft of 1.1 M, float32`."""
     told = run.pair
-    roles = [(role, told[f"{role}_parameters"]) for role in ("target", "draft", "head_0", "head_1")
+    sizes = [f"{role} of {told[f'{role}_parameters'] / 1e6:,.3g} M parameters" for role in ("target", "draft")
              if told.get(f"{role}_parameters")]  # fmt: skip
-    sizes = [f"{_ROLES.get(role, role)} of {count / 1e6:,.3g} M parameters" for role, count in roles]
     kind = [str(told["target_dtype"])] if told.get("target_dtype") else []
-    return f"{told.get('pair', 'models')}: {', '.join((*sizes, *kind))}" if sizes else str(told.get("pair", "models"))
-
-
-_ROLES = {"head_0": "first head", "head_1": "second head"}
+    name = str(told.get("pair", "models"))
+    return f"{name}: {', '.join((*sizes, *kind))}" if sizes else name
 
 
 def machine(run: RunInfo) -> str:

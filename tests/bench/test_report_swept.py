@@ -1,0 +1,110 @@
+"""Reports of sweeps, and of what only records tell."""
+
+from __future__ import annotations
+
+import pytest
+from made_results import HEADS, RECORDED, result, stored
+from page_reader import read, table
+
+from speclab.bench import figures
+from speclab.bench.report import report_html
+from speclab.bench.summary import Spread
+
+
+def _swept(protocol, contenders, **info):
+    some = [result(*name, prompt_id=f"p{i}", **law) for i in range(2) for name, law in contenders]
+    names = tuple(dict.fromkeys(name[0] for name, _ in contenders))
+    return read(report_html([stored(some, protocol=protocol, contenders=names, **info)]))
+
+
+def test_a_sweep_of_lengths_stands_beside_the_papers_three_figures():
+    ways = [(("plain",), {"x": x}) for x in (100.0, 500.0)]
+    ways += [(("DynaTree",), {"x": x, "per": 4.0, "cost": cost}) for x, cost in ((100.0, 3.0), (500.0, 2.0))]
+    page = _swept("dynatree-length", ways, x_name="new tokens (T)")
+    beside = table(page, "100", "500", "1500")
+    assert beside["DynaTree, theirs"] == ["0.90×", "1.44×", "1.65×"]
+    assert beside["DynaTree"] == ["1.32× 1.32× to 1.32×", "1.96× 1.96× to 1.96×", "–"]
+    assert [label for label in page.labels if label.startswith("speedup over new tokens (T)")]
+
+
+def test_a_sweep_of_two_settings_is_a_grid():
+    ways = [(("plain",), {})]
+    ways += [
+        (("DynaTree",), {"x": x, "x2": y, "per": 4.0, "cost": c}) for x, y, c in ((0.9, 0.4, 2.0), (0.8, 0.2, 3.0))
+    ]
+    page = _swept("dynatree-thresholds", ways, x_name="τ_h", x2_name="τ_ℓ")
+    cells = table(page, "τ_h 0.8", "τ_h 0.9")
+    assert cells["τ_ℓ 0.2"] == ["1.32×", "–"]
+    assert cells["τ_ℓ 0.4"] == ["–", "1.96×"]
+    assert [label for label in page.labels if "The best is τ_h 0.9, τ_ℓ 0.4: 1.96×" in label]
+
+
+def test_settings_of_different_kinds_are_drawn_apart():
+    ways = [(("plain",), {})]
+    ways += [(("by depth",), {"x": x, "per": 2.0}) for x in (3.0, 5.0)]
+    ways += [(("by threshold",), {"x": x, "per": 2.0}) for x in (0.05, 0.1)]
+    page = _swept("dynatree-fixed-sweep", ways, x_name="D, B or τ")
+    assert len([label for label in page.labels if label.startswith("speedup over D, B or τ")]) == 2
+
+
+def _recorded(**fields):
+    some = [result("Goose", kind=kind, prompt_id=kind, repeat=repeat, **fields)
+            for kind in ("prose", "code") for repeat in range(2)]  # fmt: skip
+    return read(report_html([stored([*some, result("plain")], protocol="goose-decomposition")]))
+
+
+@pytest.fixture(scope="module")
+def goose():
+    return _recorded(**RECORDED)
+
+
+def test_paths_and_sources_count_each_prompt_once(goose):
+    paths = [row for row in _rows(goose, "spine continuation") if row[1] == "all"]
+    assert paths == [["Goose", "all", "200", "30.0%", "20.0%", "50.0%"]]
+    sources = [row for row in _rows(goose, "one a place") if row[1] == "all"]
+    assert sources == [
+        ["Goose", "all", "context", "200", "30.0%", "75.0%", "75.0%"],
+        ["Goose", "all", "transition", "1,000", "8.0%", "20.0%", "40.0%"],
+    ]
+
+
+def test_a_bound_says_whether_it_holds(goose):
+    assert ["Goose", "code", "1.50", "2.00 holds", "4.50 fails", "4.00"] in _rows(goose, "isotropic")
+
+
+def test_the_papers_own_figures_of_the_decomposition_are_there(goose):
+    shown = _rows(goose, "the paper's figures")
+    assert ["Goose over the best single source", "mean of five models", "1.24"] in shown
+
+
+def test_synergy_is_over_the_best_source_alone():
+    both, one = RECORDED["sources"], {"context": RECORDED["sources"]["context"]}
+    some = [result("plain"), result("Goose", per=4.0, sources=both), result("copies", per=2.0, sources=one)]
+    page = read(report_html([stored(some, protocol="goose-decomposition")]))
+    assert ["Goose", "prose", "copies 2.00", "4.00", "2.00×"] in _rows(page, "synergy")
+
+
+def test_routed_parts_are_shown_chosen_or_not():
+    page = _recorded(heads=HEADS)
+    rows = [row for row in _rows(page, "mean confidence") if row[1] == "all"]
+    assert rows[0] == ["Goose", "all", "prose", "75.0%", "50.0%", "20.0%", "3.00", "2.00"]
+    assert rows[1][2:4] == ["code", "25.0%"]
+
+
+def test_no_series_is_told_apart_by_colour_alone():
+    names = [f"way {i}" for i in range(8)]
+    series = [figures.Line(name, {1.0: Spread(1, 1, 1, 1), 2.0: Spread(2, 2, 2, 1)}) for name in names]
+    drawn = figures.lines(series, "x", "y").data
+    assert len({(line.marker.symbol, line.line.dash) for line in drawn}) == len(names)
+    stacked = figures.shares({"a": {"target": 1, "draft": 1, "host": 1}}, "ms").data
+    assert len({bar.marker.pattern.shape for bar in stacked}) == 3
+    groups = figures.spreads({"a": Spread(1, 1, 1, 1), "b": Spread(1, 1, 1, 1)}, "u", peers=frozenset("b")).data
+    assert len({group.marker.symbol for group in groups}) == 2
+    points = [
+        trace for trace in figures.trade(dict.fromkeys(names, (1.0, 1.0)), (1.0, 1.0)).data if "markers" in trace.mode
+    ]
+    assert [trace.text[0] for trace in points] == [str(i) for i in range(1, 9)]
+
+
+def _rows(page, *heads):
+    return next(rows for rows in page.tables if set(heads) <= {cell for row in rows for cell in row})
