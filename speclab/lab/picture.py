@@ -8,10 +8,12 @@ from typing import Any
 
 from ipywidgets import HTML, DOMWidget, HBox
 
+from speclab.lab.recent import Recent
 from speclab.lab.state import Frame
 from speclab.lab.sync import assign
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
+from speclab.views.walk import Moment
 
 _log = logging.getLogger(__name__)
 _NEVER = object()
@@ -24,12 +26,19 @@ class Picture:
         name: the widget's class is `speclab-name`.
         draw: the view, a pure function.
         key: what of the frame the view depends on; equal keys are not drawn again.
+        recent: where what was drawn is kept, for a view that depends on its key alone.
     """
 
-    def __init__(self, name: str, draw: Callable[[Frame], str], key: Callable[[Frame], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        draw: Callable[[Frame], str],
+        key: Callable[[Frame], tuple[Any, ...]],
+        recent: Recent | None = None,
+    ) -> None:
         self.widget = HTML()
         self.widget.add_class(f"speclab-{name}")
-        self._draw, self._key = draw, key
+        self._draw, self._key, self._recent = draw, key, recent
         self._drawn: Any = _NEVER
         self._frame: Frame | None = None
         self._seen = True
@@ -41,7 +50,8 @@ class Picture:
         if not self._seen or _same(key, self._drawn):
             return
         try:
-            assign(self.widget, value=self._draw(frame))
+            kept = self._recent
+            assign(self.widget, value=kept.get(key, lambda: self._draw(frame)) if kept else self._draw(frame))
         except Exception as error:  # noqa: BLE001  # one broken picture must not take the others along
             _log.exception("a view failed")
             assign(self.widget, value=tag("div", f"This view failed: {escape(error)}", class_="sl-empty"))
@@ -50,6 +60,8 @@ class Picture:
     def redraw(self) -> None:
         """Draws again: something besides the frame has changed."""
         self._drawn = _NEVER
+        if self._recent is not None:
+            self._recent.forget()
         if self._frame is not None:
             self.update(self._frame)
 
@@ -67,7 +79,7 @@ def _same(key: Any, drawn: Any) -> bool:
     return all(a is b or (isinstance(a, _PLAIN) and a == b) for a, b in zip(key, drawn, strict=True))
 
 
-_PLAIN = (int, str, float, bool, frozenset)
+_PLAIN = (int, str, float, bool, frozenset, Moment)
 
 
 def heading(name: str, *controls: DOMWidget) -> HBox:

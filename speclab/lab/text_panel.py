@@ -19,6 +19,7 @@ class TextPanel(VBox):
     def __init__(self) -> None:
         self._drawn: tuple[Any, ...] = ()
         self._frame: Frame | None = None
+        self._writer = text.Writer()
         self.by = Dropdown(
             options=["verdict", "source", "iteration", "probability"],
             description="colour by",
@@ -44,7 +45,7 @@ class TextPanel(VBox):
         self._drawn = key
         style = f"<style>{STYLE}</style>"
         assign(self.legend, value=style + text.legend(frame.trace, self.by.value))
-        chunks = text.text_chunks(frame.trace, frame.committed, self.by.value)
+        chunks = self._writer.chunks(frame.trace, frame.committed, self.by.value)
         held = list(self.body.children)
         widgets = held[: len(chunks)] + [HTML() for _ in chunks[len(held) :]]
         for widget, chunk in zip(widgets, chunks, strict=True):

@@ -62,11 +62,9 @@ class Transport(HBox):
     def _draw(self, _: Any = None) -> None:
         state, count = self._state, len(self._state.trace.steps)
         # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
-        order = ("value", "max") if count < self.cursor.max else ("max", "value")
-        target = {"max": count, "value": state.cursor}
-        for name in order:
-            assign(self.cursor, **{name: target[name]})
-        assign(self.cursor, description=f"{state.cursor} of {count}")
+        shown = {"value": state.cursor, "description": f"{state.cursor} of {count}"}
+        for target in (shown, {"max": count}) if count < self.cursor.max else ({"max": count}, shown):
+            assign(self.cursor, **target)
 
 
 class RunUntil(HBox):

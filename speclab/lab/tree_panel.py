@@ -1,39 +1,43 @@
-"""The draft tree: SVG at first, then a figure that zooms and can be clicked."""
+"""The draft tree: an SVG that follows at once, and on request a figure to zoom in."""
 
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
-from ipywidgets import HTML, Box
+from ipywidgets import Box, ToggleButton
 
 from speclab.lab.commands import Commands
 from speclab.lab.figure_stage import FigureStage
 from speclab.lab.ghost import Ghost
-from speclab.lab.picture import empty
+from speclab.lab.picture import Picture, empty
+from speclab.lab.pointer import Pointer
+from speclab.lab.recent import Recent
 from speclab.lab.state import Frame, LabState
-from speclab.lab.sync import assign, show
+from speclab.lab.sync import assign, on_change, show
 from speclab.views.tree import tree_svg
 
 _log = logging.getLogger(__name__)
 
 
 class TreePanel(Box):
-    """Shows the tree of the frame. The figure costs a second and five megabytes, so it is made when it is wanted.
+    """Shows the tree of the frame: its SVG, or with `zoom` switched on a figure; while settings are changed and not
+    applied, the ghost.
 
-    Till a browser has drawn it, and where none ever does, the SVG stands in its place; while settings are changed and
-    not applied, the ghost.
+    The figure costs five megabytes once, and then three times the SVG's time at every change: so it is made when it is
+    asked for, and what is not on the screen is sent nothing. Till a browser has drawn it, and where none ever does, the
+    SVG stands in its place.
     """
 
     def __init__(self, state: LabState, commands: Commands) -> None:
         self._state = state
-        self._wanted = False
         self._drawn: tuple[Any, ...] = ()
-        self.still = HTML()
+        self.svg = Picture("still", _still, lambda frame: (frame.step, frame.moment, frame.selected), Recent())
         self.stage = FigureStage(commands.select, self._swap)
         self.ghost = Ghost(state, self._swap)
-        super().__init__([self.ghost, self.still, self.stage])
+        self.zoom = _zoom()
+        on_change(self.zoom, lambda _: commands.ask(self._switched))
+        super().__init__([self.ghost, self.svg.widget, self.stage, Pointer(commands.select)])
         self.add_class("speclab-tree-panel")
 
     @property
@@ -41,37 +45,55 @@ class TreePanel(Box):
         """The FigureWidget; None until there is one."""
         return self.stage.figure
 
+    @property
+    def still(self) -> Any:
+        """The widget of the SVG."""
+        return self.svg.widget
+
     def update(self, frame: Frame) -> None:
         """Draws the frame, if its tree differs from the one shown."""
         key = (frame.step, frame.moment, frame.selected)
-        if self._drawn and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
-            return
-        self._drawn = key
-        if self._wanted and frame.step is not None:
-            self._draw_figure(frame)
-        if frame.step is None:
-            assign(self.still, value=empty("No iteration yet. Step decodes the first: its draft tree appears here."))
-        elif not self.stage.alive:
-            assign(self.still, value=tree_svg(frame.step, frame.selected, moment=frame.moment))
+        same = bool(self._drawn) and key[0] is self._drawn[0] and key[1:] == self._drawn[1:]
+        if self.zoom.value and frame.step is not None and not same:
+            self._drawn = key
+            self._draw_figure(frame, frame.step)
+        self.svg.update(frame)
         self._swap()
 
     def want_figure(self) -> None:
-        """Makes the figure now, or with the first iteration there is; under Voilà the SVG stays.
+        """Switches to the figure."""
+        assign(self.zoom, value=not self.zoom.disabled)
 
-        Voilà builds widgets anew from their state, which holds no data of a plotly figure: it would come out blank.
-        """
-        self._wanted, self._drawn = "VOILA_BASE_URL" not in os.environ, ()
+    def _switched(self) -> None:
+        self._drawn = ()
         self.update(self._state.frame)
 
-    def _draw_figure(self, frame: Frame) -> None:
-        assert frame.step is not None
+    def _draw_figure(self, frame: Frame, step: Any) -> None:
         try:
-            self.stage.draw(frame, frame.step)
+            self.stage.draw(frame, step)
         except ImportError as error:
-            self._wanted = False
+            assign(self.zoom, value=False, disabled=True)
             _log.warning("the tree stays a still picture: %s", error)
 
     def _swap(self) -> None:
-        figure, covered = self.stage.alive and self._state.step is not None, self.ghost.covering
-        show(self.stage, visible=self.stage.figure is not None and self._state.step is not None and not covered)
-        show(self.still, visible=not figure and not covered)
+        wanted, covered = self.zoom.value and self._state.step is not None, self.ghost.covering
+        show(self.stage, visible=wanted and self.stage.figure is not None and not covered)
+        shown = not (wanted and self.stage.alive)
+        self.svg.see(shown)
+        show(self.still, visible=shown and not covered)
+
+
+def _zoom() -> ToggleButton:
+    made = ToggleButton(
+        description="Zoom",
+        icon="search-plus",
+        tooltip="a figure to zoom and pan in; it takes longer to follow",
+    )
+    made.add_class("speclab-zoom")
+    return made
+
+
+def _still(frame: Frame) -> str:
+    if frame.step is None:
+        return empty("No iteration yet. Step decodes the first: its draft tree appears here.")
+    return tree_svg(frame.step, frame.selected, moment=frame.moment)

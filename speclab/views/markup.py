@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from speclab.views.palette import SANS, Theme
 from speclab.views.tokens import escape
@@ -17,6 +18,7 @@ class Drawn(str):
     __slots__ = ()
 
 
+@lru_cache(maxsize=16384)
 def number(value: float) -> str:
     """At most one decimal, without a trailing zero; never `-0`."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
@@ -25,7 +27,7 @@ def number(value: float) -> str:
 def tag(name: str, *children: str, **attributes: object) -> str:
     """One element. `children` are markup already; a trailing `_` in a name falls away, other `_` become `-`."""
     parts = [
-        f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else escape(value)}"'
+        f' {_name(key)}="{number(value) if isinstance(value, float) else _value(value)}"'
         for key, value in attributes.items()
         if value is not None
     ]
@@ -33,6 +35,19 @@ def tag(name: str, *children: str, **attributes: object) -> str:
     return (
         f"<{name}{''.join(parts)}>{inner}</{name}>" if inner or name in _NEVER_EMPTY else f"<{name}{''.join(parts)}/>"
     )
+
+
+@lru_cache(maxsize=512)
+def _name(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return _escaped(value) if isinstance(value, str) else escape(value)
+
+
+_escaped = lru_cache(maxsize=4096)(escape)
+"""Of attributes alone: a picture repeats its few styles hundreds of times."""
 
 
 def text(content: object, x: float, y: float, **attributes: object) -> str:

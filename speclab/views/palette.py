@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 ThemeName = Literal["light", "dark"]
@@ -66,6 +67,7 @@ THEMES: dict[ThemeName, Theme] = {
 """For plotly, which reads no CSS variable, and as the fallback of `css`."""
 
 
+@cache
 def css(theme: ThemeName = "light") -> Theme:
     """The same roles as CSS: JupyterLab's variables first, then the fallback of `theme`."""
     plain = THEMES[theme]

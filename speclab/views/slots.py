@@ -126,7 +126,7 @@ def _signs(row: Sequence[str], first: int, order: dict[int, str], y: float) -> s
         sign_at = LEFT + (i + 0.5) * CELL
         if state in {"kept", "rebuilt"} and first + i in order:
             parts.append(_letter(order[first + i], sign_at, middle))
-        elif state not in {"kept", "dropped"}:
+        elif state in _LETTERS and state != "kept":
             parts.append(sign(state, sign_at, middle))
     return "".join(parts)
 
@@ -143,9 +143,11 @@ def sign(state: str, x: float, y: float) -> str:
     n = markup.number
     if state == "dropped":
         return markup.tag("path", d=f"M{n(x - 3)} {n(y - 3)}l6 6m0 -6l-6 6", style=_CROSS)
-    letters = {"kept": "1", "rebuilt": "r", "speculative": "?", "caught up": "+"}
     colors = {"speculative": LOOKS["drafted"].color, "caught up": css().ink}
-    return _letter(letters[state], x, y, colors.get(state, "#fff")) if state in letters else ""
+    return _letter(_LETTERS[state], x, y, colors.get(state, "#fff")) if state in _LETTERS else ""
+
+
+_LETTERS = {"kept": "1", "rebuilt": "r", "speculative": "?", "caught up": "+"}
 
 
 def fill(state: str, colors: Theme) -> str:

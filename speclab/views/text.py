@@ -6,8 +6,9 @@ Generated tokens come in chunks of 64; one more step rewrites the last chunk onl
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from speclab.trace import Step, Trace
@@ -42,17 +43,23 @@ class Shown:
 
 def shown_tokens(trace: Trace, cursor: int | None = None) -> tuple[Shown, ...]:
     """The generated tokens in order, up to `cursor` iterations."""
-    out = [Shown(trace.first_token, "first", "target", 0, None, None, ())]
-    for step in trace.steps[:cursor]:
-        judged = {decision.winner: decision for decision in walk.walk(step)}
-        for place, (token, node, kind) in enumerate(walk.token_kinds(step)):
-            decision = judged.get(node)
-            losers = tuple(n for n in decision.candidates if n != node) if decision else ()
-            source = "target" if node is None else step.tree.source[node]
-            prob = _own_prob(step) if node is None else step.nodes[node].target_prob
-            start = None if place else step
-            out.append(Shown(token, kind, source, step.index + 1, prob, start, _ids(step, losers)))
-    return tuple(out)
+    return (_first(trace), *(item for step in trace.steps[:cursor] for item in _of(step)))
+
+
+def _first(trace: Trace) -> Shown:
+    return Shown(trace.first_token, "first", "target", 0, None, None, ())
+
+
+def _of(step: Step) -> Iterator[Shown]:
+    """The tokens of one iteration."""
+    judged = {decision.winner: decision for decision in walk.walk(step)}
+    for place, (token, node, kind) in enumerate(walk.token_kinds(step)):
+        decision = judged.get(node)
+        losers = tuple(n for n in decision.candidates if n != node) if decision else ()
+        source = "target" if node is None else step.tree.source[node]
+        prob = _own_prob(step) if node is None else step.nodes[node].target_prob
+        start = None if place else step
+        yield Shown(token, kind, source, step.index + 1, prob, start, _ids(step, losers))
 
 
 def _ids(step: Step, nodes: Sequence[int]) -> tuple[int, ...]:
@@ -75,22 +82,42 @@ def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict", *, un
 
 def text_chunks(trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
     """The prompt, then 64 generated tokens a chunk; each chunk is HTML of its own, to be set under `STYLE`."""
-    shown = shown_tokens(trace, cursor)
-    sources = {name: i for i, name in enumerate(sources_of(trace))}
-    texts = ChainMap(*(dict(texts) for texts in (trace.texts, *(step.texts for step in trace.steps[:cursor]))))
-    pieces = [_token(item, texts, by, sources) for item in shown]
-    chunks = ["".join(pieces[i : i + CHUNK]) for i in range(0, len(pieces), CHUNK)]
-    return [markup.tag("span", part, class_="speclab-chunk") for part in (_prompt(trace), *chunks)]
+    return Writer().chunks(trace, cursor, by)
 
 
 def text_pieces(trace: Trace, by: By = "verdict") -> list[str]:
     """The prompt with the first token, then what each iteration added: piece `i` belongs to the text after `i`."""
-    sources = {name: i for i, name in enumerate(sources_of(trace))}
-    texts = ChainMap(*(dict(texts) for texts in (trace.texts, *(step.texts for step in trace.steps))))
-    pieces = [_prompt(trace), *("" for _ in trace.steps)]
-    for item in shown_tokens(trace):
-        pieces[item.iteration] += _token(item, texts, by, sources)
-    return pieces
+    first, *rest = Writer().pieces(trace, None, by)
+    return [_prompt(trace) + first[0], *map("".join, rest)]
+
+
+class Writer:
+    """Writes text as HTML, each iteration once however often it is shown: a step holds all that its tokens need."""
+
+    def __init__(self) -> None:
+        self._way: tuple[By, tuple[str, ...]] | None = None
+        self._written: dict[int, tuple[Step, list[str]]] = {}  # by the step's id, which is its own while it is held
+
+    def chunks(self, trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
+        """As `text_chunks`."""
+        tokens = list(chain.from_iterable(self.pieces(trace, cursor, by)))
+        chunks = ["".join(tokens[i : i + CHUNK]) for i in range(0, len(tokens), CHUNK)]
+        return [markup.tag("span", part, class_="speclab-chunk") for part in (_prompt(trace), *chunks)]
+
+    def pieces(self, trace: Trace, cursor: int | None, by: By) -> list[list[str]]:
+        """The first token, then the tokens of each iteration."""
+        sources = sources_of(trace) if by == "source" else ()
+        if self._way != (by, sources) or len(self._written) > 2 * len(trace.steps) + CHUNK:
+            self._way, self._written = (by, sources), {}
+        first = [_token(_first(trace), trace.texts, by, sources)]
+        return [first, *(self._of(trace, step) for step in trace.steps[:cursor])]
+
+    def _of(self, trace: Trace, step: Step) -> list[str]:
+        if id(step) not in self._written:
+            assert self._way is not None
+            texts = ChainMap(dict(step.texts), dict(trace.texts))
+            self._written[id(step)] = step, [_token(item, texts, *self._way) for item in _of(step)]
+        return self._written[id(step)][1]
 
 
 def sources_of(trace: Trace) -> tuple[str, ...]:
@@ -127,7 +154,7 @@ def _readable(token: int, texts: Mapping[int, str]) -> str:
     return tokens.escape(visible).replace("⏎", "⏎\n")
 
 
-def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, int]) -> str:
+def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Sequence[str]) -> str:
     mark = _mark(item)
     rejected = _rejected(item, texts) if by == "verdict" and item.kind == "corrected" else ""
     body = _readable(item.token, texts)
@@ -144,9 +171,9 @@ def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Mapping[str, 
     )
 
 
-def _class(item: Shown, by: By, sources: Mapping[str, int]) -> str:
+def _class(item: Shown, by: By, sources: Sequence[str]) -> str:
     if by == "source":
-        return f"sl-s{sources[item.source] % len(SOURCE_COLORS)}"
+        return f"sl-s{sources.index(item.source) % len(SOURCE_COLORS)}"
     if by == "iteration":
         return f"sl-i{item.iteration % 2}" if item.iteration else "sl-first"
     if by == "probability":

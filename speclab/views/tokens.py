@@ -45,6 +45,7 @@ def quoted(token: int, texts: Mapping[int, str]) -> str:
     return f"'{label(token, texts, 24)}'"
 
 
+@lru_cache(maxsize=8192)
 def width(text: str) -> int:
     """Columns of `text` in a monospaced font; wide characters take two, combining marks none."""
     return sum(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages
+from lab_tools import Messages, settle
+
+from speclab.lab.pointer import Pointer
 
 STEP_MESSAGES, STEP_BYTES = 24, 60_000
 
@@ -13,41 +15,91 @@ def draws(lab) -> None:
     lab.panels.tree.figure._js2py_traceDeltas = {"trace_deltas": [], "trace_edit_id": -1}
 
 
+def click(lab, node) -> None:
+    """What the browser says of a click on a node."""
+    tree = lab.panels.tree
+    pointer = next(child for child in tree.children if isinstance(child, Pointer))
+    pointer.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": node}}}, "buffers": []})
+    assert settle(lab)
+
+
 @pytest.fixture
-def drawn(make, messages: Messages):
-    """A lab with its figure, some iterations in."""
+def shown(make, messages: Messages):
+    """A lab as it is first shown, some iterations in."""
     lab = make(max_new_tokens=200)
-    lab.step()
-    lab.panels.tree.want_figure()
-    draws(lab)
-    for _ in range(3):
+    for _ in range(4):
         lab.step()
     messages.clear()
     return lab
 
 
-def test_a_step_sends_little(drawn, messages):
-    drawn.step()
+@pytest.fixture
+def zoomed(shown, messages: Messages):
+    """The same with its figure, drawn by a browser."""
+    shown.panels.tree.want_figure()
+    assert settle(shown)
+    draws(shown)
+    shown.step()
+    messages.clear()
+    return shown
+
+
+def test_a_step_sends_little(shown, messages):
+    shown.step()
     assert 0 < len(messages) <= STEP_MESSAGES
     assert messages.size <= STEP_BYTES
 
 
-def test_a_step_late_in_a_run_sends_as_little_as_an_early_one(drawn, messages):
-    drawn.run()
-    drawn.goto(len(drawn.session.steps) - 1)
+def test_a_phase_sends_the_tree_and_its_sentence_and_nothing_else(shown, messages):
+    shown.phase("accept")
     messages.clear()
-    drawn.step()
+    shown.phase("accept", 1)
+    sent = {message["id"] for message in messages}
+    assert sent == {shown.panels.tree.still.model_id, shown.status.line.model_id}
+    assert len(messages) == 2
+
+
+def test_a_view_that_was_shown_before_is_not_drawn_again(shown, monkeypatch):
+    shown.back()
+    pictures = [shown.panels.tree.still, shown.panels.mask.widget, shown.panels.tabs.pictures[0].widget]
+    before = [widget.value for widget in pictures]
+    for view in ("tree_panel.tree_svg", "panels.mask.mask_svg", "panels.cache.cache_svg"):
+        monkeypatch.setattr(f"speclab.lab.{view}", None)
+    shown.step()
+    assert [widget.value for widget in pictures] != before
+    shown.back()
+    assert [widget.value for widget in pictures] == before
+
+
+def test_a_click_on_a_node_selects_it_in_every_view(shown, messages):
+    click(shown, 1)
+    assert shown.state.selected == 1
+    assert messages.of(shown.panels.tree.still)
+    assert messages.of(shown.panels.mask.widget)
+
+
+def test_without_a_request_there_is_no_figure(shown, messages):
+    assert shown.panels.tree.figure is None
+    shown.step()
+    assert not [message for message in messages if "_py2js" in str(message)]
+
+
+def test_a_step_late_in_a_run_sends_as_little_as_an_early_one(shown, messages):
+    shown.run()
+    shown.goto(len(shown.session.steps) - 1)
+    messages.clear()
+    shown.step()
     assert len(messages) <= STEP_MESSAGES
     assert messages.size <= STEP_BYTES
 
 
-def test_the_figure_is_made_once_and_changed_in_place(drawn, messages):
-    figure = drawn.panels.tree.figure
+def test_the_figure_is_made_once_and_changed_in_place(zoomed, messages):
+    figure = zoomed.panels.tree.figure
     assert "speclab-tree" in figure._dom_classes
-    drawn.step()
-    drawn.select(0)
-    drawn.phase("draft")
-    assert drawn.panels.tree.figure is figure
+    zoomed.step()
+    zoomed.select(0)
+    zoomed.phase("draft")
+    assert zoomed.panels.tree.figure is figure
     assert len(messages.of(figure)) <= 12
     assert not [
         message for message in messages if message["type"] == "comm_open" and message["data"]["state"].get("_esm")
@@ -59,6 +111,7 @@ def test_till_a_browser_has_drawn_the_figure_its_svg_is_shown(make, monkeypatch)
     tree = lab.panels.tree
     lab.step()
     tree.want_figure()
+    assert settle(lab)
     first = tree.figure
     assert "speclab-waiting" in tree.stage._dom_classes
     lab.step()
@@ -72,19 +125,31 @@ def test_till_a_browser_has_drawn_the_figure_its_svg_is_shown(make, monkeypatch)
     draws(lab)
     assert "speclab-waiting" not in tree.stage._dom_classes
     assert tree.still.layout.display == "none"
-    second = tree.figure
+    second, svg = tree.figure, tree.still.value
     lab.step()
     assert tree.figure is second
+    assert tree.still.value == svg, "what is hidden is not drawn"
+    tree.zoom.value = False
+    assert settle(lab)
+    assert tree.still.layout.display is None
+    assert tree.still.value != svg
+    sent = second._last_layout_edit_id
+    lab.back()
+    assert second._last_layout_edit_id == sent, "a hidden figure is sent nothing"
+    tree.zoom.value = True
+    assert settle(lab)
+    assert tree.figure is second
+    assert second._last_layout_edit_id > sent
 
 
-def test_a_page_built_from_the_state_of_the_widgets_gets_the_figure_as_it_is(drawn):
+def test_a_page_built_from_the_state_of_the_widgets_gets_the_figure_as_it_is(zoomed):
     """Voilà's page is, and JupyterLab's once it is loaded again."""
-    figure = drawn.panels.tree.figure
+    figure = zoomed.panels.tree.figure
     state = figure.get_state()
     now = figure.to_plotly_json()
     assert state["_widget_data"] == now["data"] != []
     assert state["_widget_layout"] == now["layout"]
-    drawn.step()
+    zoomed.step()
     assert figure.get_state()["_widget_data"] == figure.to_plotly_json()["data"] != now["data"]
 
 
@@ -97,58 +162,59 @@ def test_where_no_figure_can_be_made_the_svg_stays(make, monkeypatch):
 
     monkeypatch.setattr("speclab.lab.figure_widget.LateFigure", missing)
     lab.panels.tree.want_figure()
+    assert settle(lab)
     lab.step()
     assert "<svg" in lab.panels.tree.still.value
     assert lab.state.error == ""
 
 
-def test_back_and_goto_send_as_little_as_a_step(drawn, messages):
-    drawn.back()
+def test_back_and_goto_send_as_little_as_a_step(shown, messages):
+    shown.back()
     assert len(messages) <= STEP_MESSAGES
     messages.clear()
-    drawn.goto(1)
+    shown.goto(1)
     assert len(messages) <= STEP_MESSAGES
 
 
-def test_where_nothing_changed_nothing_is_drawn(drawn, messages):
-    drawn.state.frame = drawn.state.frame
-    drawn.panels.update()
-    drawn.goto(drawn.state.cursor)
-    pictures = [drawn.panels.tree.figure, drawn.panels.mask.widget, drawn.panels.text.body, drawn.panels.node]
-    pictures += [picture.widget for picture in drawn.panels.tabs.pictures] + list(drawn.panels.text.body.children)
+def test_where_nothing_changed_nothing_is_drawn(shown, messages):
+    shown.state.frame = shown.state.frame
+    shown.panels.update()
+    shown.goto(shown.state.cursor)
+    pictures = [shown.panels.tree.still, shown.panels.mask.widget, shown.panels.text.body, shown.panels.node]
+    pictures += [picture.widget for picture in shown.panels.tabs.pictures] + list(shown.panels.text.body.children)
     assert [widget for widget in pictures if messages.of(widget)] == []
 
 
-def test_selecting_redraws_neither_text_nor_metrics(drawn, messages):
-    drawn.panels.tabs.selected_index = 1
+def test_selecting_redraws_neither_text_nor_metrics(shown, messages):
+    shown.panels.tabs.selected_index = 1
     messages.clear()
-    drawn.select(0)
-    assert messages.of(drawn.panels.mask.widget)
-    assert not messages.of(drawn.panels.tabs.pictures[1].widget)
-    assert not any(messages.of(chunk) for chunk in drawn.panels.text.body.children)
+    shown.select(0)
+    assert messages.of(shown.panels.mask.widget)
+    assert not messages.of(shown.panels.tabs.pictures[1].widget)
+    assert not any(messages.of(chunk) for chunk in shown.panels.text.body.children)
 
 
-def test_only_the_last_chunk_of_the_text_is_sent_again(drawn, messages):
-    drawn.run(until=lambda step: sum(len(s.committed) for s in drawn.session.steps) > 70)
-    chunks = list(drawn.panels.text.body.children)
+def test_only_the_last_chunk_of_the_text_is_sent_again(shown, messages):
+    shown.run(until=lambda step: sum(len(s.committed) for s in shown.session.steps) > 70)
+    chunks = list(shown.panels.text.body.children)
     assert len(chunks) >= 3
     messages.clear()
-    drawn.step()
+    shown.step()
     assert [bool(messages.of(chunk)) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
-def test_a_hidden_tab_is_not_drawn_until_it_is_looked_at(drawn, messages):
-    drawn.step()
-    hidden = drawn.panels.tabs.pictures[1:]
+def test_a_hidden_tab_is_not_drawn_until_it_is_looked_at(shown, messages):
+    shown.step()
+    hidden = shown.panels.tabs.pictures[1:]
     assert not any(messages.of(picture.widget) for picture in hidden)
-    drawn.panels.tabs.selected_index = 1
+    shown.panels.tabs.selected_index = 1
     assert messages.of(hidden[0].widget)
 
 
-def test_a_run_draws_at_its_pace_not_at_every_iteration(drawn, messages, monkeypatch):
+def test_a_run_draws_at_its_pace_not_at_every_iteration(shown, messages, monkeypatch):
     monkeypatch.setattr("speclab.lab.player.REDRAW_SECONDS", 1e9)
-    drawn.run()
-    iterations = len(drawn.session.steps) - 4
+    shown.run()
+    iterations = len(shown.session.steps) - 4
     assert iterations > 10
-    assert len(messages.of(drawn.panels.mask.widget)) == 1
+    assert len(messages.of(shown.panels.mask.widget)) == 1
     assert len(messages) <= 2 * STEP_MESSAGES  # new chunks of text among them

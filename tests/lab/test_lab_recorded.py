@@ -76,13 +76,13 @@ def test_the_first_step_loads_the_models_and_goes_live(waiting):
     assert len(waiting.loads) == 1
 
 
-def test_showing_it_loads_the_models_beforehand_and_makes_the_figure(waiting):
+def test_showing_it_loads_the_models_beforehand_and_no_figure(waiting):
     waiting.goto(1)
     bundle = waiting._repr_mimebundle_()
     assert settle(waiting)
     assert len(waiting.loads) == 1
     assert waiting.session is None
-    assert waiting.panels.tree.figure is not None
+    assert waiting.panels.tree.figure is None
     assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
     waiting._repr_mimebundle_()
     waiting.step()

@@ -110,6 +110,7 @@ def test_settings_that_contradict_each_other_draw_nothing(lab):
 def test_the_figure_gives_way_too(lab):
     tree = lab.panels.tree
     tree.want_figure()
+    assert settle(lab)
     tree.figure._js2py_traceDeltas = {"trace_deltas": [], "trace_edit_id": -1}
     assert not hidden(tree.stage)
     drag(lab, "node_budget", 6)
