@@ -7,6 +7,7 @@ import re
 import pytest
 from made_results import KINDS, LAW, result, results, run, stored
 from page_reader import LIBRARY, read, table, without_library
+from typer.testing import CliRunner
 
 from speclab.bench.papers_beside import BESIDE
 from speclab.bench.protocols import protocols
@@ -14,6 +15,7 @@ from speclab.bench.report import report_html, write_report
 from speclab.bench.report_numbers import costs
 from speclab.bench.report_tables import number
 from speclab.bench.store import RESULTS, write_run
+from speclab.cli import app
 from speclab.errors import MeasurementError
 
 
@@ -192,3 +194,14 @@ def test_every_protocol_of_a_paper_is_read_beside_it():
             assert set(read.values()) & set(each.published.methods) or not each.methods or not each.published.figures
     shown = {contender.name for protocol in protocols().values() for contender in protocol.contenders}
     assert {name for each in BESIDE.values() for one in each for name in one.methods} <= shown
+
+
+def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path):
+    _write(tmp_path, run(), results()[:4])
+    done = CliRunner().invoke(app, ["bench", "report", str(tmp_path)])
+    assert done.exit_code == 0
+    assert done.stdout.strip() == str(tmp_path / "report.html")
+    assert "Throughput and speedup" in (tmp_path / "report.html").read_text()
+    refused = CliRunner().invoke(app, ["bench", "report", str(tmp_path / "nothing")])
+    assert refused.exit_code == 1
+    assert "holds no results" in refused.output
