@@ -1,6 +1,7 @@
 """`speclab bench`: a protocol, measured; `speclab bench report`: its page, anew.
 
 `speclab bench host | yields | routing | clicks`: host work, counts, the lab.
+
 Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
 """
 
