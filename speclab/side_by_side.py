@@ -32,6 +32,11 @@ class Entry:
         """Whether the text came to its end."""
         return self.trace is not None and bool(self.trace.finished)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing could follow it: it was not cut at a number of tokens."""
+        return self.trace is not None and self.trace.finished not in {"", "max_new_tokens"}
+
     def seconds(self, phase: str) -> float:
         """Seconds in a phase, over all iterations."""
         return sum(step.seconds.get(phase, 0.0) for step in self.steps)
@@ -70,8 +75,12 @@ class SideBySide:
     @property
     def reference(self) -> tuple[int, ...]:
         """The text that the others are held against: the first that came to its end, else the first."""
-        texts = [entry.token_ids for entry in self.entries if entry.complete]
-        return (texts or [entry.token_ids for entry in self.entries if entry.token_ids] or [()])[0]
+        return () if self._first is None else self._first.token_ids
+
+    @property
+    def _first(self) -> Entry | None:
+        begun = [entry for entry in self.entries if entry.token_ids]
+        return next((entry for entry in begun if entry.complete), begun[0] if begun else None)
 
     @property
     def shared(self) -> tuple[int, ...]:
@@ -84,7 +93,8 @@ class SideBySide:
         one, other = self.reference, entry.token_ids
         shortest = min(len(one), len(other))
         at = next((i for i in range(shortest) if one[i] != other[i]), shortest)
-        ended_apart = entry.complete and len(one) != len(other)
+        shorter = entry if len(other) == shortest else self._first
+        ended_apart = len(one) != len(other) and shorter is not None and shorter.over
         return at if at < shortest or ended_apart else None
 
     def rows(self) -> list[dict[str, float | int | str]]:

@@ -51,6 +51,7 @@ class Loading:
             say(f"{self.name} is not loaded: everything stays as it was.")
             raise self._error
         assert self._pair is not None
+        say(f"{self.name} is loaded: Step decodes with it.")
         return self._pair
 
     def leave(self) -> None:

@@ -56,6 +56,11 @@ class RunCommands:
         """Every run of the lab, as it stands."""
         return self._player.runs.told()
 
+    @property
+    def side_by_side(self) -> SideBySide:
+        """Every run on the prompt of the one shown, to be compared."""
+        return self._player.runs.side_by_side()
+
     def switch(self, number: int) -> Future[Any]:
         """Goes on with another run."""
         return self._ask(lambda: self._switch(number), key="switch")

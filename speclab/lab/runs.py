@@ -9,6 +9,7 @@ from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.pickers import differences
 from speclab.metrics import Counts
+from speclab.side_by_side import Entry, SideBySide
 from speclab.views.beside import Beside
 from speclab.views.fork_tree import Fork
 
@@ -100,6 +101,14 @@ class Runs:
     def told(self) -> tuple[Fork, ...]:
         """All runs as plain data, in the order they began."""
         return tuple(run.told(present=run.number == self._present) for run in list(self._runs.values()))
+
+    def side_by_side(self) -> SideBySide:
+        """Every run on the prompt of the present one, as far as it came; empty where none has begun."""
+        if self._present is None:
+            return SideBySide(())
+        prompt = self.present.session.prompt_ids
+        alike = [run for run in list(self._runs.values()) if run.session.prompt_ids == prompt]
+        return SideBySide(tuple(Entry(run.told(present=False).label, run.session.trace) for run in alike))
 
     def beside(self, number: int) -> Beside:
         """A run as it stands, to be kept beside the one shown."""

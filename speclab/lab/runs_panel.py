@@ -9,6 +9,7 @@ from speclab.lab.picture import Picture, empty, heading, said
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import assign, on_change
 from speclab.lab.transport import button
+from speclab.views.compared import runs_html
 from speclab.views.fork_tree import forks_svg, forks_table, summary
 from speclab.views.markup import tag
 
@@ -49,7 +50,7 @@ class RunsPanel(VBox):
         if not forks:
             return empty("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        return forks_svg(forks) + said(summary(forks)) + table
+        return forks_svg(forks) + said(summary(forks)) + table + runs_html(self._commands.runs.side_by_side)
 
     def _list(self) -> None:
         forks = self._state.forks

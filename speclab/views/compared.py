@@ -1,4 +1,4 @@
-"""Strategies compared on one prompt: the texts in words, then figures, seconds by phase and acceptance by depth."""
+"""Runs compared on one prompt: the texts in words, then figures, seconds by phase and acceptance by depth."""
 
 from __future__ import annotations
 
@@ -17,17 +17,28 @@ BAR, DEEPEST, TAIL = 180.0, 8, 12
 
 
 def compared_html(found: SideBySide) -> str:
-    """Everything about a comparison; its numbers stand in tables, which can be copied."""
+    """Everything about strategies on one prompt; the numbers stand in tables, which can be copied."""
     if not found.entries:
         return ""
     words = [said("Prompt", prompt_words(found)), said("Texts", text_words(found))]
     if found.stopped:
         done = sum(entry.complete for entry in found.entries)
         words.insert(0, said("Stopped", f"{done} of {len(found.entries)} that began came to the end of the text."))
-    note = "Each ran once, one after another: seconds are of this machine at that time."
-    parts = (figures_table(found), seconds_table(found), depths_table(found), _text(found))
+    return _page(found, "strategy", words, "Each ran once, one after another")
+
+
+def runs_html(found: SideBySide) -> str:
+    """The same of a run and its forks; empty where there is one alone."""
+    if len(found.entries) < 2:
+        return ""
+    return _page(found, "run", [said("Texts", text_words(found))], "A fork has its first iterations from its parent")
+
+
+def _page(found: SideBySide, kind: str, words: list[str], note: str) -> str:
+    parts = (figures_table(found, kind), seconds_table(found, kind), depths_table(found, kind), _text(found))
     blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
-    return tag("div", *words, *blocks, said("Measured", note), class_="speclab-compared-view")
+    measured = said("Measured", f"{note}: seconds are of this machine at that time.")
+    return tag("div", *words, *blocks, measured, class_="speclab-compared-view")
 
 
 def prompt_words(found: SideBySide) -> str:
@@ -48,7 +59,11 @@ def text_words(found: SideBySide) -> str:
     if not apart:
         if ran <= 1:
             return f"Nothing to compare with: {ran or 'no'} text, {plural(len(found.shared), 'token')}."
-        return f"Greedy: all {ran} texts are the same, {plural(len(found.shared), 'token')}, as they must be."
+        length = plural(len(found.shared), "token")
+        if all(entry.complete or not entry.token_ids for entry in found.entries):
+            return f"Greedy: all {ran} texts are the same, {length}, as they must be."
+        longest = plural(max(len(entry.token_ids) for entry in found.entries), "token")
+        return f"Greedy: all {ran} texts are the same as far as each came, as they must be; the longest has {longest}."
     first = "; ".join(_apart(found, entry, at) for entry, at in apart)
     return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."
 
@@ -67,7 +82,7 @@ def texts(found: SideBySide) -> Mapping[int, str]:
     return {id_: text for entry in found.entries if entry.trace for id_, text in entry.trace.texts.items()}
 
 
-def figures_table(found: SideBySide) -> str:
+def figures_table(found: SideBySide, kind: str = "strategy") -> str:
     """Tokens per iteration, calls, and what went wrong."""
     best = max((row["tokens_per_iteration"] or 0.0 for row in found.rows()), default=0.0)
     rows: list[tuple[object, ...]] = []
@@ -81,8 +96,9 @@ def figures_table(found: SideBySide) -> str:
             entry.name, f"{rate:.2f}", drawn, row["target_calls"], row["draft_calls"], f"{accepted:.0%}",
             row["tokens"], _outcome(found, entry),
         ))  # fmt: skip
-    head = ("strategy", "tokens per iteration", "", "target calls", "draft calls", "acceptance rate", "tokens", "text")
-    return markup.table("Strategies on this prompt", head, rows)
+    head = (kind, "tokens per iteration", "", "target calls", "draft calls", "acceptance rate", "tokens", "text")
+    names = {"strategy": "Strategies", "run": "Runs"}
+    return markup.table(f"{names[kind]} on this prompt", head, rows)
 
 
 def _outcome(found: SideBySide, entry: Entry) -> str:
@@ -91,7 +107,7 @@ def _outcome(found: SideBySide, entry: Entry) -> str:
     return f"{text}; {entry.problem}" if entry.problem else text
 
 
-def seconds_table(found: SideBySide) -> str:
+def seconds_table(found: SideBySide, kind: str = "strategy") -> str:
     """Milliseconds by phase; a bar of all, on one scale."""
     longest = max((sum(map(entry.seconds, PHASES)) for entry in found.entries), default=0.0)
     rows = [
@@ -99,7 +115,7 @@ def seconds_table(found: SideBySide) -> str:
          f"{1000 * sum(map(entry.seconds, PHASES)):.1f}", _stacked(entry, longest))
         for entry in found.entries if entry.trace is not None
     ]  # fmt: skip
-    return markup.table("Milliseconds by phase, prefill left out", ("strategy", *PHASES, "all", ""), rows)
+    return markup.table("Milliseconds by phase, prefill left out", (kind, *PHASES, "all", ""), rows)
 
 
 def _stacked(entry: Entry, longest: float) -> Drawn:
@@ -113,7 +129,7 @@ def _stacked(entry: Entry, longest: float) -> Drawn:
     return Drawn(tag("span", *pieces, aria_hidden="true", style="white-space:nowrap"))
 
 
-def depths_table(found: SideBySide) -> str:
+def depths_table(found: SideBySide, kind: str = "strategy") -> str:
     """How often a path was accepted so deep, of the iterations that drafted so deep."""
     deepest = min(max((len(entry.depths) for entry in found.entries), default=0), DEEPEST)
     if not deepest:
@@ -123,7 +139,7 @@ def depths_table(found: SideBySide) -> str:
         shares = [_share(*depth) for depth in entry.depths[:deepest]]
         if shares:
             rows.append((entry.name, *shares, *([""] * (deepest - len(shares)))))
-    head = ("strategy", *(f"depth {depth + 1}" for depth in range(deepest)))
+    head = (kind, *(f"depth {depth + 1}" for depth in range(deepest)))
     more = f", the first {DEEPEST}" if any(len(entry.depths) > DEEPEST for entry in found.entries) else ""
     return markup.table(f"Acceptance by depth{more}: accepted so deep / drafted so deep", head, rows)
 

@@ -114,7 +114,8 @@ def test_stop_reaches_the_pass_under_way(lab, monkeypatch):
     assert told == [lab.session, other]
 
 
-def test_progress_is_said_for_each_strategy(lab):
+def test_progress_is_said_for_each_strategy(lab, monkeypatch):
+    monkeypatch.setattr("speclab.lab.comparer.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
     seen = []
     lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
     lab.compare(THREE, max_new_tokens=12)

@@ -136,7 +136,10 @@ def test_a_load_says_how_far_it_is(make, held):
     assert lab.state.busy == "loading"
     held.go.set()
     waiting.result(30)
-    assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…"]
+    ended = "mini is loaded: Step decodes with it."
+    assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…", ended]
+    assert lab.state.status == ended
+    assert lab.state.busy == ""
     assert lab._player.models.pair.name == "late"
 
 

@@ -61,6 +61,25 @@ def test_switching_back_and_forth_goes_on_where_each_was_left(make):
     assert [run.present for run in lab.forks] == [False, True]
 
 
+def test_a_run_and_its_forks_are_compared_by_their_figures(make):
+    lab = forked(make)
+    found = lab.panels.tabs.runs.picture.widget
+    assert "texts are the same as far as each came, as they must be" in found.value
+    for caption in ("Runs on this prompt", "Milliseconds by phase", "Acceptance by depth", "The text they all share"):
+        assert caption in found.value
+    table = lab._commands.runs.side_by_side
+    assert [entry.name for entry in table.entries] == [run.label for run in lab.forks]
+    figures = [lab.session.metrics.target_calls, 1 + sum(step.counts.target_calls for step in lab.session.steps)]
+    assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
+    before = found.value
+    lab.step()
+    assert found.value != before
+    lab.pickers.prompt.text.value = "9 8 7 6"
+    lab.pickers.apply.click()
+    assert settle(lab)
+    assert "Runs on this prompt" not in found.value, "another prompt: nothing to compare with"
+
+
 def test_a_run_that_is_not_there_or_shown_is_refused_in_one_sentence(make):
     lab = forked(make)
     lab.switch(7)

@@ -187,6 +187,16 @@ def test_an_ending_of_its_own_is_a_difference_and_a_stop_is_none():
     assert first.reference == run.token_ids()
 
 
+def test_a_text_cut_at_a_number_of_tokens_is_no_difference():
+    run = trace(5)
+    short = entry("B", replace(run, steps=run.steps[:3]))
+    for found in (SideBySide((entry("A", run), short)), SideBySide((short, entry("A", run)))):
+        assert [found.parts_at(each) for each in found.entries] == [None, None]
+    ended = replace(run, steps=run.steps[:3])
+    found = SideBySide((entry("B", ended, "end of text"), entry("A", run)))
+    assert found.parts_at(found.entries[1]) == len(ended.token_ids()), "the first ended where the other went on"
+
+
 def test_one_that_did_not_run_has_a_row_that_says_why():
     found = SideBySide((entry("A", trace(4)), Entry("B", None, "it needs a draft model")))
     page = compared.compared_html(found)
