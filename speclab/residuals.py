@@ -47,5 +47,6 @@ def _stop(iteration: Iteration) -> int | None:
 
 
 def _likeliest(law: Probabilities) -> list[int]:
-    best = np.argsort(-law, kind="stable")[:TOP]
-    return [int(token) for token in best if law[token] > 0]
+    least = np.partition(law, -min(TOP, len(law)))[-min(TOP, len(law))]
+    best = np.flatnonzero((law >= least) & (law > 0))  # no sorting of a whole vocabulary
+    return [int(token) for token in best[np.argsort(-law[best], kind="stable")][:TOP]]

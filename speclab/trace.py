@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from speclab.late import Late
 from speclab.metrics import Counts, Metrics
 from speclab.packing import MaskBits, TreeColumns
 from speclab.shares import Residual
@@ -143,7 +144,7 @@ class Adaptation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Late):
     """One iteration, whole: a view needs no other step to draw it.
 
     `index` counts from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position

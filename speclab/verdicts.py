@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from speclab.acceptance import Rule, Trial, Walk
+from speclab.acceptance import Rule, Trial
 from speclab.trace import Verdict
 from speclab.tree import DraftTree
 
@@ -16,7 +16,7 @@ class Seen:
 
     `choice`: its next token, `choice_prob` that token's probability, `token_prob` the probability of the node's own
     token at its parent (None for a verified root); `root_choice`: its choice for a drafted root's place, or None.
-    `rule` and `walk`: how acceptance went.
+    `rule`: of acceptance; where it tried children one by one (`one_by_one`) also its `trials` and the `path` it took.
     """
 
     choice: Sequence[int]
@@ -24,7 +24,9 @@ class Seen:
     token_prob: Sequence[float | None]
     root_choice: int | None
     rule: Rule
-    walk: Walk
+    one_by_one: bool = False
+    trials: Sequence[Trial] = ()
+    path: Sequence[int] = ()
 
 
 def judge(tree: DraftTree, seen: Seen, accepted: Sequence[int], texts: Mapping[int, str]) -> list[tuple[Verdict, str]]:
@@ -33,7 +35,7 @@ def judge(tree: DraftTree, seen: Seen, accepted: Sequence[int], texts: Mapping[i
     A node was reached when its parent is on the accepted path; a reached node is accepted or rejected.
     """
     on_path = set(accepted) | ({0} if seen.root_choice is None else set())
-    tried = {trial.node: trial for trial in seen.walk.trials}
+    tried = {trial.node: trial for trial in seen.trials}
     verdicts: list[tuple[Verdict, str]] = []
     for node, parent in enumerate(tree.parent.tolist()):
         text, prob = repr(texts[int(tree.token[node])]), seen.token_prob[node]
@@ -46,7 +48,7 @@ def judge(tree: DraftTree, seen: Seen, accepted: Sequence[int], texts: Mapping[i
         elif parent >= 0 and parent not in on_path:
             above = repr(texts[int(tree.token[parent])])
             verdicts.append(("not reached", f"its parent {above} is not on the accepted path"))
-        elif seen.walk.residual is not None:
+        elif seen.one_by_one:
             verdicts.append(_passed_by(node, tried.get(node), seen))
         elif seen.choice[parent] == tree.token[node]:
             verdicts.append(("not reached", "the text ended before it"))
@@ -63,7 +65,7 @@ def judge(tree: DraftTree, seen: Seen, accepted: Sequence[int], texts: Mapping[i
 
 def _passed_by(node: int, trial: Trial | None, seen: Seen) -> tuple[Verdict, str]:
     """Of a node beside the path, where children are tried one by one."""
-    if node in seen.walk.accepted:
+    if node in seen.path:
         return "not reached", "the text ended before it"
     if trial is None:
         return "not reached", "a candidate drawn before it was accepted"
