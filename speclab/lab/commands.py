@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,8 @@ class Commands:
         step = self._state.step
         if step is None:
             raise SettingsError("No iteration is shown: Step first, then look at its phases.")
-        self._state.show(moment=moment)
-        self._state.status = summary(step) if moment == WHOLE else moment_summary(step, moment)
+        said = summary(step) if moment == WHOLE else moment_summary(step, moment)
+        self._state.tell(frame=replace(self._state.frame, moment=moment), status=said)
 
     def _phase_by(self, count: int) -> None:
         state = self._state

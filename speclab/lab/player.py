@@ -100,8 +100,8 @@ class Player:
             raise SettingsError(f"There is no iteration {index}: {count} are decoded; Step or Run decodes more.")
         if self._state.frame.live and self.session is not None:
             self.session.goto(index)
-        self._state.frame = self._state.frame.at(index)
-        self._describe()
+        frame = self._state.frame.at(index)
+        self._state.tell(frame=frame, status=_told(frame.step))
         return self._state.step
 
     def open(self, trace: Trace, name: str) -> None:
@@ -204,18 +204,14 @@ class Player:
         session = self.session
         assert session is not None
         pinned, beside = self._state.pinned, self.runs.refreshed(self._state.frame.beside)
-        self._state.frame = Frame(session.trace, session.cursor, pinned=pinned, beside=beside, live=True)
-        self._progress()
-        if status:
-            self._state.status = status
-        else:
-            self._describe(stopped)
+        frame = Frame(session.trace, session.cursor, pinned=pinned, beside=beside, live=True)
+        self._state.tell(
+            frame=frame,
+            done=len(session.token_ids),
+            total=session.settings.max_new_tokens,
+            status=status or stopped + _told(frame.step),
+        )
 
-    def _progress(self) -> None:
-        session = self.session
-        assert session is not None
-        self._state.done, self._state.total = len(session.token_ids), session.settings.max_new_tokens
 
-    def _describe(self, stopped: str = "") -> None:
-        step = self._state.step
-        self._state.status = stopped + (summary(step) if step else "Before the first iteration: the prompt alone.")
+def _told(step: Step | None) -> str:
+    return summary(step) if step else "Before the first iteration: the prompt alone."

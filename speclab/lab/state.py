@@ -125,6 +125,12 @@ class LabState(HasTraits):
         """Changes the frame."""
         self.frame = replace(self.frame, **changes)
 
+    def tell(self, **changes: Any) -> None:
+        """Changes several traits, and tells of each when all are changed: what depends on two is drawn once."""
+        with self.hold_trait_notifications():
+            for name, value in changes.items():
+                setattr(self, name, value)
+
     def fail(self, sentence: str, details: str = "") -> None:
         """Shows an error until it is dismissed."""
         self.details, self.error = details, sentence

@@ -21,7 +21,8 @@ class Status(VBox):
     """
 
     def __init__(self, state: LabState, usage: Callable[[], str]) -> None:
-        self._state, self._usage, self._used = state, usage, ""
+        self._state, self._usage = state, usage
+        self._said = self._used = ""
         self.line = HTML()
         self.line.add_class("speclab-status")
         self.progress = IntProgress(tooltip="tokens generated, of those asked for")
@@ -46,10 +47,10 @@ class Status(VBox):
         """Closes the error panel."""
         self._state.error = self._state.details = ""
 
-    def _draw(self, change: Any = None) -> None:
+    def _draw(self, _: Any = None) -> None:
         state = self._state
-        if change is not None and change["name"] == "status":
-            self._used = self._usage()
+        if state.status != self._said:
+            self._said, self._used = state.status, self._usage()
         badge = tag(
             "span", "live" if state.frame.live else "recorded", class_="sl-badge", title=_BADGES[state.frame.live]
         )

@@ -61,11 +61,13 @@ def scene_svg(
     """
     width = max(drawn.width, LEAST_WIDTH)
     legend, legend_height = _legend(moment, colors, drawn, width, struck, names or {})
-    parts = [_header(step, drawn, colors), _links(drawn, colors)]
+    marks = []
     for mark in drawn.marks:
         drawing = _mark(mark, colors, selected)
-        parts.append(_struck(drawing, mark, colors) if mark.node in struck else drawing)
-    return markup.svg(width, drawn.height + 28 + legend_height, label, colors, [*parts, legend])
+        marks.append(_struck(drawing, mark, colors) if mark.node in struck else drawing)
+    group = markup.tag("g", *marks, style=f"font:{FONT}px {MONO}")  # once, not at every label: a fifth of all bytes
+    parts = [_header(step, drawn, colors), _links(drawn, colors), group, legend]
+    return markup.svg(width, drawn.height + 28 + legend_height, label, colors, parts)
 
 
 def _header(step: Step, drawn: Scene, colors: Theme) -> str:
@@ -107,11 +109,10 @@ def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
         rings += _ring(mark, mark.border + 3.5, f"stroke:{colors.ink};stroke-width:1.5")
     if mark.fresh:
         rings += _ring(mark, mark.border + 2.5, f"stroke:{colors.muted};stroke-width:1.2;stroke-dasharray:2 2")
-    strong = ";font-weight:600" if mark.kind in {"accepted", "bonus", "corrected", "root"} else ""
-    faded = f";fill:{colors.muted}" if mark.kind in {"not reached", "rejected"} else ""
-    style = f"font:{FONT}px {MONO}{strong}{faded}"
+    strong = "font-weight:600" if mark.kind in {"accepted", "bonus", "corrected", "root"} else None
+    style = f"fill:{colors.muted}" if mark.kind in {"not reached", "rejected"} else strong
     label = markup.text(mark.label, mark.x + LABEL_X, mark.y + 4, style=style)
-    style = f"font:10px {MONO};fill:{colors.muted}"
+    style = f"font-size:10px;fill:{colors.muted}"
     note = markup.text(mark.note, mark.x + LABEL_X, mark.y + 15, style=style) if mark.note else ""
     symbol = glyphs.shape(mark.kind, mark.x, mark.y, mark.radius, mark.border, colors)
     return markup.tag("g", markup.title("\n".join(mark.hover)), rings, symbol, label, note, data_node=mark.node)
@@ -134,7 +135,7 @@ def _stub(mark: Mark, colors: Theme) -> str:
         "rect", x=mark.x - 5, y=mark.y - 8, width=wide, height=16.0, rx=8.0,
         style=f"fill:{colors.paper};stroke:{colors.line};stroke-dasharray:3 2",
     )  # fmt: skip
-    label = markup.text(mark.label, mark.x + 1, mark.y + 4, style=f"font:{FONT}px {MONO};fill:{colors.muted}")
+    label = markup.text(mark.label, mark.x + 1, mark.y + 4, style=f"fill:{colors.muted}")
     return markup.tag("g", markup.title(mark.hover[0]), box, label)
 
 
