@@ -181,7 +181,7 @@ def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
     unknown = tuple(sorted(short | {node for node in _blank(draft.events) if place[node] not in known}))
     choices = [_UNKNOWN if at is None else step.nodes[at].target_choice for at in place]
     if not Rule(step.rule or Rule.TARGET_MASS).follows_the_target:
-        return WhatIf(tree, draft.events, tuple(place), unknown, None, False, None)
+        return WhatIf(tree, tuple(draft.events), tuple(place), unknown, None, False, None)
     path = walk(tree, choices.__getitem__, step.root_choice)
     ended = step.bonus is None and len(path.accepted) >= len(step.committed)
     accepted = path.accepted[: len(step.committed)] if ended else path.accepted
@@ -189,4 +189,4 @@ def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
     rejected = not accepted and step.root_choice is not None
     settled = ended or rejected or (last not in unknown and (place[last] is not None or not tree.children[last]))
     bonus = None if ended or path.bonus == _UNKNOWN or not settled else path.bonus
-    return WhatIf(tree, draft.events, tuple(place), unknown, accepted, settled, bonus)
+    return WhatIf(tree, tuple(draft.events), tuple(place), unknown, accepted, settled, bonus)

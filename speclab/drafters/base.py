@@ -173,7 +173,7 @@ class Draft:
     """
 
     tree: DraftTree
-    events: tuple[Event, ...] = ()
+    events: Sequence[Event] = ()
     tops: Mapping[int, Top] = field(default_factory=dict)
     extra: ExtraRows = field(default_factory=ExtraRows)
     laws: Mapping[int, Floats] = field(default_factory=dict)

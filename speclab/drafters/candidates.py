@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import log
+from typing import overload
 
 from speclab.drafters.base import Draft, Top
 from speclab.sources.context import Match
@@ -15,9 +16,8 @@ from speclab.trace import Event
 def finished(trie: Trie, events: Sequence[Event]) -> Draft:
     """The draft of a finished trie: `events`, then one "expand" for each node that has children."""
     tree, order = trie.grown()
-    expanded = [(place, node) for place, node in enumerate(order) if trie.children[node]]
-    decided = [_expanded(trie, place, node) for place, node in expanded]
-    return Draft(tree, (*events, *decided), Tops(trie, dict(expanded)))
+    expanded = {place: node for place, node in enumerate(order) if trie.children[node]}
+    return Draft(tree, Told(events, trie, expanded), Tops(trie, expanded))
 
 
 def match_event(match: Match) -> Event:
@@ -25,6 +25,27 @@ def match_event(match: Match) -> Event:
     copied = len(match.tokens)
     values = {"ngram": match.length, "position": match.position, "copied": copied, "token": match.tokens[0]}
     return Event("match", None, f"{match.length}-gram at {match.position}, {copied} tokens to copy", values)
+
+
+class Told(Sequence[Event]):
+    """`first`, then an "expand" for each of `nodes` (place in the tree, number in the trie); made when it is read."""
+
+    def __init__(self, first: Sequence[Event], trie: Trie, nodes: Mapping[int, int]) -> None:
+        self._first, self._trie, self._nodes = first, trie, nodes
+
+    @cached_property
+    def _events(self) -> tuple[Event, ...]:
+        return *self._first, *(_expanded(self._trie, place, node) for place, node in self._nodes.items())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, place: int | slice) -> Event | tuple[Event, ...]:
+        return self._events[place]
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._nodes)
 
 
 class Tops(Mapping[int, Top]):

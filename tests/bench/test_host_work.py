@@ -10,6 +10,7 @@ from tiny import tiny
 import speclab
 from speclab.bench.host_work import MOST_A_ROUND, STRATEGIES, MadeTarget, Replay, host_work, table_memory
 from speclab.bench.yields import yields
+from speclab.drafters import candidates
 from speclab.drafters.base import Context, Outcome
 from speclab.models.pair import load_pair
 from speclab.sources.likeliest import likeliest, on_host
@@ -51,6 +52,36 @@ def test_drafting_and_learning_call_no_more_for_a_longer_context(strategy):
     drafted, learned = counted_work(strategy, 256)
     assert (drafted, learned) == counted_work(strategy, 4096)
     assert drafted > 10
+
+
+def test_what_is_told_of_a_draft_is_made_when_it_is_read(monkeypatch):
+    made, event = [], candidates._expanded
+    monkeypatch.setattr(candidates, "_expanded", lambda *given: made.append(1) or event(*given))
+    target = MadeTarget(200)
+    text = target.text(400 + 10 * MOST_A_ROUND)
+    replay = Replay(STRATEGIES["Goose"], target, text[:400], text[400:])
+    assert max(replay.iterate().nodes for _ in range(10)) == 60
+    assert made == []
+    draft = replay._drafter.draft(Context(replay._tokens, 20, lambda: None))
+    assert len(draft.events) == len(list(draft.events)) == len(made) + sum(e.kind != "expand" for e in draft.events)
+
+
+def test_a_node_of_a_spine_tree_takes_few_calls():
+    """Python's and C's, of a draft and a lesson, where the tree is full: a loop over rows in Python would show."""
+    target = MadeTarget(200)
+    text = target.text(400 + 12 * MOST_A_ROUND)
+    replay = Replay(STRATEGIES["Goose"], target, text[:400], text[400:])
+    drafter = replay._drafter
+    for _ in range(10):
+        replay.iterate()
+    drafted, tokens = [], Context(replay._tokens, 20, lambda: None)
+    drafts = calls(lambda: drafted.append(drafter.draft(tokens)))
+    tree = drafted[0].tree
+    logits = target.forward(tree.token.tolist())
+    lesson = calls(lambda: drafter.learn(Outcome(tree, (), (1,), logits, logits[:0])))
+    assert len(tree) == 60
+    assert drafts < 40 * len(tree)
+    assert lesson < 12 * len(tree)
 
 
 def test_a_harvest_calls_nothing_for_each_token_of_the_vocabulary():
