@@ -41,9 +41,7 @@ class Files(HBox):
         on_change(self.upload, lambda _: self._uploaded())
         on_change(self.toggle, lambda wanted: show(self, wanted))
         self._chosen(TRACE)
-        said = HTML(
-            '<span class="sl-muted">PNG is drawn by a Chromium or Chrome on that machine; SVG needs none</span>'
-        )
+        said = HTML('<span class="sl-muted">PNG is drawn with the fonts of that machine; SVG needs none</span>')
         super().__init__([self.what, self.path, self.save_button, self.open_button, self.upload, said])
         self.add_class("speclab-files")
         show(self, visible=False)

@@ -1,4 +1,4 @@
-"""Any view of any step as a file of its own: SVG, or PNG by a browser on this machine."""
+"""Any view of any step as a file of its own: SVG, or PNG with the fonts of this machine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def save_view(
 
     Raises:
         SettingsError: another ending, or no such view or iteration.
-        TraceError: it cannot be written, or no browser is there to draw a PNG.
+        TraceError: it cannot be written, or nothing here can draw a PNG.
     """
     place = Path(path)
     if place.suffix.lower() not in {".svg", ".png"}:

@@ -1,4 +1,4 @@
-"""An SVG as PNG bytes, drawn by a Chromium or Chrome on this machine: what the screen shows, at twice its size."""
+"""An SVG as PNG bytes at twice its size: by resvg, else by a Chromium or Chrome on this machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from speclab.errors import TraceError
+from speclab.views.resvg import SCALE, png_by_resvg
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-SCALE, PATIENCE = 2, 60
+PATIENCE = 60
 _PAGE = """<!doctype html><meta charset="utf-8"><body><img src="data:image/svg+xml;base64,%s" onload="
 const c=document.createElement('canvas'),s=%d;c.width=this.naturalWidth*s;c.height=this.naturalHeight*s;
 const g=c.getContext('2d');g.scale(s,s);g.drawImage(this,0,0);document.body.dataset.png=c.toDataURL('image/png')">"""
@@ -24,11 +25,18 @@ def png_of(svg: str) -> bytes:
     """The picture as PNG.
 
     Raises:
-        TraceError: no browser on the PATH, or it gave no picture.
+        TraceError: neither can draw it here.
     """
+    return png_by_resvg(svg) or _by_browser(svg)
+
+
+def _by_browser(svg: str) -> bytes:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        raise TraceError("A PNG is drawn by Chromium or Chrome, and none is on the PATH: install one, or save as .svg.")
+        raise TraceError(
+            "A PNG is drawn by the package resvg_py with the fonts of this machine, or by Chromium or Chrome, and here "
+            "is neither: install one (and a font, such as DejaVu), or save as .svg."
+        )
     with TemporaryDirectory() as home:
         page = Path(home) / "page.html"
         page.write_text(_PAGE % (b64encode(svg.encode()).decode(), SCALE), encoding="utf-8")

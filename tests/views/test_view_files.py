@@ -1,7 +1,8 @@
-"""Views as files: each is an SVG that stands alone, a PNG where a browser is there, or one sentence."""
+"""Views as files: each is an SVG that stands alone, a PNG by resvg or a browser, or one sentence."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from xml.etree import ElementTree
@@ -10,7 +11,7 @@ import pytest
 from made_run import made_run
 
 from speclab.errors import SettingsError, TraceError
-from speclab.views import raster
+from speclab.views import raster, resvg
 from speclab.views.files import VIEWS, save_view, view_svg
 from speclab.views.text import shown_tokens
 from speclab.views.text_picture import ADVANCE, COLUMNS, PAD, text_svg
@@ -66,8 +67,9 @@ def test_what_cannot_be_drawn_is_one_sentence(tmp_path, view, cursor, name, says
 def test_no_folder_and_no_browser_are_said(tmp_path, monkeypatch):
     with pytest.raises(TraceError, match="choose another folder"):
         save_view(RUN, 1, "tree", tmp_path / "missing" / "a.svg")
+    monkeypatch.setattr(raster, "png_by_resvg", lambda _: None)
     monkeypatch.setattr(raster, "BROWSERS", ("no-such-browser",))
-    with pytest.raises(TraceError, match=r"install one, or save as \.svg"):
+    with pytest.raises(TraceError, match=r"install one \(and a font, such as DejaVu\), or save as \.svg"):
         save_view(RUN, 1, "tree", tmp_path / "a.png")
     monkeypatch.setattr(raster, "BROWSERS", ("true",))
     with pytest.raises(TraceError, match=r"drew no picture .* save it as \.svg"):
@@ -75,16 +77,36 @@ def test_no_folder_and_no_browser_are_said(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def check_png(picture: bytes, view: str) -> None:
+    root = ElementTree.fromstring(view_svg(RUN, 3, view))
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    wide, high = struct.unpack(">II", picture[16:24])
+    for got, name in ((wide, "width"), (high, "height")):
+        assert got == pytest.approx(2 * float(root.attrib[name]), abs=2)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_png_needs_no_browser_and_holds_its_text(tmp_path, monkeypatch, view):
+    if resvg._families() is None:
+        pytest.skip("no font on this machine")
+    monkeypatch.setattr(raster, "BROWSERS", ())
+    picture = save_view(RUN, 3, view, tmp_path / f"{view}.png").read_bytes()
+    check_png(picture, view)
+    silent = re.sub(r"(<text[^>]*>)[^<]*(</text>)", r"\1\2", view_svg(RUN, 3, view))
+    assert picture != resvg.png_by_resvg(silent), "its words are drawn"
+
+
+def test_without_a_font_resvg_leaves_the_picture_to_a_browser(monkeypatch):
+    monkeypatch.setattr(resvg, "MONO", ("No Such Family",))
+    resvg._families.cache_clear()
+    assert resvg.png_by_resvg(view_svg(RUN, 3, "text")) is None
+    resvg._families.cache_clear()
+
+
 @pytest.mark.browser
-def test_a_png_is_what_the_browser_shows_at_twice_its_size(tmp_path):
+def test_a_browser_draws_the_same_at_the_same_size(tmp_path, monkeypatch):
     if not any(map(shutil.which, raster.BROWSERS)):
         pytest.skip("no Chromium on the PATH")
+    monkeypatch.setattr(raster, "png_by_resvg", lambda _: None)
     for view in ("text", "mask-whole"):
-        picture = save_view(RUN, 3, view, tmp_path / f"{view}.png").read_bytes()
-        root = ElementTree.fromstring(view_svg(RUN, 3, view))
-        assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-        wide, high = struct.unpack(">II", picture[16:24])
-        assert (wide, high) == (
-            int(2 * round(float(root.attrib["width"]))),
-            int(2 * round(float(root.attrib["height"]))),
-        )
+        check_png(save_view(RUN, 3, view, tmp_path / f"{view}.png").read_bytes(), view)
