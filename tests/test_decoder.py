@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from records import assert_consistent
 from table_runner import TableRunner, mixed_law, random_law, table_pair
 from variants import VARIANTS
+from words import word_tokenizer
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -68,6 +71,22 @@ def test_a_gathered_drafted_root_runs_the_bonus_token_alone():
     for step, calls, rows, *_ in _counted(speclab.DynaTree(root="drafted")):
         cut = step.bonus is None
         assert (calls, rows) == (2 - cut, len(step.tree) + 1 - cut)
+
+
+MOST_DRAFT_CALLS = {"DraftHead": 7, "DualDraft": 14, "DynaTree": 8, "FixedTree": 5, "LinearSpeculation": 5}
+"""A level of each tree is one; whatever is not named here calls no draft."""
+
+
+@pytest.mark.parametrize("name", sorted(speclab.strategies()))
+def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a_level(name):
+    heads = tuple(TableRunner(mixed_law(TABLE, random_law(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
+    pair = replace(table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))
+    session = speclab.Session(pair, speclab.strategies()[name](), [1, 2, 3], max_new_tokens=40)
+    session.run()
+    assert session.metrics.target_calls == session.metrics.iterations + 1, "and the prefill"
+    calls = [step.counts.draft_calls for step in session.steps]
+    assert max(calls) <= MOST_DRAFT_CALLS.get(name, 0)
+    assert (max(calls) > 0) == (name in MOST_DRAFT_CALLS)
 
 
 # Where a text ends

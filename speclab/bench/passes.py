@@ -49,7 +49,7 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Inside all passes; on CUDA call it when the device has been waited for."""
-        return self._spent + sum(began.elapsed_time(ended) for began, ended in self._events) / 1000
+        return self._spent + sum(float(began.elapsed_time(ended)) for began, ended in self._events) / 1000
 
 
 @dataclass
@@ -98,7 +98,7 @@ def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, 
         return own
 
     def head(runner: HeadRunner | Runner) -> HeadRunner | Runner:
-        if isinstance(runner, Runner):
+        if not isinstance(runner, HeadRunner):
             return timed(runner, clocks.draft)
         own: Any = copy.copy(runner)
         own.model, own._output = _Timed(own.model, clocks.draft), _Timed(own._output, clocks.draft)

@@ -1,0 +1,260 @@
+"""A measurement on tiny models: rounds, equality, failures, cuts, and going on after a stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+import torch
+from refusals import refused
+from tiny import tiny
+from words import word_tokenizer
+
+from speclab.bench import contenders as ways
+from speclab.bench import measuring
+from speclab.bench.asked import ask, keys
+from speclab.bench.calls import call, thinned
+from speclab.bench.contenders import Contender, ours
+from speclab.bench.measuring import measured, turned
+from speclab.bench.protocols import Protocol
+from speclab.bench.running import opened, run
+from speclab.bench.store import PARQUET, RESULTS, RUN, read_results
+from speclab.bench.summary import summaries
+from speclab.bench.workloads import Task, Workload
+from speclab.drafters.chain import LinearSpeculation
+from speclab.drafters.dynatree import DynaTree
+from speclab.errors import MeasurementError
+from speclab.exactness import TOLERANCE
+from speclab.models.pair import ModelPair, load_pair
+from speclab.settings import SessionSettings
+
+pytestmark = pytest.mark.model
+
+SMALL = Protocol(
+    name="small",
+    title="Two ways",
+    source="ours",
+    contenders=(ways.PLAIN, ours("chain", LinearSpeculation(draft_tokens=3))),
+    max_new_tokens=8,
+)
+PROMPTS = Workload("words", (Task("a", "prose", "w1 w2 w3"), Task("b", "code", "w4 w5 w6 w7")))
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
+
+
+def small(pair, **changed):
+    return ask(replace(SMALL, **changed), pair, PROMPTS, repeats=2)
+
+
+def test_every_contender_on_every_prompt_in_rounds_that_turn(pair):
+    asked = small(pair)
+    results = list(measured(asked))
+    assert [(r.prompt_id, r.repeat, r.contender) for r in results] == [
+        ("a", 0, "plain"), ("a", 0, "chain"), ("a", 1, "plain"), ("a", 1, "chain"),
+        ("b", 0, "plain"), ("b", 0, "chain"), ("b", 1, "plain"), ("b", 1, "chain"),
+    ]  # fmt: skip
+    assert len(keys(asked)) == len({result.key for result in results}) == 8
+    assert [r.place for r in results] == [0, 1] * 4
+    assert all(r.equal and r.new_tokens == 8 and r.failed is None for r in results)
+
+
+def test_the_order_of_rounds():
+    orders = ["".join(turned("abcd", n)) for n in range(5)]
+    assert orders == ["abcd", "adcb", "cdab", "cbad", "abcd"]
+    assert all(len({order[place] for order in orders}) > 1 for place in range(4))
+
+
+def test_peers_and_every_pass_are_timed(pair):
+    asked = small(pair, contenders=(ways.PLAIN, ours("tree", DynaTree()), ways.PLAIN_BY_MODULE, *ways.PEERS))
+    found = {r.contender: r for r in measured(asked) if r.prompt_id == "a"}
+    assert all(r.equal for r in found.values()), "transformers on the same weights says the same"
+    for name, r in found.items():
+        assert 0 < r.target_seconds < r.seconds, name
+        assert 0 < r.ttft < r.seconds, name
+        assert r.progress[-1][0] == r.new_tokens == 8
+        assert [at for _, at in r.progress] == sorted(at for _, at in r.progress)
+        assert (r.draft_seconds > 0) == (r.draft_calls > 0) == (name in {"tree", "transformers, assisted"})
+    tree, plain, peer = found["tree"], found["plain"], found["transformers, greedy"]
+    assert (plain.target_calls, plain.iterations, plain.committed, peer.target_calls) == (8, 7, 7, 8)
+    assert tree.nodes == tree.drafted + tree.iterations
+    assert tree.nodes == sum(cost.nodes * cost.passes for cost in tree.verify_cost)
+    assert tree.accepted == sum(tree.depth_accepted)
+    assert tree.longest_path == sum(tree.depth_drafted)
+    assert set(tree.phases) == {"draft", "verify", "accept", "commit", "adapt"}
+    assert peer.drafted is peer.accepted is None
+    assert tree.settings["strategy"] == "DynaTree"
+    assert found["transformers, assisted"].settings["assistant_model"] == ways.DRAFT
+    assert plain.peak_memory_bytes is None or plain.peak_memory_bytes > 1 << 20
+
+
+def test_a_contender_that_fails_is_a_row_that_says_why(pair):
+    alone = replace(pair, draft=None)
+    wrong = Contender("peer", arguments={"cache_implementation": "no such thing"})
+    asked = small(alone, contenders=(ways.PLAIN, ways.LINEAR_5, wrong))
+    results = list(measured(asked))
+    assert len(results) == 12
+    assert {r.contender for r in results if r.ok} == {"plain"}
+    said = {r.contender: r.failed for r in results if not r.ok}
+    assert "draft" in said["linear, K 5"]
+    assert said["peer"].startswith("ValueError: ")
+    assert [one.prompts for one in summaries(results, "plain") if one.kind == "all"] == [2, 0, 0]
+
+
+def test_a_text_that_differs_is_told_with_its_first_difference(pair, monkeypatch):
+    real = measuring.call
+
+    def changed(pair, contender, ids, settings):
+        done = real(pair, contender, ids, settings)
+        if contender.name == "chain":
+            done.token_ids[5] = (done.token_ids[5] + 1) % 64
+        return done
+
+    monkeypatch.setattr(measuring, "call", changed)
+    found = list(measured(small(pair)))
+    assert {(r.equal, r.first_difference, r.tie) for r in found if r.contender == "chain"} == {(False, 5, None)}
+    assert {(r.equal, r.first_difference) for r in found if r.contender == "plain"} == {(True, None)}
+    for bound, tie in ((1e9, True), (0.0, False)):
+        monkeypatch.setitem(TOLERANCE, torch.float32, bound)
+        assert {r.tie for r in measured(small(pair)) if r.contender == "chain"} == {tie}, "as in half precision"
+
+
+def test_the_end_of_text_is_obeyed_or_not_by_all(pair):
+    eos = call(pair, ways.PLAIN, [1, 2, 3], SessionSettings(max_new_tokens=4)).token_ids[3]
+    ending = tiny("gpt_neox", eos_token_id=eos)
+    ending.generation_config.eos_token_id = eos
+    ends = load_pair(target=ending, draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
+    contenders = (ways.PLAIN, *ways.PEERS)
+    for stop, most in ((True, 4), (False, 8)):
+        asked = small(ends, contenders=contenders, stop_at_eos=stop)
+        found = [r for r in measured(asked) if r.prompt_tokens == 3 and r.repeat == 0]
+        assert len(found) == 4
+        assert all(r.equal and (r.new_tokens <= most if stop else r.new_tokens == most) for r in found)
+        if stop:
+            assert {r.finished for r in found} == {"end of text"}
+
+
+def test_records_are_taken_off_the_clock(pair):
+    asked = small(pair, recorded=True, contenders=(ways.PLAIN, ways.GOOSE, ways.PEER), max_new_tokens=32)
+    found = {r.contender: r for r in measured(asked)}
+    goose = found["Goose"]
+    assert sum(rate.accepted for rate in goose.sources.values()) == goose.accepted
+    assert goose.paths.spine_only + goose.paths.spine_continuation + goose.paths.branch_only == goose.accepted
+    assert goose.bound is None or goose.bound.expected <= goose.bound.measured + 1e-9
+    assert found["plain"].sources == {}
+    assert found["transformers, greedy"].sources is None
+
+
+def test_lengths_are_cut_to_the_context_and_a_note_says_so(pair):
+    """The tiny models read 256 tokens; prompts keep a quarter of that."""
+    swept = tuple(one.at(x) for x in (100, 500, 900) for one in SMALL.contenders)
+    asked = ask(
+        replace(SMALL, contenders=swept, swept="new tokens", x_name="T", max_new_tokens=900), pair, PROMPTS, repeats=1
+    )
+    assert {one.x for one in asked.contenders} == {100, 252}
+    assert len(asked.contenders) == 4
+    assert asked.max_new_tokens == 252
+    assert "T is 252 instead of 900" in asked.notes[0]
+    assert "T of 500, 900 cut to 252" in asked.notes[1]
+    assert asked.call(asked.contenders[0], asked.prompts[0])[1].max_new_tokens == 100
+    long = Workload("long", (Task("a", "prose", " ".join(["w1"] * 200)),))
+    asked = ask(replace(SMALL, max_new_tokens=300), pair, long)
+    assert (len(asked.prompts[0].ids), asked.max_new_tokens) == (64, 192)
+    assert "1 of 1 prompts are cut to their first 64 tokens." in asked.notes
+
+
+def test_prompts_are_cut_to_the_swept_length_and_short_ones_left_out(pair):
+    swept = tuple(one.at(x) for x in (2, 4, 9) for one in SMALL.contenders)
+    lengths = replace(SMALL, contenders=swept, swept="prompt tokens", x_name="L")
+    asked = ask(lengths, pair, PROMPTS, repeats=1)
+    found = list(measured(asked))
+    assert [(r.prompt_id, r.prompt_tokens) for r in found if r.contender == "plain"] == [("a", 2), ("b", 2), ("b", 4)]
+    assert all(r.equal for r in found)
+    assert asked.notes == (
+        "L of 9 left out: the longest prompt has 4.",
+        "L of 4: without the prompts that are shorter.",
+    )
+    with refused(MeasurementError, "No prompt is long enough"):
+        ask(replace(lengths, contenders=swept[4:]), pair, PROMPTS)
+
+
+def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path):
+    asked, folder = small(pair), tmp_path / "run"
+    info, before = opened(asked, folder, resume=False)
+    going = run(asked, folder, info, before)
+    for _ in range(3):
+        next(going)
+    going.close()
+    assert len(read_results(folder).results) == 3
+    assert read_results(folder).run.ended is None
+    with refused(MeasurementError, "holds 3 results", "--resume"):
+        opened(asked, folder, resume=False)
+    with refused(MeasurementError, "repeats was 2 and is 3"):
+        opened(ask(SMALL, pair, PROMPTS, repeats=3), folder, resume=True)
+    with refused(MeasurementError, "prompts was"):
+        opened(ask(SMALL, pair, Workload("words", PROMPTS.tasks[:1]), repeats=2), folder, resume=True)
+    info, before = opened(asked, folder, resume=True)
+    assert len(list(run(asked, folder, info, before))) == 5
+    stored = read_results(folder)
+    assert {result.key for result in stored.results} == {result.key for result in measured(asked)}
+    assert len(stored.results) == 8
+    assert stored.run.ended is not None
+    assert (folder / PARQUET).exists()
+    assert list(run(asked, folder, *opened(asked, folder, resume=True))) == [], "there is nothing left to do"
+    (folder / RUN).unlink()
+    with refused(MeasurementError, "without run.json"):
+        opened(asked, folder, resume=True)
+
+
+CHILD = """
+import sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tiny import tiny
+from words import word_tokenizer
+import test_measuring as here
+from speclab.models.pair import load_pair
+pair = load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
+asked, folder = here.ask(here.SMALL, pair, here.PROMPTS, repeats=20), Path({folder!r})
+for _ in here.run(asked, folder, *here.opened(asked, folder, resume=False)):
+    pass
+"""
+
+
+def test_nothing_is_lost_or_counted_twice_after_a_kill(pair, tmp_path):
+    folder = tmp_path / "run"
+    here = Path(__file__).parent
+    code = CHILD.format(path=[str(here), str(here.parent)], folder=str(folder))
+    child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    limit = monotonic() + 90
+    while not (folder / RESULTS).exists() or (folder / RESULTS).read_bytes().count(b"\n") < 5:
+        assert child.poll() is None, "it ended by itself"
+        assert monotonic() < limit
+        sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    before = read_results(folder).results
+    assert 5 <= len(before) < 80
+    asked = ask(SMALL, pair, PROMPTS, repeats=20)
+    done = list(run(asked, folder, *opened(asked, folder, resume=True)))
+    after = read_results(folder).results
+    assert after[: len(before)] == before
+    assert len(after) == len(before) + len(done) == 80
+    assert len({result.key for result in after}) == 80
+    assert json.loads((folder / RUN).read_text())["ended"]
+
+
+def test_points_of_a_long_text_are_thinned():
+    points = [(n, float(n)) for n in range(1, 1001)]
+    assert len(thinned(points)) == 32
+    assert (thinned(points)[0], thinned(points)[-1]) == (points[0], points[-1])
+    assert thinned(points[:5]) == tuple(points[:5])

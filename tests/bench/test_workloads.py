@@ -1,0 +1,116 @@
+"""Prompts by name, from files and folders, and from sets that need a network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from refusals import refused
+
+from speclab.bench import original_sets
+from speclab.bench.workloads import load, names
+from speclab.errors import MeasurementError, OfflineError
+from speclab.prompts import examples, kinds
+
+
+def lines(*records: object) -> str:
+    return "".join(f"{json.dumps(record)}\n" for record in records)
+
+
+def test_the_shipped_prompts_by_kind():
+    shipped = load("shipped")
+    assert [task.text for task in shipped.tasks] == [prompt.text for prompt in examples()]
+    assert list(shipped.kinds) == kinds()
+    assert all(len(texts) == 2 for texts in load("shipped", 2).kinds.values())
+
+
+def test_long_prompts_are_the_shipped_ones_of_a_kind_joined_and_all_differ():
+    tasks = load("shipped-long").tasks
+    assert len(tasks) == len(examples())
+    prose = [prompt.text for prompt in examples("prose")]
+    some = [task.text for task in tasks if task.kind == "prose"]
+    assert all(text in long for long in some for text in prose)
+    assert [long.endswith(text) for long, text in zip(some, prose, strict=True)] == [True] * len(prose)
+    assert len({task.text for task in tasks}) == len(tasks)
+
+
+def test_a_folder_of_files_and_a_line_that_does_not_parse(tmp_path):
+    good = [{"id": "a", "dataset": "gsm8k", "category": "math", "prompt": "1 + 1"}, {"prompt": "no names\u2028here"}]
+    (tmp_path / "one.jsonl").write_text(lines(good[0]) + "{broken\n\n" + lines({"text": 1}, [1], good[0]))
+    (tmp_path / "two.jsonl").write_text(lines(good[1], {"prompt": "  "}))
+    found = load(str(tmp_path))
+    assert [(task.id, task.kind, task.text) for task in found.tasks] == [
+        ("a", "gsm8k", "1 + 1"),
+        ("two-1", "two", "no names\u2028here"),
+    ]
+    said = "\n".join(found.notes)
+    assert "one.jsonl, line 2: no JSON" in said
+    assert "one.jsonl, line 4: no object with a field prompt" in said
+    assert "one.jsonl, line 5: no object" in said
+    assert "one.jsonl, line 6: the id 'a' is taken" in said
+    assert "two.jsonl, line 2: no object" in said
+    assert len(found.notes) == 5
+
+
+def test_the_digest_tells_prompts_apart(tmp_path):
+    file = tmp_path / "some.jsonl"
+    file.write_text(lines({"prompt": "a"}, {"prompt": "b"}))
+    before = load(str(file)).digest
+    assert before == load(str(file)).digest != load(str(file), 1).digest
+    file.write_text(lines({"prompt": "a"}, {"prompt": "c"}))
+    assert load(str(file)).digest != before
+
+
+def test_an_unknown_name_lists_what_there_is(tmp_path):
+    with refused(MeasurementError, "'humanevil'", "shipped", "openai_humaneval", "JSONL"):
+        load("humanevil")
+    assert names()[:2] == ["shipped", "shipped-long"]
+    with refused(MeasurementError, "no .jsonl file"):
+        load(str(tmp_path))
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    with refused(MeasurementError, "holds no prompt", "bad.jsonl, line 1"):
+        load(str(tmp_path))
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A `datasets` library that holds two records, or raises what it is told to."""
+
+    def load_dataset(path, config, **settings):
+        if hub.raises:
+            raise hub.raises
+        hub.asked = (path, config, settings["split"])
+        return [{"question": f"{n} apples?", "answer": "…"} for n in range(3)]
+
+    hub = SimpleNamespace(raises=None, asked=None, load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    return hub
+
+
+def test_an_original_set_by_name(hub):
+    found = load("gsm8k", 2)
+    assert hub.asked == ("openai/gsm8k", "main", "test")
+    assert [task.text for task in found.tasks] == [f"Question: {n} apples?\nAnswer:" for n in range(2)]
+    assert {task.kind for task in found.tasks} == {"gsm8k"}
+
+
+def test_without_a_network_or_the_library_one_sentence_says_how(hub, monkeypatch):
+    hub.raises = ConnectionError("cannot reach the hub\nand so on")
+    with pytest.raises(OfflineError, match=r"cannot reach the hub\): check the network, or name a JSONL"):
+        load("gsm8k")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with refused(MeasurementError, "pip install 'speclab[datasets]'"):
+        load("mt-bench")
+
+
+def test_how_records_become_prompts():
+    prompts = {name: source.prompt for name, source in original_sets.ORIGINALS.items()}
+    record = {
+        "prompt": ["first turn", "second"], "question": "q", "text": "=  Title = \n", "test_list": ["assert f(1)"],
+    }  # fmt: skip
+    assert prompts["mt-bench"](record) == "first turn"
+    assert prompts["wikitext"](record) == ""
+    assert prompts["wikitext"]({"text": " " + "prose " * 100}) == ("prose " * 100).strip()
+    assert prompts["mbpp"](record | {"text": "Write f."}) == '"""\nWrite f.\nassert f(1)\n"""\n'
