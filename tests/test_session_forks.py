@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import sessions
 import torch
 from records import assert_same
-from sessions import (
-    NEW,
-    STRATEGIES,
-    assert_caches_follow,
-    calls,
-    every_strategy,
-    finished,
-    own_text,
-    pair_of,
-    session_of,
-    texts,
-)
 from tiny import tiny
 
 import speclab
@@ -24,42 +13,42 @@ import speclab
 # Forks
 
 
-@every_strategy
+@sessions.every_strategy
 def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(strategy):
-    session = finished(strategy)
-    before, held, spent = session.trace, texts(session), calls(session)
+    session = sessions.finished(strategy)
+    before, held, spent = session.trace, sessions.texts(session), sessions.calls(session)
     for at in range(len(session.steps) + 1):
         twin = session.fork(at)
         assert (twin.cursor, len(twin.steps)) == (at, at)
-        assert twin.token_ids == own_text()[: len(twin.token_ids)]
+        assert twin.token_ids == sessions.own_text()[: len(twin.token_ids)]
         assert all(mine is its for mine, its in zip(session.steps, twin.steps, strict=False))
         twin.run()
-        assert twin.token_ids == own_text()
-        assert_caches_follow(twin)
+        assert twin.token_ids == sessions.own_text()
+        sessions.assert_caches_follow(twin)
     assert_same(session.trace, before)
-    assert (texts(session), calls(session)) == (held, spent)
+    assert (sessions.texts(session), sessions.calls(session)) == (held, spent)
 
 
 def test_a_fork_is_made_at_the_cursor():
-    session = finished()
+    session = sessions.finished()
     session.goto(2)
     assert session.fork().cursor == 2
     assert session.fork(at=0).cursor == 0
 
 
-@every_strategy
+@sessions.every_strategy
 def test_a_fork_runs_no_more_than_one_token_again(strategy):
-    session = finished(strategy)
+    session = sessions.finished(strategy)
     for at in range(len(session.steps) + 1):
         twin = session.fork(at)
         assert twin.pair.target.rows <= 1
         assert twin.pair.draft.rows == 0
 
 
-@every_strategy
+@sessions.every_strategy
 def test_a_fork_goes_on_with_what_the_drafter_had_learned(strategy):
     """Unchanged settings: iteration by iteration the same trees, the adapted thresholds too."""
-    session = finished(strategy, max_new_tokens=60)
+    session = sessions.finished(strategy, max_new_tokens=60)
     for at in (0, 3, 7):
         twin = session.fork(at)
         twin.run()
@@ -71,25 +60,25 @@ def test_a_fork_goes_on_with_what_the_drafter_had_learned(strategy):
 
 
 def test_history_is_exercised_by_the_fork_test():
-    session = finished(max_new_tokens=60)
+    session = sessions.finished(max_new_tokens=60)
     assert any(step.adaptation.after for step in session.steps[:7])
 
 
-@pytest.mark.parametrize("other", STRATEGIES.values(), ids=STRATEGIES)
-@every_strategy
+@pytest.mark.parametrize("other", sessions.STRATEGIES.values(), ids=sessions.STRATEGIES)
+@sessions.every_strategy
 def test_a_fork_may_take_another_strategy(strategy, other):
-    session = finished(strategy)
+    session = sessions.finished(strategy)
     for at in (0, 1, len(session.steps) // 2):
         twin = session.fork(at, other)
         twin.run()
-        assert twin.token_ids == own_text()
-        assert_caches_follow(twin)
+        assert twin.token_ids == sessions.own_text()
+        sessions.assert_caches_follow(twin)
         assert twin.trace.settings["strategy"] == type(other).__name__
-    assert session.token_ids == own_text()
+    assert session.token_ids == sessions.own_text()
 
 
 def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
-    session = finished()
+    session = sessions.finished()
     twin = session.fork(2, temperature=1.0, seed=7, node_budget=4)
     twin.run()
     shared = session.fork(2).token_ids
@@ -101,43 +90,43 @@ def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
     assert session.settings.temperature == 0.0
     plain = session.fork(0, speclab.Autoregressive(), temperature=1.0, seed=7)
     plain.run()
-    assert len(plain.token_ids) == NEW
+    assert len(plain.token_ids) == sessions.NEW
 
 
-@every_strategy
+@sessions.every_strategy
 def test_a_finished_text_can_be_forked_to_go_on(strategy):
     """The end may have cut a path in the middle; what was cut off is decoded again."""
     for count in range(1, 14):
-        twin = finished(strategy, max_new_tokens=count).fork(max_new_tokens=NEW)
+        twin = sessions.finished(strategy, max_new_tokens=count).fork(max_new_tokens=sessions.NEW)
         assert not twin.done
         twin.run()
-        assert twin.token_ids == own_text()
-        assert_caches_follow(twin)
+        assert twin.token_ids == sessions.own_text()
+        sessions.assert_caches_follow(twin)
 
 
 def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
-    eos = own_text()[9]
-    session = session_of(pair=pair_of(eos=eos))
+    eos = sessions.own_text()[9]
+    session = sessions.session_of(pair=sessions.pair_of(eos=eos))
     session.run()
     assert session.token_ids[-1] == eos
     twin = session.fork(stop_at_eos=False)
     twin.run()
-    assert twin.token_ids == own_text()
+    assert twin.token_ids == sessions.own_text()
 
 
 def test_a_session_without_a_draft_forks_too():
-    session = session_of(STRATEGIES["plain"], pair_of(draft=None))
+    session = sessions.session_of(sessions.STRATEGIES["plain"], sessions.pair_of(draft=None))
     session.run()
     twin = session.fork(4)
     twin.run()
-    assert twin.token_ids == session.token_ids == own_text()
+    assert twin.token_ids == session.token_ids == sessions.own_text()
 
 
 def test_real_caches_are_copied_never_shared():
     """Destroy every entry of the fork's caches: the first session neither sees nor feels it."""
     pair = speclab.load_pair(target=tiny("gpt_neox"), draft=tiny("gpt_neox", seed=1))
-    expected = speclab.generate(pair, STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12).token_ids
-    session = speclab.Session(pair, STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12)
+    expected = speclab.generate(pair, sessions.STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12).token_ids
+    session = speclab.Session(pair, sessions.STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12)
     session.step()
     twin = session.fork()
     for mine, its in zip(session.pair.runners.values(), twin.pair.runners.values(), strict=True):

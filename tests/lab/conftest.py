@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import comm
@@ -11,7 +12,7 @@ import torch
 from lab_tools import PROMPT, Messages, settle
 from tiny import tiny
 
-from speclab.lab import Lab
+from speclab.lab import Lab, memory_note
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -60,3 +61,17 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
 
     monkeypatch.setattr(comm.DummyComm, "publish_msg", publish)
     return sent
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are looked up as soon as they are named, and none lies in a cache of the hub's."""
+    monkeypatch.setattr(memory_note, "PATIENCE", 0)
+    monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model of one's own, without a tokenizer."""
+    tiny("llama").save_pretrained(tmp_path / "llama")
+    return tmp_path / "llama"

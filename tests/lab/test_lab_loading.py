@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
@@ -12,23 +11,13 @@ import torch
 from lab_tools import choose_own, said_of_memory, settle
 from tiny import tiny
 
-from speclab.lab import Lab, loading, memory_note
+from speclab.lab import Lab, loading
 from speclab.lab.choices import Models
 from speclab.models import memory
 from speclab.models import pair as pairs
 from speclab.models.presets import MINI_HEADS
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(memory_note, "PATIENCE", 0)
-    monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    tiny("llama").save_pretrained(tmp_path / "llama")
-    return tmp_path / "llama"
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @pytest.fixture

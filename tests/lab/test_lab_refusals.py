@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -14,21 +13,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from speclab.lab import Lab, memory_note
+from speclab.lab import Lab
 from speclab.models import memory
 from speclab.models.presets import MINI_HEADS
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(memory_note, "PATIENCE", 0)
-    monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    tiny("llama").save_pretrained(tmp_path / "llama")
-    return tmp_path / "llama"
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def words(*added: str) -> PreTrainedTokenizerFast:
