@@ -108,10 +108,10 @@ class Player:
         """Shows a recorded run; a session under way stays, and Step goes on with it."""
         self._state.comparison = self._state.regret = None
         kept = {"pinned": self._state.pinned, "beside": self._state.frame.beside}
-        self._state.frame = Frame(trace, min(1, len(trace.steps)), **kept)
-        self._state.done = self._state.total = 0
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
-        self._state.status = f"Opened {name}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
+        said = f"Opened {name}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
+        frame = Frame(trace, min(1, len(trace.steps)), **kept)
+        self._state.tell(frame=frame, done=0, total=0, status=said)
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Goes on from the cursor with other settings, in a session of its own."""

@@ -10,6 +10,7 @@ from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
 from speclab.comparison import Comparison
 from speclab.lab.choices import Change, Choices
+from speclab.lab.sync import together
 from speclab.routing import Regret
 from speclab.side_by_side import SideBySide
 from speclab.trace import Step, Trace
@@ -123,11 +124,11 @@ class LabState(HasTraits):
 
     def show(self, **changes: Any) -> None:
         """Changes the frame."""
-        self.frame = replace(self.frame, **changes)
+        self.tell(frame=replace(self.frame, **changes))
 
     def tell(self, **changes: Any) -> None:
         """Changes several traits, and tells of each when all are changed: what depends on two is drawn once."""
-        with self.hold_trait_notifications():
+        with together(), self.hold_trait_notifications():
             for name, value in changes.items():
                 setattr(self, name, value)
 

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import local
 from typing import Any
 
 from ipywidgets import Widget
+
+_here = local()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What this thread assigns meanwhile is sent at the end, a message a widget.
+
+    A browser lays out and paints for what comes in between: sent as they are drawn, five views cost it three frames.
+    """
+    if getattr(_here, "held", None) is not None:
+        yield
+        return
+    with ExitStack() as held:
+        _here.held = held
+        try:
+            yield
+        finally:
+            _here.held = None
 
 
 def assign(widget: Widget, **values: Any) -> None:
@@ -13,6 +34,9 @@ def assign(widget: Widget, **values: Any) -> None:
     changed = {name: value for name, value in values.items() if getattr(widget, name) != value}
     if not changed:
         return
+    held = getattr(_here, "held", None)
+    if held is not None:
+        held.enter_context(widget.hold_sync())
     with widget.hold_sync(), widget.hold_trait_notifications():
         for name, value in changed.items():
             setattr(widget, name, value)

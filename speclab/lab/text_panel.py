@@ -51,6 +51,6 @@ class TextPanel(VBox):
         for widget, chunk in zip(widgets, chunks, strict=True):
             assign(widget, value=chunk)
         if widgets != held:
-            self.body.children = widgets
+            assign(self.body, children=tuple(widgets))
             for widget in held[len(widgets) :]:
                 widget.close()

@@ -61,10 +61,8 @@ class Transport(HBox):
 
     def _draw(self, _: Any = None) -> None:
         state, count = self._state, len(self._state.trace.steps)
-        # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
-        shown = {"value": state.cursor, "description": f"{state.cursor} of {count}"}
-        for target in (shown, {"max": count}) if count < self.cursor.max else ({"max": count}, shown):
-            assign(self.cursor, **target)
+        # A browser cuts a value to the range it knows: so both go in one message.
+        assign(self.cursor, max=count, value=state.cursor, description=f"{state.cursor} of {count}")
 
 
 class RunUntil(HBox):

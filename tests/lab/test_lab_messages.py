@@ -7,7 +7,7 @@ from lab_tools import Messages, settle
 
 from speclab.lab.pointer import Pointer
 
-STEP_MESSAGES, STEP_BYTES = 24, 60_000
+STEP_MESSAGES, STEP_BYTES = 12, 60_000
 
 
 def draws(lab) -> None:
