@@ -1,4 +1,4 @@
-"""Two drafters, one verified tree: the text, both caches after every step, the routing rule, the union, refusals."""
+"""Two drafters: the text is the target's own, and both stand on it after every step, whichever was chosen."""
 
 from __future__ import annotations
 
@@ -6,49 +6,16 @@ from functools import cache
 
 import pytest
 import torch
-from heads import random_head
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from dual_pairs import MODES, PROMPT, SMALL, VOCAB, models_of, pair_of
 from records import assert_consistent, assert_same
-from reference.eagle2 import best_paths, mean_confidence
-from refusals import refused
-from strategies import draft_trees
 from table_runner import mixed_law, random_law, table_pair
 from tiny import tiny
 
 import speclab
-from speclab.drafters.base import Draft
-from speclab.drafters.merging import merged
-from speclab.drafters.scores import confidence
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
-from speclab.tree import DraftTree
 
-PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
-VOCAB = 16
 FAMILIES = ("gpt_neox", "llama", "gpt2", "opt", "mistral", "gemma3_text")
-SMALL = {"node_budget": 12, "depth": 3, "children": 4}
-MODES = ("route", "merge", "first", "second")
-
-
-@cache
-def pair_of(family: str):
-    """A target with two heads that read different layers."""
-    target = tiny(family, vocab=VOCAB)
-    heads = [random_head(target, 1, "prose"), random_head(target, 2, "code", layers=(0, 1))]
-    return speclab.load_pair(target=target, heads=heads)
-
-
-@cache
-def models_of(family: str):
-    """A target with two draft models in the place of heads: noisy copies of it."""
-    models = [tiny(family, vocab=VOCAB) for _ in range(3)]
-    with torch.no_grad():
-        for seed, model in enumerate(models[1:]):
-            generator = torch.Generator().manual_seed(seed)
-            for parameter in model.parameters():
-                parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
-    return speclab.load_pair(target=models[0], heads=models[1:])
 
 
 @cache
@@ -72,9 +39,6 @@ def assert_cache_is_fresh(runner, target, text: list[int]) -> None:
     for layer, other in zip(runner.cache.layers, fresh.cache.layers, strict=True):
         torch.testing.assert_close(layer.keys, other.keys, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(layer.values, other.values, rtol=1e-3, atol=1e-3)
-
-
-# The text, and the interchangeability lemma
 
 
 @pytest.mark.model
@@ -163,173 +127,3 @@ def test_what_the_parts_learned_comes_back_with_the_session(mode):
         assert_same(one.tree, other.tree)
         assert one.settings == other.settings
     assert len({step.settings["second"] for step in session.steps}) > 1, "DynaTree adapted, and the record says so"
-
-
-# The routing rule
-
-
-@given(draft_trees())
-def test_confidence_is_the_mean_of_path_probabilities_without_the_root(tree):
-    paths = {tree.path(node)[1:]: float(tree.path_log_prob[node]) for node in range(len(tree))}
-    assert confidence(tree) == pytest.approx(mean_confidence(paths))
-
-
-@given(st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
-def test_the_tree_of_the_larger_mean_is_verified_and_the_record_says_so(seed):
-    laws = [random_law(8, seed + place) for place in (1, 2)]
-    pair = table_pair(random_law(8, seed), None, 8)
-    heads = tuple(table_pair(law, None, 8).target for law in laws)
-    pair = type(pair)(pair.target, heads=heads, name="tables")
-    session = speclab.Session(pair, speclab.DualDraft(**SMALL), [1, 2, 3], max_new_tokens=9)
-    while not session.done:
-        text = (*session.prompt_ids, *session.token_ids)
-        step = session.step()
-        trees = [best_paths(lambda path, law=law: law((*text, *path)), *SMALL.values()) for law in laws]  # noqa: B023
-        means = [mean_confidence(tree) for tree in trees]
-        chosen = means.index(max(means))
-        route = step.events[0]
-        assert route.kind == "route"
-        assert [one.confidence for one in step.proposals] == pytest.approx(means, rel=1e-4)
-        assert (route.values["mean_first"], route.values["mean_second"]) == tuple(one.score for one in step.proposals)
-        assert route.values["margin"] == pytest.approx(abs(means[0] - means[1]), abs=1e-5)
-        assert [one.chosen for one in step.proposals] == [place == chosen for place in (0, 1)]
-        assert route.values["chosen"] == ("first", "second")[chosen]
-        assert_same(step.proposals[chosen].tree, step.tree)
-
-
-@given(st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
-def test_routing_that_remembers_weighs_each_mean_by_what_was_right_lately(seed):
-    """The rule worked out again from the records and the text alone."""
-    law = random_law(8, seed)
-    pair = table_pair(law, None, 8)
-    heads = tuple(table_pair(mixed_law(law, random_law(8, seed + place), 0.4), None, 8).target for place in (1, 2))
-    pair = type(pair)(pair.target, heads=heads, name="tables")
-    session = speclab.Session(pair, speclab.DualDraft(confidence="recent", **SMALL), [1, 2, 3], max_new_tokens=24)
-    recent = [1.0, 1.0]
-    for _ in range(5):
-        step = session.step()
-        scores = [one.confidence * (right + 0.25) ** 2 for one, right in zip(step.proposals, recent, strict=True)]
-        assert [one.score for one in step.proposals] == pytest.approx(scores)
-        assert [one.chosen for one in step.proposals] == [scores[1] <= scores[0], scores[1] > scores[0]]
-        followed = [len(one.tree.follow(step.committed)) for one in step.proposals]
-        assert max(followed) >= len(step.accepted)
-        recent = [0.8 * right + 0.2 * new for right, new in zip(recent, followed, strict=True)]
-        assert [step.adaptation.after[f"recent_{name}"] for name in ("first", "second")] == pytest.approx(recent)
-    fork = session.fork(at=3)
-    fork.step()
-    assert_same(fork.steps[3].proposals, session.steps[3].proposals)
-
-
-def test_a_tie_goes_to_the_first():
-    strategy = speclab.DualDraft(first=speclab.PromptLookup(), second=speclab.PromptLookup(longest_ngram=2))
-    session = speclab.Session(table_pair(random_law(8, 1), None, 8), strategy, [1, 2, 3, 1], max_new_tokens=8)
-    session.run()
-    for step in session.steps:
-        if step.proposals[0].confidence == step.proposals[1].confidence:
-            assert step.proposals[0].chosen
-    assert [one.name for one in session.steps[0].proposals] == ["first", "second"], "one name twice says nothing"
-
-
-# The union
-
-
-@given(draft_trees(), draft_trees(vocab=6))
-def test_the_union_holds_every_path_of_both_and_no_other(one, other):
-    other = DraftTree.of([int(one.token[0]), *other.token[1:]], other.parent, other.log_prob, "random")
-    draft, places = merged([Draft(one), Draft(other)], ["prose", "code"])
-    paths = [_paths(tree) for tree in (one, other)]
-    union = _paths(draft.tree)
-    assert union.keys() == paths[0].keys() | paths[1].keys()
-    for path, node in union.items():
-        held = [name for name, own in zip(("prose", "code"), paths, strict=True) if path in own]
-        if path:
-            assert draft.tree.source[node] == ("both" if len(held) == 2 else held[0])
-        wanted = max(tree.log_prob[own[path]] for tree, own in zip((one, other), paths, strict=True) if path in own)
-        assert draft.tree.log_prob[node] == wanted
-    for own, place in zip(paths, places, strict=True):
-        assert all(place[node] == union[path] for path, node in own.items())
-    assert max(len(one), len(other)) <= len(draft.tree) <= len(one) + len(other) - 1
-
-
-def _paths(tree: DraftTree) -> dict[tuple[int, ...], int]:
-    return {tuple(tree.token[list(tree.path(node)[1:])].tolist()): node for node in range(len(tree))}
-
-
-@pytest.mark.model
-def test_merging_accepts_what_the_better_of_both_would_have():
-    session = speclab.Session(models_of("llama"), speclab.DualDraft(mode="merge", **SMALL), PROMPT, max_new_tokens=24)
-    session.run()
-    for step in session.steps:
-        reached = speclab.routing.followed(session.trace, step.index)
-        if step.bonus is not None:
-            assert len(step.accepted) == max(reached)
-
-
-# As a value
-
-
-def test_strategies_inside_go_through_text_json_and_changes_unharmed():
-    inner = speclab.DynaTree(base_depth=3, prune_probability=0.125)
-    strategy = speclab.DualDraft(mode="merge", first=inner, second=speclab.DualDraft(first=speclab.PromptLookup()))
-    assert speclab.DualDraft(**strategy.model_dump()) == strategy
-    assert speclab.DualDraft.model_validate_json(strategy.model_dump_json()) == strategy
-    assert strategy.changed(mode="route").first == inner
-    assert speclab.DualDraft(first="PromptLookup").first == speclab.PromptLookup()
-    assert strategy.describe()["first"] == "DynaTree(base_depth=3, prune_probability=0.125)"
-    assert {type(value) for value in strategy.describe().values()} <= {str, int, float, bool, type(None)}
-
-
-def test_proposals_are_saved_with_the_trace(tmp_path):
-    strategy = speclab.DualDraft(first=speclab.TokenRecycling(), second=speclab.PromptLookup())
-    session = speclab.Session(table_pair(random_law(8, 1), None, 8), strategy, [1, 2, 3], max_new_tokens=20)
-    session.run()
-    again = speclab.load_trace(session.trace.save(tmp_path / "run.json.gz"))
-    assert_same(again, session.trace)
-    assert all(len(step.proposals) == 2 for step in again.steps)
-    assert all(set(one.tree.token.tolist()) <= step.texts.keys() for step in again.steps for one in step.proposals)
-
-
-# Bad input
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_fewer_than_two_heads(mode):
-    for draft in (None, random_law(8, 2)):
-        with refused(speclab.NoDraftError, "two heads", "heads=", "first=DynaTree()"):
-            speclab.generate(
-                table_pair(random_law(8, 1), draft, 8), speclab.DualDraft(mode=mode), [1], max_new_tokens=4
-            )
-
-
-@pytest.mark.parametrize("wrong", [{"root": "drafted"}, {"commit": "rebuild"}], ids=str)
-def test_a_part_with_a_root_or_a_cache_of_its_own_way(wrong):
-    strategy = speclab.DualDraft(first=speclab.PromptLookup(), second=speclab.DynaTree(**wrong))
-    with refused(speclab.SettingsError, "DynaTree", "verified", "gather"):
-        speclab.generate(table_pair(random_law(8, 1), random_law(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
-
-
-def test_two_parts_on_one_draft_model():
-    strategy = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.LinearSpeculation())
-    with refused(speclab.SettingsError, "one cache", "heads="):
-        speclab.generate(table_pair(random_law(8, 1), random_law(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
-
-
-@pytest.mark.parametrize("mode", ["route", "merge"])
-def test_a_choice_between_draws(mode):
-    drawing = speclab.LinearSpeculation(candidates="independent")
-    strategy = speclab.DualDraft(mode=mode, first=drawing, second=speclab.PromptLookup())
-    pair = table_pair(random_law(8, 1), random_law(8, 2), 8)
-    session = speclab.Session(pair, strategy, [1, 2], max_new_tokens=4, temperature=1.0)
-    with refused(speclab.SettingsError, "draws its candidates", "'top'"):
-        session.step()
-    assert len(session.token_ids) == 1
-    assert session.fork(mode="first").step().committed
-
-
-@pytest.mark.parametrize("text", ["", "DynaTree(", "Nonsense()", "DynaTree(base_depth=one)", "3", "DynaTree(3)"])
-def test_text_that_is_no_strategy(text):
-    with pytest.raises(speclab.SettingsError, match=r"DynaTree") as caught:
-        speclab.DualDraft(first=text)
-    assert "\n" not in str(caught.value)
