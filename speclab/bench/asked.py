@@ -82,27 +82,18 @@ def ask(
         MeasurementError: nothing is left to measure.
         PromptError: the pair has no tokenizer.
     """
-    new = max_new_tokens or protocol.max_new_tokens
-    prompts, notes = _prompts(pair, workload, protocol.prompt_tokens, new)
-    longest = max(len(prompt.ids) for prompt in prompts)
-    room = pair.context - longest if pair.context is not None else new
-    if room < new:
-        notes.append(f"T is {room} instead of {new}: {pair.name} reads {pair.context} tokens, prompt included.")
-    new = min(new, room)
+    wanted = max_new_tokens or protocol.max_new_tokens
+    prompts, notes = _prompts(pair, workload, protocol.prompt_tokens, wanted)
+    new = wanted if pair.context is None else min(wanted, pair.context - max(len(prompt.ids) for prompt in prompts))
+    if new < wanted:
+        notes.append(f"T is {new} instead of {wanted}: {pair.name} reads {pair.context} tokens, prompt included.")
     contenders = _contenders(protocol, new, prompts, notes)
-    known = {"protocol": protocol.name, "workload": workload.name, "prompts": workload.digest, "pair": pair.name}
-    asked = {"max_new_tokens": max_new_tokens or protocol.max_new_tokens, "repeats": repeats}
-    return Asked(
-        protocol=protocol,
-        pair=pair,
-        workload=workload,
-        prompts=tuple(prompts),
-        contenders=contenders,
-        max_new_tokens=new,
-        repeats=repeats,
-        notes=(*workload.notes, *notes),
-        arguments=known | asked | (arguments or {}),
-    )
+    known = {
+        "protocol": protocol.name, "workload": workload.name, "prompts": workload.digest, "pair": pair.name,
+        "max_new_tokens": wanted, "repeats": repeats, **(arguments or {}),
+    }  # fmt: skip
+    every = (*workload.notes, *notes)
+    return Asked(protocol, pair, workload, tuple(prompts), contenders, new, repeats, every, known)
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -26,12 +26,12 @@ Pair = Annotated[str, typer.Option(help="A pair by name.")]
 Prompts = Annotated[str, typer.Option(help="A workload by name, a JSONL file, or a folder of them.")]
 Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")]
 Out = Annotated[Path | None, typer.Option(help="Also write the rows here, as JSON lines.")]
-Row = TypeVar("Row", bound=BaseModel)
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands of this file."""
-    for name, command in {"host": host, "yields": count, "routing": route, "clicks": click}.items():
+    commands: dict[str, Callable[..., None]] = {"host": host, "yields": count, "routing": route, "clicks": click}
+    for name, command in commands.items():
         app.command(name)(command)
 
 
@@ -118,10 +118,10 @@ def click(
 
 
 def _shown(
-    total: int, rows: Callable[..., Iterable[Row]], table: Callable[[Sequence[Row], str], Table], title: str
-) -> list[Row]:
+    total: int, rows: Callable[..., Iterable[Any]], table: Callable[[Sequence[Any], str], Table], title: str
+) -> list[BaseModel]:
     """Shows each row under a progress bar as soon as it is there; `rows` takes what is called after each text."""
-    found = []
+    found: list[BaseModel] = []
     with Progress(console=Console(), transient=True) as progress:
         bar = progress.add_task("decoding", total=total)
         for row in rows(done=lambda: progress.advance(bar)):

@@ -11,7 +11,7 @@ from speclab.bench.host_work import HostRow, MemoryRow
 from speclab.bench.lab_clicks import KeptRow
 from speclab.bench.protocols import Protocol
 from speclab.bench.routing import RoutingRow
-from speclab.bench.summary import Summary
+from speclab.bench.summary import Spread, Summary
 from speclab.bench.yields import YieldRow
 
 FIRST = 14
@@ -30,7 +30,7 @@ def protocols_table(every: Iterable[Protocol]) -> Table:
 
 def summary_tables(found: Sequence[Summary], title: str, *swept: str | None) -> Iterator[Table]:
     """A table for each kind of prompt; `swept`: what the swept values are called, as far as there are any."""
-    names = [name for name in swept if name]
+    names = [name.partition("(")[2].rstrip(")") or name for name in swept if name]
     columns = ("way", *names, "tok/s", "× plain", "quartiles", "tok/pass", "host ms", "same")
     for kind in dict.fromkeys(one.kind for one in found):
         shown = _titled(f"{kind} ({title})", columns)
@@ -48,12 +48,16 @@ def _summary_cells(one: Summary, swept: int) -> Iterator[str]:
         yield "failed"
         return
     speedup = one.speedup
-    yield _figure(one.throughput and one.throughput.median, ".0f")
-    yield _figure(speedup and speedup.median, ".2f")
+    yield _figure(_median(one.throughput), ".0f")
+    yield _figure(_median(speedup), ".2f")
     yield f"{speedup.low:.2f}–{speedup.high:.2f}" if speedup else "–"
     yield _figure(one.tokens_per_iteration, ".2f")
-    yield _figure(one.host_ms and one.host_ms.median, ".2f")
+    yield _figure(_median(one.host_ms), ".2f")
     yield f"{one.equal}/{one.compared}"
+
+
+def _median(found: Spread | None) -> float | None:
+    return found.median if found else None
 
 
 def _figure(value: float | None, form: str) -> str:
