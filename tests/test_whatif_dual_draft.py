@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from dual_pairs import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_runner import mixed_law, random_law, table_pair
@@ -22,7 +23,6 @@ from speclab.whatif import WhatIf, in_force, what_if
 VOCAB = 8
 PROMPT = [1, 2, 3]
 LAW = random_law(VOCAB, 4, low=0.5, high=2.5)
-SMALL = {"node_budget": 12, "depth": 3, "children": 4}
 
 
 def pair_of() -> ModelPair:

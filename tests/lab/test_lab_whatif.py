@@ -12,6 +12,7 @@ WIDE = speclab.DynaTree(
     stop_probability=0, deep_probability=0, prune_probability=0, low_confidence=0.9, high_confidence=0.95,
     base_depth=3, max_depth=3, history="off",
 )  # fmt: skip
+DUAL = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.PromptLookup())
 EVENT_MESSAGES = 4
 """For one slider event: what has changed, what would have been, where the values lie."""
 
@@ -99,6 +100,27 @@ def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
     lab.pickers.session.controls["temperature"].value = 1.0
     assert "more than the strategy has changed" in tree.ghost.value
     assert not hidden(tree.still)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name", "value", "says"),
+    [
+        (speclab.SequoiaTree(node_budget=12), "node_budget", 3, "3 nodes instead of"),
+        (speclab.SequoiaTree(source="draft", node_budget=12), "depth", 1, "nodes instead of 12"),
+        (DUAL, "mode", "merge", "would have been"),
+        (DUAL, "confidence", "recent", "is not in its record: what each part got right lately is kept only"),
+    ],
+    ids=["transitions", "draft", "merged", "remembering"],
+)
+def test_strategies_that_learn_or_choose_answer_too_and_say_what_they_lack(make, strategy, name, value, says):
+    lab = make(strategy=strategy, max_new_tokens=200)
+    lab.step()
+    lab.step()
+    calls = lab.session.pair.target.calls
+    drag(lab, name, value)
+    assert says in lab.panels.tree.ghost.value
+    assert hidden(lab.panels.tree.still) == ("is not in its record" not in says)
+    assert lab.session.pair.target.calls == calls
 
 
 def test_settings_that_contradict_each_other_draw_nothing(lab):
