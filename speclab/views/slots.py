@@ -40,20 +40,22 @@ class Strip:
         record = self.record
         if after:
             end, new = record.after, "kept" if record.kept else "rebuilt"
-            return [self._old(slot) if slot < self.prefix else new for slot in range(end)]
+            return [*self._old(end), *[new] * (end - self.prefix)]
         end = record.before + (record.written if self._wrote() else 0)
         kept = set(record.kept)
         known = self.moment.reached("commit")
         names = {True: "kept", False: "dropped"} if known else {True: "speculative", False: "speculative"}
-        return [self._old(slot) if slot < self.prefix else names[slot in kept] for slot in range(end)]
+        return [*self._old(end), *(names[slot in kept] for slot in range(self.prefix, end))]
 
     def _wrote(self) -> bool:
         return self.record.name != "target" or self.moment.reached("verify")
 
-    def _old(self, slot: int) -> str:
-        if slot >= self.record.before:
-            return "caught up"
-        return "prompt" if slot < self.prompt else "committed"
+    def _old(self, end: int) -> list[str]:
+        """The states of the slots before `end` that the prefix fills."""
+        end = min(end, self.prefix)
+        known = min(end, self.record.before)
+        prompt = min(known, self.prompt)
+        return ["prompt"] * prompt + ["committed"] * (known - prompt) + ["caught up"] * (end - known)
 
     def used(self) -> set[str]:
         """The states that the picture shows."""
