@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | bench | train | doctor``.
+"""The command line: ``speclab lab | app | run | bench | train | costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -120,6 +120,29 @@ def sweep(ctx: typer.Context) -> None:
 
 
 @app.command()
+def costs(
+    again: Annotated[bool, typer.Option("--again", help="Measure anew, whatever is kept.")] = False,
+    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
+    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+) -> None:
+    """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
+    import speclab
+
+    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
+    rows = [
+        [str(size), *(f"{1000 * curve.seconds[place]:.2f}" for curve in curves)]
+        for place, size in enumerate(curves[0].rows)
+    ]
+    _print_table(["rows", *(f"{curve.name}, ms" for curve in curves)], rows)
+    first = curves[0]
+    typer.echo(f"Medians of {first.rounds} passes behind {first.prefix} tokens; --again measures anew.")
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine offers: versions, device, threads, memory, and how to reach JupyterLab on it."""
     from speclab.host import report
@@ -167,6 +190,28 @@ _METRICS = (
 def _print_metrics(metrics: Any) -> None:
     values = {name: getattr(metrics, name) for name in _METRICS}
     _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
+
+
+def _measured(runner: Any, again: bool) -> Any:
+    from rich.progress import Progress
+
+    from speclab.models.cost_curves import curve_of
+
+    with Progress(transient=True) as progress:
+        bar = progress.add_task(f"timing {runner.name}", total=None)
+        return curve_of(runner, again=again, report=lambda done, of: progress.update(bar, completed=done, total=of))
+
+
+def _print_table(head: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for name in head:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:

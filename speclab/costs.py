@@ -18,7 +18,7 @@ from speclab.tree import Floats
 MODELLED = {
     "wide GPU": (0.001, 0),
     "memory-bound": (0.02, 64),
-    "slow CPU": (0.5, 1),
+    "slow CPU": (0.25, 1),
 }
 """Other machines, modelled: what a further row costs, as a share of a pass of one row, and rows that are free."""
 

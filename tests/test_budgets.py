@@ -93,7 +93,7 @@ def test_places_among_siblings():
 
 
 def reach_of(reach: Reach, tree: DraftTree = TREE) -> list[float]:
-    return reach.of(tree.parent, tree.depth, tree.log_prob, tree.source, verified_root=True).tolist()
+    return reach.of(tree.parent, tree.log_prob, tree.source, verified_root=True).tolist()
 
 
 def test_a_prior_is_between_bounds_and_no_node_is_likelier_than_its_parent():
@@ -139,5 +139,5 @@ def test_a_drafted_root_is_tried_too():
     reach = Reach()
     for _ in range(50):
         reach = reach.after(Outcome(TREE, (), (7,), NO_LOGITS, NO_LOGITS[:0]), verified_root=False)
-    judged = reach.of(TREE.parent, TREE.depth, TREE.log_prob, TREE.source, verified_root=False)
+    judged = reach.of(TREE.parent, TREE.log_prob, TREE.source, verified_root=False)
     assert judged[0] < 0.2

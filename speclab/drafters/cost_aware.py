@@ -26,7 +26,6 @@ from speclab.tree import Floats, Law
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 
@@ -64,7 +63,7 @@ class CostAware(Drafter):
         return self._inner.prefill(target, prompt_ids)
 
     def draft(self, context: Context) -> Draft:
-        spent = self._ledger()
+        spent = self._ledger(len(context.tokens))
         worth = Worth(self._verify, lambda rows: float(_seconds(self._drafts[0], rows)[rows]), spent, self._reach)
         draft = self._inner.draft(replace(context, worth=worth))
         return self._trimmed(draft, spent())
@@ -96,14 +95,21 @@ class CostAware(Drafter):
     def _verify(self, nodes: int) -> Floats:
         return _seconds(self._target, nodes)
 
-    def _ledger(self) -> Callable[[], float]:
-        """Seconds of the draft passes from now on, by the curves; the passes of a runner count as equally long."""
-        began = [(runner.calls, runner.length) for runner in self.runners]
+    def _ledger(self, committed: int) -> Callable[[], float]:
+        """Seconds of the draft passes from now on, by the curves; the passes of a runner count as equally long.
+
+        Committed tokens that a draft's cache lacks are not counted, unless it is thrown away each iteration: how many
+        there are depends on how the text was come by, and a fork must choose as the run it comes from.
+        """
+        calls = [runner.calls for runner in self.runners]
+        held = 0 if self.commit == "rebuild" else committed - 1
 
         def spent() -> float:
             total = 0.0
-            for runner, curve, (calls, length) in zip(self.runners, self._drafts, began, strict=True):
-                total += _pass_seconds(runner, curve, calls, length)
+            for runner, curve, before in zip(self.runners, self._drafts, calls, strict=True):
+                if passes := runner.calls - before:
+                    rows = max(1, round((runner.length - held) / passes))
+                    total += passes * float(_seconds(curve, rows)[rows])
             return total
 
         return spent
@@ -114,7 +120,7 @@ class CostAware(Drafter):
         if tree.law is not Law.DETERMINISTIC:
             return draft
         count, extra = len(tree), len(draft.extra.token)
-        reach = self._reach.of(tree.parent, tree.depth, tree.log_prob, tree.source, verified_root=self._rooted)
+        reach = self._reach.of(tree.parent, tree.log_prob, tree.source, verified_root=self._rooted)
         seconds = self._verify(count + extra)[extra + 1 : count + extra + 1]
         choice = choose(reach, seconds, spent, verified_root=self._rooted)
         record = self._record(reach, choice, spent, extra)
@@ -141,11 +147,3 @@ class CostAware(Drafter):
 
 def _seconds(curve: Curve, rows: int) -> Floats:
     return seconds_by_rows(curve, max(MOST, 1 << rows.bit_length()))
-
-
-def _pass_seconds(runner: Runner | HeadRunner, curve: Curve, calls: int, length: int) -> float:
-    passes = runner.calls - calls
-    if not passes:
-        return 0.0
-    rows = max(1, round((runner.length - length) / passes))
-    return passes * float(_seconds(curve, rows)[rows])

@@ -35,9 +35,6 @@ class Grown(Protocol):
     def parent(self) -> Sequence[int]: ...
 
     @property
-    def depth(self) -> Sequence[int]: ...
-
-    @property
     def log_prob(self) -> Sequence[float]: ...
 
 
@@ -84,7 +81,7 @@ class Prospect:
         start = len(self._reach)
         parent = np.asarray(tree.parent[start:])
         log_prob = np.asarray(tree.log_prob[start:], dtype=np.float64)
-        nodes = Columns(sibling_ranks(parent), np.asarray(tree.depth[start:]), log_prob, self._source)
+        nodes = Columns(sibling_ranks(parent), log_prob, self._source)
         for above, rate in zip(parent.tolist(), self._worth.reach.rates(nodes).tolist(), strict=True):
             root = above < 0
             self._reach.append((1.0 if self._verified_root else rate) if root else rate * self._reach[above])

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+import speclab
 from speclab.costs import Curve
 from speclab.models import cost_files
 from speclab.models.head_runner import HeadRunner
@@ -73,6 +74,7 @@ def facts_of(runner: Runner | HeadRunner) -> dict[str, str]:
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
         "threads": str(torch.get_num_threads()),
+        "speclab": speclab.__version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from speclab.comparison import Comparison
 from speclab.trace import Event, Step, Trace, Value
 from speclab.views import markup
+from speclab.views.cost import cost_html
 from speclab.views.palette import LOOKS, ThemeName, css
 from speclab.views.sources import comparison_table, path_words, paths_table, sources_table
 from speclab.views.tokens import quoted
@@ -63,7 +64,8 @@ def strategy_html(
         matches_table(step), routes_table(steps), values_table(steps, css(theme).ink), sources_table(trace, cursor),
         paths_table(steps), comparison_table(comparison) if comparison else "",
     )  # fmt: skip
-    return markup.tag("div", *words, cards(*tables), class_="speclab-strategy-view")
+    costs = cost_html(step, theme) if step.budget is not None else ""
+    return markup.tag("div", *words, costs, cards(*tables), class_="speclab-strategy-view")
 
 
 def matches_table(step: Step) -> str:

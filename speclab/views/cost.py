@@ -1,0 +1,128 @@
+"""How many nodes were worth verifying, from a step's record: what a pass costs by nodes, and expected tokens a second.
+
+The first panel is the measured cost curve, the second what follows from it, with the point that was chosen; the table
+says what would have been chosen on other machines, which are modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speclab.budgets import rates
+from speclab.costs import MODELLED, Curve, modelled, seconds_by_rows
+from speclab.trace import BudgetRecord, Step
+from speclab.tree import Floats
+from speclab.views import markup
+from speclab.views.markup import Drawn, tag
+from speclab.views.palette import LOOKS, PHASE_COLORS, ThemeName, css
+from speclab.views.panels import nice
+from speclab.views.plot import Plot, plot
+from speclab.views.summary import plural
+from speclab.views.values import bar, said
+
+NOTHING = "No budget was chosen by cost here: a strategy with budget='auto' chooses one in every iteration."
+_NOTES = {
+    "wide GPU": "64 rows cost hardly more than one",
+    "memory-bound": "64 rows are free, then each costs 2% of a pass",
+    "slow CPU": "each further row costs a quarter of a pass",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is expected on one machine, by nodes verified, from 1: seconds of the pass, tokens a second; the best."""
+
+    name: str
+    note: str
+    seconds: Floats
+    rate: Floats
+
+    @property
+    def best(self) -> int:
+        """Nodes that give the most tokens a second."""
+        return int(self.rate.argmax()) + 1
+
+
+def machines(record: BudgetRecord) -> tuple[Machine, ...]:
+    """This machine, as measured, then the modelled ones, on which a pass of one node takes as long as here.
+
+    The draft passes are taken to cost the same everywhere.
+    """
+    gains = np.asarray(((0.0,) if record.verified_root else ()) + record.probabilities)
+    count = len(gains)
+    curve = Curve(name="target", rows=record.rows, seconds=record.seconds, prefix=0, rounds=1)
+    here = seconds_by_rows(curve, count + record.extra)[record.extra + 1 :]
+    found = [("this machine", "measured", here)]
+    for name, note in _NOTES.items():
+        assert name in MODELLED
+        found.append((name, f"modelled: {note}", modelled(name, float(here[0]), count)[1:]))
+    return tuple(Machine(name, note, times, rates(gains, times, record.spent)) for name, note, times in found)
+
+
+def summary(step: Step) -> str:
+    """One sentence: what was chosen, and what it was expected to give."""
+    record = step.budget
+    if record is None:
+        return NOTHING
+    here = machines(record)[0]
+    rate = float(here.rate[record.verified - 1])
+    seconds = record.spent + float(here.seconds[record.verified - 1])
+    return (
+        f"Verified {record.verified} of {plural(len(here.rate), 'node')}: {rate * seconds:.2f} tokens expected in "
+        f"{1000 * seconds:.1f} ms ({1000 * record.spent:.1f} ms of it for drafting), {rate:.0f} tokens/s; "
+        f"{len(step.committed)} came of it."
+    )
+
+
+def cost_html(step: Step, theme: ThemeName = "light") -> str:
+    """Sentence, picture and table of one step."""
+    if step.budget is None:
+        return said("Budget", NOTHING)
+    return tag("div", said("Budget", summary(step)), cost_svg(step, theme), table(step), class_="speclab-cost")
+
+
+def cost_svg(step: Step, theme: ThemeName = "light") -> str:
+    """Both panels as one SVG string, over the number of nodes verified."""
+    colors, record = css(theme), step.budget
+    if record is None:
+        label = markup.text(NOTHING, 12, 24, style=f"fill:{colors.muted}")
+        return markup.svg(640, 40, NOTHING, colors, [label])
+    here = machines(record)[0]
+    most = max(len(here.rate), min(16, record.rows[-1]))
+    above = Plot("cost of a pass", "ms, measured", most, nice(1000 * float(here.seconds[-1])), 20.0, colors)
+    measured = [
+        (rows - record.extra, 1000 * seconds)
+        for rows, seconds in zip(record.rows, record.seconds, strict=True)
+        if 1 <= rows - record.extra <= most
+    ]
+    below = Plot("expected", "tokens/s", most, nice(float(here.rate.max())), 178.0, colors)
+    chosen, label = record.verified, f"{record.verified} verified"
+    parts = [
+        plot(above, 1000 * here.seconds, PHASE_COLORS["verify"], chosen, "", measured),
+        plot(below, here.rate, LOOKS["accepted"].color, chosen, label),
+        markup.text("nodes verified, the likeliest first", below.middle, below.foot + 30, text_anchor="middle",
+                    style=f"fill:{colors.muted}"),
+    ]  # fmt: skip
+    return markup.svg(below.width, below.foot + 40, summary(step), colors, parts)
+
+
+def table(step: Step) -> str:
+    """What would have been chosen on each machine, as an HTML table; nothing where no budget was chosen."""
+    record = step.budget
+    if record is None:
+        return ""
+    found = machines(record)
+    head = ("machine", "nodes", "", "tokens expected", "ms", "tokens/s", "")
+    rows = [_cells(machine, record.spent, max(len(machine.rate) for machine in found)) for machine in found]
+    return markup.table("What it would verify on other machines", head, rows)
+
+
+def _cells(machine: Machine, spent: float, most: int) -> Sequence[object]:
+    best = machine.best
+    seconds = spent + float(machine.seconds[best - 1])
+    rate = float(machine.rate[best - 1])
+    length: Drawn | str = bar(best / most, LOOKS["accepted"].color, 80)
+    return machine.name, best, length, f"{rate * seconds:.2f}", f"{1000 * seconds:.1f}", f"{rate:.0f}", machine.note
