@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,7 @@ from speclab.bench.sweeping.workers import Measure, Outcome, Verdict, measured
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SettingsError
 
-PATIENCE = 20
+PATIENCE = 10
 """Seconds to wait for a scheduler, and for its first worker; a default of ours."""
 
 
@@ -62,8 +63,11 @@ class DaskWorkers:
 
     @property
     def slots(self) -> int:
-        """Its workers now: as many as there are, and as many more as join."""
-        return max(1, len(self._client.nthreads()))
+        """Its workers now: those that join later get trials as well."""
+        try:
+            return max(1, len(self._client.nthreads()))
+        except (OSError, TimeoutError) as error:
+            raise _unreachable(self.address, error) from None
 
     def submit(self, measure: Measure, strategy: Strategy) -> Future[Outcome]:
         """Gives a trial to the scheduler."""
@@ -83,7 +87,8 @@ class DaskWorkers:
         """Leaves the cluster; one started here ends."""
         for part in (getattr(self, "_client", None), self._cluster):
             if part is not None:
-                part.close(timeout=1 if now else 10)
+                with suppress(OSError, TimeoutError):  # it may be gone
+                    part.close(timeout=1 if now else 10)
 
     def _check(self) -> None:
         try:
@@ -101,7 +106,7 @@ def _ready() -> bool:
 
 
 def _unreachable(address: str, error: Exception) -> MeasurementError:
-    first = next(iter(str(error).splitlines()), type(error).__name__)[:120]
+    first = " ".join(str(error).rpartition(">: ")[2].split())[:160] or type(error).__name__
     return MeasurementError(
         f"The Dask scheduler {address} cannot be reached, or has no workers ({first}): check the address and start it; "
         "what is done is kept, and --resume goes on"

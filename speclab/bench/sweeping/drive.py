@@ -107,7 +107,7 @@ _DIED = f"Its worker died {DEATHS} times, most likely for want of memory: take s
 
 def _stopped(name: str, error: BaseException) -> MeasurementError:
     """Neither a trial nor the death of one worker: the workers cannot be reached, or cannot run what they are given."""
-    first = next(iter(str(error).splitlines()), "")[:160]
+    first = " ".join(str(error).split())[:200]
     return MeasurementError(
         f"{name} can run no trial ({type(error).__name__}{': ' if first else ''}{first}): see that it is there and can "
         "import what measures; what is done is kept, and --resume goes on"

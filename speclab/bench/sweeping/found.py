@@ -93,7 +93,7 @@ class Sweep:
 
 def _chosen_on(row: Row) -> str:
     return (
-        f"The best was chosen on these {row.prompts} prompts and looks a little better on them than it is: try others."
+        f"Chosen on {row.prompts} prompt{'s' * (row.prompts > 1)}, the best looks better there than it is: try others."
         if row.prompts
         else "The best of many looks a little better than it is: measure it once more."
     )

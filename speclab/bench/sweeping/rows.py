@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from speclab.errors import MeasurementError
+from speclab.errors import MeasurementError, TraceError
 from speclab.writing import write_whole
 
 SCHEMA_VERSION = 1
@@ -77,8 +77,7 @@ def write_part(folder: Path, row: Row, types: Mapping[str, Any]) -> Path:
         types: the Python type of each field swept over, so that every part has the same columns.
 
     Raises:
-        MeasurementError: there is no pyarrow.
-        TraceError: the folder is full or cannot be written.
+        MeasurementError: the folder is full or cannot be written; or there is no pyarrow.
     """
     pyarrow, parquet = _arrow()
     fixed = {name: _ARROW.get(name, "string") for name in Row.model_fields if name != "figures"}
@@ -87,7 +86,14 @@ def write_part(folder: Path, row: Row, types: Mapping[str, Any]) -> Path:
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(alias)) for name, alias in columns.items()])
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.Table.from_pylist([flat(row)], schema=schema), sink)
-    return write_whole(part_path(folder, row.trial), sink.getvalue().to_pybytes())
+    path = part_path(folder, row.trial)
+    try:
+        return write_whole(path, sink.getvalue().to_pybytes())
+    except TraceError as error:
+        cause = getattr(error.__context__, "strerror", None) or error
+        raise MeasurementError(
+            f"{path} cannot be written ({cause}): make room; what is done is kept, and --resume goes on"
+        ) from None
 
 
 def part_path(folder: Path, trial: int) -> Path:

@@ -94,7 +94,11 @@ class Span:
         if self.whole:
             return trial.suggest_int(self.name, int(self.low), int(self.high), step=int(self.step or 1), log=log)
         step = float(self.step) if self.step else None
-        return trial.suggest_float(self.name, float(self.low), float(self.high), step=step, log=log)
+        value = trial.suggest_float(self.name, float(self.low), float(self.high), step=step, log=log)
+        if self.step is None:
+            return value
+        # 0.8, and not 0.7999999999999999: it is to be pasted as code.
+        return float(self.low + round((Decimal(value) - self.low) / self.step) * self.step)
 
     def _number(self, number: Decimal) -> int | float:
         return int(number) if self.whole else float(number)
