@@ -225,12 +225,16 @@ class Trace:
 
         return write(self, Path(path))
 
-    def export(self, path: str | os.PathLike[str]) -> Path:
+    def export(self, path: str | os.PathLike[str], beside: Trace | None = None) -> Path:
         """Writes the run as one HTML page whose iterations can be moved through without a kernel; returns the path.
+
+        `beside`: another run to show at the same iteration, such as that of a fork.
 
         Raises:
             TraceError: the folder is missing, read-only or full.
         """
+        from speclab.views.beside import Beside
         from speclab.views.page import export  # when asked for: a record alone needs no picture
 
-        return export(self, path)
+        name = "the other run" if beside is None else str(beside.settings.get("strategy", "the other run"))
+        return export(self, path, other=None if beside is None else Beside(0, name, beside))

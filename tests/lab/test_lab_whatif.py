@@ -105,7 +105,7 @@ def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
 @pytest.mark.parametrize(
     ("strategy", "name", "value", "says"),
     [
-        (speclab.SequoiaTree(node_budget=12), "node_budget", 3, "3 nodes instead of"),
+        (speclab.SequoiaTree(node_budget=12), "node_budget", 1, "1 node instead of"),
         (speclab.SequoiaTree(source="draft", node_budget=12), "depth", 1, "nodes instead of 12"),
         (DUAL, "mode", "merge", "would have been"),
         (DUAL, "confidence", "recent", "is not in its record: what each part got right lately is kept only"),

@@ -107,6 +107,8 @@ def test_a_trace_exports_itself(tmp_path):
     run = made_run(2, 4)
     path = run.export(tmp_path / "run.html")
     assert path.read_text(encoding="utf-8") == page(run, 1, "run")
+    run.export(path, beside=made_run(3, 4, seed=1))
+    assert "Beside DynaTree." in path.read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
