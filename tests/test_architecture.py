@@ -115,7 +115,7 @@ def test_arrows(source):
         assert not packages & {"plotly", "pandas"}
     if room == "views":
         assert not rooms & (OUTSIDE - {"views"})
-        assert packages <= {"plotly", "networkx", "numpy", *sys.stdlib_module_names}
+        assert packages <= {"plotly", "networkx", "numpy", "resvg_py", *sys.stdlib_module_names}
     if room not in {"lab", "host"}:
         assert not packages & WIDGETS, "only lab/ imports widgets"
 
