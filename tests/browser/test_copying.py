@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest import FLAGS
 
 from speclab.views.copying import COPIED, copy_button
 
@@ -13,19 +12,15 @@ BARRED = "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
 
 
 @pytest.fixture
-def page(chromium, tmp_path):
-    from playwright.sync_api import sync_playwright
-
+def page(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(f'<meta charset="utf-8">{copy_button("Copy", TABLE, "Save it instead.", "the table")}<textarea>')
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        context = browser.new_context()
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        page.goto(path.as_uri())
-        yield page
-        browser.close()
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(path.as_uri())
+    yield page
+    context.close()
 
 
 def pressed(page) -> str:
