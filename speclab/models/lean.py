@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from speclab.models import lean_llama, lean_neox
 from speclab.models.cache import KVCache
+from speclab.models.graphs import GraphPass
 from speclab.models.linear import Linear, packable
 from speclab.models.masks import Mask
 from speclab.models.rotary import Rotary
@@ -44,10 +45,15 @@ class LeanPass:
         self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
     ) -> Answer:
         """A pass, as `Through` says."""
-        if any(part._forward_hooks or part._forward_pre_hooks for part in self._hookable):
+        if self.hooked:
             return self._module(tokens, positions, mask, cache, last=last, states=states)
         self.rotary.reserve(cache.length + len(tokens))
         return self.rows(tokens, positions, mask, cache, last=last, states=states)
+
+    @property
+    def hooked(self) -> bool:
+        """Whether a hook waits for the module's call, or for that of a part."""
+        return any(part._forward_hooks or part._forward_pre_hooks for part in self._hookable)
 
     def rows(self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool) -> Answer:
         """The pass itself: tensor work alone, over angles that were reserved."""
@@ -63,13 +69,17 @@ class LeanPass:
 
 
 def through(model: PreTrainedModel) -> Through:
-    """The lean forward of a model where it has one and runs as its family's module does, else the module's own."""
+    """The lean forward of a model where it has one and runs as its family's module does, else the module's own.
+
+    On CUDA its small passes run as graphs.
+    """
     family = _FAMILIES.get(type(model).__name__)
     if family is None or not _unchanged(model) or not _plain(model.config):
         return ModulePass(model)
     pack = packable(model)
     with torch.inference_mode():
-        return LeanPass(model, family(model, pack=pack), pack=pack)
+        lean = LeanPass(model, family(model, pack=pack), pack=pack)
+    return GraphPass(lean, model) if model.device.type == "cuda" else lean
 
 
 def _unchanged(model: PreTrainedModel) -> bool:

@@ -28,6 +28,11 @@ class Rotary:
             half = cos.shape[-1] // 2  # the second half repeats the first
             self._cos, self._sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
 
+    @property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines by position; who keeps them may read them after others took their place."""
+        return self._cos, self._sin
+
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines, each `[m, half]`, of `positions` `[m]`, which were reserved."""
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)

@@ -1,0 +1,155 @@
+"""KV buffers at fixed addresses, lent to one cache after another: what a captured pass reads and writes.
+
+A captured pass knows addresses, not tensors. So buffers outlive the cache that uses them and go, with all passes that
+were captured on them, to the next one; a cache that outgrows its buffers moves to larger ones.
+"""
+
+from __future__ import annotations
+
+import weakref
+from threading import RLock
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from speclab.models.cache import BufferLayer, KVCache
+
+FIRST_SLOTS = 1024
+"""Slots of the smallest buffers; a guess of ours, for most texts are shorter."""
+KEPT_FREE = 2
+"""Buffers that wait for another cache; more are given up."""
+
+
+class Shape(NamedTuple):
+    """What one slot takes: keys and values `[heads, dim]` in each of `layers`."""
+
+    layers: int
+    heads: int
+    dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: Any) -> Shape:
+        """Of a GPT-NeoX or Llama model."""
+        config = model.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return cls(config.num_hidden_layers, heads, dim, model.dtype, model.device)
+
+
+class Store:
+    """The buffers of one cache, by layer `[1, heads, slots, dim]`, and the passes `captured` on them.
+
+    They start as zeros: a captured pass reads slots that no row was written to, hides them, and must not meet a NaN.
+    """
+
+    def __init__(self, shape: Shape, slots: int) -> None:
+        size = (1, shape.heads, slots, shape.dim)
+        self.slots = slots
+        self.keys, self.values = (
+            [torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)] for _ in range(2)
+        )
+        self.captured: dict[Any, Any] = {}
+
+
+class Pool:
+    """The stores of one model."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._free: list[Store] = []
+        self._lock = RLock()  # a lease may end, and give back, while this very thread takes one
+
+    def take(self, slots: int) -> Store:
+        """The smallest free store of at least so many slots, or a new one."""
+        with self._lock:
+            fitting = sorted((store for store in self._free if store.slots >= slots), key=lambda store: store.slots)
+            if fitting:
+                self._free.remove(fitting[0])
+                return fitting[0]
+        return Store(self.shape, max(FIRST_SLOTS, 1 << (slots - 1).bit_length()))
+
+    def give_back(self, stores: list[Store]) -> None:
+        """Stores that no cache uses any more; the largest are kept."""
+        with self._lock:
+            self._free = sorted([*self._free, *stores], key=lambda store: -store.slots)[:KEPT_FREE]
+
+
+class Lease:
+    """The stores that one cache uses, the newest and largest last; they go back when its layers are gone."""
+
+    def __init__(self, pool: Pool, slots: int) -> None:
+        self._pool, self._stores = pool, [pool.take(slots)]
+        weakref.finalize(self, pool.give_back, self._stores)
+
+    @property
+    def store(self) -> Store:
+        """The one in use."""
+        return self._stores[-1]
+
+    def require(self, slots: int) -> Store:
+        """One of at least so many slots. A smaller one is not given back yet: layers move one after the other."""
+        if slots > self.store.slots:
+            self._stores.append(self._pool.take(slots))
+        return self.store
+
+
+class StaticLayer(BufferLayer):
+    """A layer of a cache whose buffers are lent; like any other in a pass that is not captured."""
+
+    def __init__(self, lease: Lease, index: int) -> None:
+        super().__init__()
+        self.lease, self._index = lease, index
+        empty = lease.store.keys[index][:, :, :0]
+        self.lazy_initialization(empty, empty)
+        self.reserve(lease.store.slots)
+
+    def reserve(self, slots: int) -> None:
+        """Moves to a store of at least so many slots."""
+        store = self.lease.require(slots)
+        keys, values = store.keys[self._index], store.values[self._index]
+        keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
+        values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
+        self.key_buffer, self.value_buffer, self.capacity = keys, values, store.slots
+        self._show(self.length)
+
+    def advance(self, length: int) -> None:
+        """Shows the entries up to `length`, which a captured pass has written."""
+        self._show(length)
+
+
+def lent(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:
+    """The layers of a cache, moved to lent buffers of at least so many slots; where they are there, nothing moves."""
+    layers = [layer for layer in cache.layers if isinstance(layer, StaticLayer)]
+    if len(layers) != pool.shape.layers:
+        lease = Lease(pool, slots)
+        layers = [StaticLayer(lease, index) for index in range(pool.shape.layers)]
+        for layer, former in zip(layers, cache.layers, strict=False):
+            _take_over(layer, former)
+        cache.layers[:] = layers
+    for layer in layers:
+        if layer.capacity < slots:
+            layer.reserve(slots)
+    return layers
+
+
+def _take_over(layer: StaticLayer, former: BufferLayer) -> None:
+    if former.is_initialized:
+        keys, values = (buffer.narrow(2, 0, former.length) for buffer in (former.key_buffer, former.value_buffer))
+        layer.update(keys, values)
+
+
+class Rows:
+    """Stands in for a cache in a captured pass: writes rows at `slots` `[m]` and shows the first `columns` slots."""
+
+    def __init__(self, store: Store, slots: Tensor, columns: int) -> None:
+        self._store, self._slots, self._columns = store, slots, columns
+
+    def update(self, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Writes `[1, heads, m, dim]`; returns `[1, heads, columns, dim]`."""
+        keys, values = self._store.keys[layer], self._store.values[layer]
+        keys.index_copy_(2, self._slots, key)
+        values.index_copy_(2, self._slots, value)
+        return keys.narrow(2, 0, self._columns), values.narrow(2, 0, self._columns)

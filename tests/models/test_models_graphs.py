@@ -1,0 +1,212 @@
+"""Passes as graphs over lent buffers: padded, replayed, gathered in place, they answer what plain passes answer."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from unittest import mock
+
+import pytest
+import torch
+from graphs import FakeGraph, fast
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runners import CLOSE, run_tree, runner_of
+from strategies import draft_trees, token_lists
+from tiny import tiny
+
+import speclab
+from speclab.models import graphs, static_cache
+from speclab.models.graphs import GraphPass, Size
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+FAMILIES = ("gpt_neox", "llama")
+every_family = pytest.mark.parametrize("family", FAMILIES)
+ROUNDS = st.lists(st.tuples(draft_trees(max_nodes=9), st.none() | st.integers(1, 6), st.integers(0, 8)), max_size=4)
+
+
+@pytest.fixture(autouse=True)
+def small():
+    """So that sizes change, and buffers are outgrown, within short tests."""
+    with mock.patch.object(graphs, "FIRST_COLUMNS", 8), mock.patch.object(static_cache, "FIRST_SLOTS", 16):
+        yield
+
+
+@every_family
+@given(prefix=token_lists(max_size=12), rounds=ROUNDS, fork=st.booleans())
+@settings(max_examples=25)
+def test_whatever_trees_come_it_answers_and_keeps_what_plain_passes_do(family, prefix, rounds, fork):
+    plain, quick = runner_of(family).fork(), fast(runner_of(family))
+    both = plain, quick
+    for runner in both:
+        runner.watch((0, -1))
+    torch.testing.assert_close(*(runner.extend(prefix) for runner in both), **CLOSE)
+    for tree, cut, deepest in rounds:
+        start, path = plain.length, tree.path(min(deepest, len(tree) - 1))
+        first = cut and min(cut, len(tree))
+        torch.testing.assert_close(*(run_tree(runner, tree, first) for runner in both), **CLOSE)
+        for runner in both:
+            runner.keep(start, [start + node for node in path])
+        torch.testing.assert_close(*(runner.extend([5]) for runner in both), **CLOSE)
+        if fork:
+            both = plain, quick = tuple(runner.fork(runner.length) for runner in both)
+    _same_entries(plain, quick)
+
+
+def _same_entries(plain: Runner, quick: Runner) -> None:
+    assert plain.length == quick.length == quick.cache.length
+    for mine, own in zip(quick.cache.layers, plain.cache.layers, strict=True):
+        torch.testing.assert_close(mine.keys, own.keys, **CLOSE)
+        torch.testing.assert_close(mine.values, own.values, **CLOSE)
+    states = [runner.hidden.rows(0, runner.length, (0, -1)) for runner in (quick, plain)]
+    torch.testing.assert_close(*states, **CLOSE)
+
+
+@every_family
+def test_a_graph_is_captured_once_a_size_and_every_small_pass_is_a_replay(family):
+    counts: Counter[str] = Counter()
+    runner = fast(runner_of(family), counts)
+    runner.extend([1, 2, 3])
+    assert not counts, "a prompt into an empty cache goes its own way"
+    for token in range(4):
+        runner.extend([token])
+    assert counts == {"captured": 1, "replayed": 4}
+    runner.extend([1])  # the eighth: seven columns and one row fill the smallest size
+    runner.extend([1])
+    assert counts == {"captured": 2, "replayed": 6}
+    runner.crop(3)
+    runner.extend([1, 2, 3])
+    runner.crop(3)
+    runner.extend([1, 2, 3, 4])
+    assert counts == {"captured": 3, "replayed": 8}, "three rows are padded to four"
+
+
+def test_buffers_and_graphs_go_to_the_next_cache_and_stay_where_they_are():
+    counts: Counter[str] = Counter()
+    first = fast(runner_of("llama"), counts)
+    first.extend([1, 2])
+    for token in range(5):
+        first.extend([token])
+    places = [layer.key_buffer.data_ptr() for layer in first.cache.layers]
+    second = first.fork(4)
+    second.extend([7])
+    assert [layer.key_buffer.data_ptr() for layer in second.cache.layers] != places, "two caches at a time"
+    captured = counts["captured"]
+    del second.cache
+    gc.collect()
+    third = first.fork(3)
+    third.extend([7])
+    assert counts["captured"] == captured
+    assert [layer.key_buffer.data_ptr() for layer in first.cache.layers] == places
+
+
+def test_a_cache_that_outgrows_its_buffers_takes_its_entries_along():
+    plain, quick = runner_of("gpt_neox").fork(), fast(runner_of("gpt_neox"))
+    for token in range(1, 50):
+        torch.testing.assert_close(plain.extend([token]), quick.extend([token]), **CLOSE)
+    assert quick.capacity == 64
+    assert {layer.capacity for layer in quick.cache.layers} == {64}
+
+
+def test_what_a_failed_pass_left_behind_is_hidden_and_a_number():
+    plain, quick = runner_of("llama").fork(), fast(runner_of("llama"))
+    for runner in (plain, quick):
+        runner.extend([1, 2, 3])
+        runner.extend([4])
+    with mock.patch("speclab.models.runner.numbers", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        quick.extend([9, 9, 9])
+    assert quick.length == quick.cache.length == 4
+    torch.testing.assert_close(plain.extend([5]), quick.extend([5]), **CLOSE)
+
+
+def test_answers_stay_when_the_next_pass_is_done():
+    runner = fast(runner_of("llama"))
+    runner.extend([1, 2, 3])
+    first = runner.extend([4])
+    kept = first.clone()
+    runner.extend([5])
+    assert torch.equal(first, kept)
+
+
+def test_who_watches_the_module_sees_its_passes():
+    model = tiny("llama")
+    runner, seen = fast(Runner(model)), []
+    runner.extend([1, 2])
+    hook = model.register_forward_hook(lambda *_: seen.append(1))
+    runner.extend([3])
+    hook.remove()
+    runner.extend([4])
+    assert seen == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "no memory was left"),
+        (
+            RuntimeError("operation not permitted when stream is capturing\nmore"),
+            r"operation not permitted .*capturing\)",
+        ),
+    ],
+)
+def test_where_a_pass_cannot_be_captured_it_goes_the_plain_way_and_says_why(error, words):
+    class Refusing(FakeGraph):
+        def capture(self, run):
+            raise error
+
+    plain, quick = runner_of("llama").fork(), runner_of("llama").fork()
+    quick.through = GraphPass(plain.through, plain.model, lambda: Refusing(Counter()))
+    pair = ModelPair(quick).fresh()
+    assert pair.describe()["target_forward"] == "lean, CUDA graphs"
+    for runner in (plain, pair.target):
+        runner.extend([1, 2, 3])
+    for _ in range(2):
+        torch.testing.assert_close(plain.extend([4]), pair.target.extend([4]), **CLOSE)
+    assert pair.describe()["target_forward"] == f"lean, without CUDA graphs: {pair.target.through.reason}"
+    assert re.search(words, pair.target.through.reason)
+
+
+def test_beyond_the_context_passes_go_the_plain_way():
+    counts: Counter[str] = Counter()
+    model = tiny("llama", max_position_embeddings=16)
+    plain, quick = Runner(model), fast(Runner(model), counts)
+    for token in range(1, 20):
+        torch.testing.assert_close(plain.extend([token]), quick.extend([token]), **CLOSE)
+    assert counts["replayed"] == 15
+    quick.crop(10)
+    plain.crop(10)
+    torch.testing.assert_close(plain.extend([3]), quick.extend([3]), **CLOSE)
+
+
+def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
+    assert Size.of(1, 0, states=False) == (1, 8, False)
+    assert Size.of(5, 3, states=True) == (8, 16, True)
+    assert Size.of(60, 100, states=False) == (64, 256, False)
+
+
+def test_on_a_cpu_nothing_is_captured():
+    assert Runner(tiny("llama")).through.name == "lean"
+
+
+STRATEGIES = [
+    speclab.LinearSpeculation(),
+    speclab.DynaTree(),
+    speclab.DynaTree(root="drafted", commit="rebuild"),
+    speclab.Goose(),
+    speclab.Lookahead(),
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+def test_the_text_is_the_same(strategy):
+    target, draft = Runner(tiny("gpt_neox")), Runner(tiny("llama", seed=1))
+    plain, counts = ModelPair(target, draft), Counter()
+    quick = ModelPair(fast(target, counts), fast(draft, counts))
+    texts = [speclab.generate(pair, strategy, [1, 2, 3, 1, 2], max_new_tokens=24) for pair in (plain, quick)]
+    assert texts[0].token_ids == texts[1].token_ids
+    assert texts[0].metrics.target_calls == texts[1].metrics.target_calls
+    assert counts["replayed"] > counts["captured"] > 0
