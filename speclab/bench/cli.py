@@ -22,7 +22,7 @@ from speclab.bench.asked import Asked, ask, keys
 from speclab.bench.protocols import find, protocols
 from speclab.bench.report_cli import report
 from speclab.bench.result import Result, RunInfo
-from speclab.bench.running import opened, run
+from speclab.bench.running import made_of, opened, run
 from speclab.bench.shown import protocols_table, summary_tables
 from speclab.bench.summary import summaries
 from speclab.bench.workloads import load, names
@@ -102,9 +102,8 @@ def _measure(asked: Asked, folder: Path, *, resume: bool, again: str) -> None:
         raise typer.Exit(130) from None
     _show(console, results, info)
     if again:
-        from speclab.bench.report import write_report
-
-        console.print(f"{len(results)} results; the report is {write_report(folder)}", highlight=False, soft_wrap=True)
+        for sentence in (f"{len(results)} results in {folder}", *made_of(folder)):
+            console.print(sentence, highlight=False, soft_wrap=True)
 
 
 def _show(console: Console, results: list[Result], info: RunInfo) -> None:

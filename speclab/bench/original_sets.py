@@ -53,7 +53,7 @@ def original(name: str, limit: int | None = None) -> Iterator[Row]:
         OfflineError: the hub cannot be reached, or no longer has the set.
     """
     try:
-        from datasets import load_dataset  # type: ignore[import-not-found,unused-ignore]
+        from datasets import load_dataset
     except ImportError:
         raise MeasurementError(
             f"The set {name} needs the datasets library and a network: pip install 'speclab[datasets]', or name a "

@@ -70,16 +70,27 @@ def run(
     before: Sequence[Result] = (),
     doing: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Result]:
-    """Measures what is missing; each result is on the disk before it is handed out. At the end parquet is written.
+    """Measures what is missing; each result is on the disk before it is handed out.
 
     Raises:
         MeasurementError: the disk is full; what is done is kept.
     """
-    every = list(before)
     with Writer(folder) as writer:
         for result in measured(asked, {result.key for result in before}, doing):
             writer.add(result)
-            every.append(result)
             yield result
     write_run(folder, info.model_copy(update={"ended": datetime.now(UTC)}))
-    write_parquet(folder, every)
+
+
+def made_of(folder: Path) -> Iterator[str]:
+    """Writes parquet and report from the results of a folder; a sentence on each, or on why it could not be."""
+    try:
+        yield f"table: {write_parquet(folder, read_results(folder).results)}"
+    except MeasurementError as error:
+        yield str(error)
+    try:
+        from speclab.bench.report import write_report
+    except ImportError as error:
+        yield f"The report needs {error.name}, which is not installed: pip install 'speclab[lab]'."
+        return
+    yield f"report: {write_report(folder)}"

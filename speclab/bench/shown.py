@@ -43,7 +43,7 @@ def summary_tables(found: Sequence[Summary], title: str, *swept: str | None) -> 
 
 def _summary_cells(one: Summary, swept: int) -> Iterator[str]:
     yield one.cell.contender
-    yield from (_figure(value, "g") for value in one.cell[1 : 1 + swept])
+    yield from (_figure(value, "g") for value in (one.cell.x, one.cell.x2)[:swept])
     if not one.prompts:
         yield "failed"
         return

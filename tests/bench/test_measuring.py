@@ -24,7 +24,7 @@ from speclab.bench.calls import call, thinned
 from speclab.bench.contenders import Contender, ours
 from speclab.bench.measuring import measured, turned
 from speclab.bench.protocols import Protocol
-from speclab.bench.running import opened, run
+from speclab.bench.running import made_of, opened, run
 from speclab.bench.store import PARQUET, RESULTS, RUN, read_results
 from speclab.bench.summary import summaries
 from speclab.bench.workloads import Task, Workload
@@ -187,7 +187,7 @@ def test_prompts_are_cut_to_the_swept_length_and_short_ones_left_out(pair):
         ask(replace(lengths, contenders=swept[4:]), pair, PROMPTS)
 
 
-def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path):
+def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path, monkeypatch):
     asked, folder = small(pair), tmp_path / "run"
     info, before = opened(asked, folder, resume=False)
     going = run(asked, folder, info, before)
@@ -208,8 +208,12 @@ def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path):
     assert {result.key for result in stored.results} == {result.key for result in measured(asked)}
     assert len(stored.results) == 8
     assert stored.run.ended is not None
+    assert [sentence.partition(":")[0] for sentence in made_of(folder)] == ["table", "report"]
     assert (folder / PARQUET).exists()
     assert list(run(asked, folder, *opened(asked, folder, resume=True))) == [], "there is nothing left to do"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "speclab.bench.report", None)
+    assert all("not installed: pip install" in sentence for sentence in made_of(folder))
     (folder / RUN).unlink()
     with refused(MeasurementError, "without run.json"):
         opened(asked, folder, resume=True)
