@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import ARTIFACTS, FLAGS
+from opened import ARTIFACTS, PATIENCE
 
 from speclab.lab.recorded import recorded
 from speclab.views.page import export, said
@@ -17,23 +17,19 @@ _SHOWS = """([i, label]) => {
 
 
 @pytest.fixture(params=["light", "dark"])
-def opened(request, chromium, tmp_path):
-    from playwright.sync_api import sync_playwright
-
+def opened(request, browser, tmp_path):
     path = export(RUN, tmp_path / "run.html", cursor=2)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1500, "height": 1500}, color_scheme=request.param)
-        heard: list[str] = []
-        page.on("request", lambda request: heard.append(request.url))
-        page.on("console", lambda message: heard.append(message.text))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.goto(path.as_uri())
-        yield page
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=ARTIFACTS / f"exported_{request.param}.png")
-        browser.close()
-        assert heard == [path.as_uri()], "the page asked for something, or complained"
+    page = browser.new_page(viewport={"width": 1500, "height": 1500}, color_scheme=request.param)
+    heard: list[str] = []
+    page.on("request", lambda request: heard.append(request.url))
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.goto(path.as_uri())
+    yield page
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"exported_{request.param}.png")
+    page.close()
+    assert heard == [path.as_uri()], "the page asked for something, or complained"
 
 
 def test_every_iteration_is_reached_by_keyboard(opened):
@@ -41,7 +37,7 @@ def test_every_iteration_is_reached_by_keyboard(opened):
 
     def shows(i: int) -> None:
         label = "" if i == 0 else said(RUN, i)
-        opened.wait_for_function(_SHOWS, arg=[i, label], timeout=20_000)
+        opened.wait_for_function(_SHOWS, arg=[i, label], timeout=PATIENCE)
         assert opened.text_content("#said").startswith(said(RUN, i)[:20])
         assert opened.locator("[data-after]:not([hidden])").count() == i + 1
 

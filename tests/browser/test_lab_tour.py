@@ -1,50 +1,21 @@
 """Debugging a run in the browser: what-if, forks, breakpoints, links between views, keyboard, contrast, a page to keep.
 
-Runs after test_lab.py in the same open notebook, with a lab of its own in a cell of its own.
+A lab of its own, in the notebook that the other files open too; each test goes on where the one before it left the lab.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import access
 import pytest
+from opened import CACHES, ERROR, MASK
 
 pytestmark = pytest.mark.browser
 
-RUN_LAB = """async source => {
-  const notebook = jupyterapp.shell.currentWidget.content;
-  notebook.activeCellIndex = 1;
-  notebook.activeCell.model.sharedModel.setSource(source);
-  notebook.scrollToItem(1, 'start');
-  await jupyterapp.commands.execute('notebook:run-cell');
-}"""
-SOURCE = "import speclab\n\nif 'lab' in globals():\n    lab.close()\nlab = speclab.Lab(max_new_tokens=96)\nlab"
-STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
-ERROR = "document.querySelector('.speclab-error [role=alert]')?.innerText"
-MASK = "document.querySelector('.speclab-mask svg').outerHTML"
-CACHES = "document.querySelector('.speclab-caches svg').outerHTML"
 GHOST = "document.querySelector('.speclab-ghost')"
-THEME = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
-
-
-@pytest.fixture(scope="module")
-def lab(notebook):
-    """A fresh lab in the notebook's first cell."""
-    from playwright.sync_api import TimeoutError as Late
-
-    notebook.page.set_viewport_size({"width": 1280, "height": 1000})
-    for _ in range(3):  # a run asked for right after the kernel turned idle is sometimes lost
-        notebook.page.evaluate(RUN_LAB, SOURCE)
-        try:
-            notebook.wait("document.querySelector('.sl-badge')?.innerText === 'recorded'", timeout=15_000)
-            break
-        except Late:
-            continue
-    notebook.wait("document.querySelector('.speclab-tree')?.data?.length > 0", timeout=45_000)
-    return notebook
+TAB = "document.querySelector('.speclab-tabs > .widget-tab-contents > :not(.lm-mod-hidden)')?.innerText.trim()"
 
 
 @pytest.fixture(autouse=True)
@@ -53,16 +24,6 @@ def _quiet(lab):
     yield
     assert lab.complaints == []
     assert lab.strangers == []
-
-
-def says(lab, start: str) -> str:
-    lab.wait(f"{STATUS}.startsWith({json.dumps(start)})")
-    return lab.page.evaluate(STATUS)
-
-
-def click(lab, name: str, start: str) -> str:
-    lab.page.click(f"button.speclab-{name}")
-    return says(lab, start)
 
 
 def focused(lab) -> str:
@@ -92,15 +53,15 @@ def test_the_keyboard_alone_gets_from_the_picker_to_the_third_iteration(lab):
     tab_to(lab, "speclab-step")
     for i in (1, 2, 3):
         page.keyboard.press("Enter")
-        says(lab, f"Iteration {i}:")
+        lab.says(f"Iteration {i}:")
     tab_to(lab, "speclab-cursor")
     page.keyboard.press("ArrowLeft")
-    says(lab, "Iteration 2:")
+    lab.says("Iteration 2:")
     page.keyboard.press("ArrowRight")
-    says(lab, "Iteration 3:")
+    lab.says("Iteration 3:")
     tab_to(lab, "speclab-phases")
     page.keyboard.press("Enter")
-    says(lab, "Draft")
+    lab.says("Draft")
     tab_to(lab, "speclab-tabs")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
@@ -115,8 +76,8 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
     page.select_option(".speclab-strategy select", label="DynaTree")
     page.click("button.speclab-apply")
     lab.wait("!document.querySelector('.speclab-apply')?.checkVisibility()")
-    says(lab, "Forked at iteration")
-    click(lab, "step", "Iteration ")
+    lab.says("Forked at iteration")
+    lab.step()
     page.click("button.speclab-toggle")
     handle = page.locator(".speclab-setting-node_budget .noUi-handle")
     handle.wait_for(state="visible")  # the form opens by way of the kernel
@@ -131,19 +92,18 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
         page.keyboard.press("ArrowRight")  # twelve nodes: trees that later tests can look at
     lab.wait("document.querySelector('.speclab-setting-node_budget .widget-readout').innerText === '12'")
     cursor = page.inner_text(".speclab-cursor .widget-label")
-    click(lab, "apply", "Forked at iteration")
+    lab.press("apply", "Forked at iteration")
     lab.wait(f"!{GHOST}.checkVisibility()")
     assert page.inner_text(".speclab-cursor .widget-label").split()[0] == cursor.split()[0]
     page.click("button.speclab-toggle")
-    click(lab, "step", "Iteration ")
+    lab.step()
 
 
 def test_run_until_a_breakpoint_forwards_and_backwards(lab):
     lab.page.select_option(".speclab-condition select", label="a token is rejected")
-    click(lab, "run-until", "Found. Iteration ")
-    found = lab.page.evaluate(STATUS).removeprefix("Found. ")
-    click(lab, "step", "Iteration ")
-    click(lab, "back-until", found)
+    found = lab.press("run-until", "Found. Iteration ").removeprefix("Found. ")
+    lab.step()
+    lab.press("back-until", found)
 
 
 def test_the_selected_node_is_marked_in_mask_and_caches(lab):
@@ -151,7 +111,7 @@ def test_the_selected_node_is_marked_in_mask_and_caches(lab):
     lab.page.select_option(".speclab-node select", index=2)
     for view, old in zip((MASK, CACHES), before, strict=True):
         lab.wait(f"{view} !== {json.dumps(old)}")
-    assert lab.page.inner_text(".speclab-why")
+    lab.wait("document.querySelector('.speclab-why').innerText")
     lab.page.select_option(".speclab-node select", index=0)
     for view, old in zip((MASK, CACHES), before, strict=True):
         lab.wait(f"{view} === {json.dumps(old)}")
@@ -165,15 +125,17 @@ def test_an_empty_prompt_is_refused_in_the_panel_and_the_run_goes_on(lab):
     page.click("button.speclab-dismiss")
     page.fill(".speclab-prompt textarea", prompt)
     lab.wait("!document.querySelector('.speclab-apply')?.checkVisibility()")
-    click(lab, "step", "Iteration ")
+    lab.step()
 
 
 def test_a_page_is_saved_and_opens_without_a_server(lab, tmp_path):
     page, path = lab.page, tmp_path / "run.html"
     page.click("button.speclab-files-toggle")
     page.select_option(".speclab-files select", label="page, to read anywhere")
-    page.fill(".speclab-path input", str(path))
-    click(lab, "save", "Saved ")
+    written = page.locator(".speclab-lab > .speclab-files .speclab-path input")
+    lab.wait("document.querySelector('.speclab-lab > .speclab-files .speclab-path input').value === 'run.html'")
+    written.fill(str(path))  # after the kernel has written its own
+    lab.press("save", "Saved ")
     page.click("button.speclab-files-toggle")
     asked: list[str] = []
     kept = page.context.browser.new_page()
@@ -187,11 +149,10 @@ def test_a_page_is_saved_and_opens_without_a_server(lab, tmp_path):
     assert asked == [path.as_uri()]
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_every_view_can_be_read_in_both_themes_and_has_words(lab, theme):
     page = lab.page
-    page.evaluate(THEME, theme)
-    page.wait_for_timeout(1000)  # the figure is drawn again
+    lab.theme(theme)
     page.set_viewport_size({"width": 1280, "height": 1900})
     for toggle in ("toggle", "files-toggle"):
         page.click(f"button.speclab-{toggle}")
@@ -199,12 +160,13 @@ def test_every_view_can_be_read_in_both_themes_and_has_words(lab, theme):
     faint, wordless = {}, []
     for i in range(tabs.count()):
         tabs.nth(i).click()
-        name = re.sub(r"\W+", "_", tabs.nth(i).inner_text().lower())
-        page.wait_for_timeout(200)
+        name = tabs.nth(i).inner_text()
+        lab.wait(f"document.querySelector('.speclab-tabs .lm-mod-current').innerText === {json.dumps(name)}")
+        lab.steady(TAB, polls=2)
         faint |= page.evaluate(access.CONTRAST, 4.5)
         wordless += page.evaluate(access.PICTURES)
         page.locator(".speclab-tabs").scroll_into_view_if_needed()
-        lab.shot(f"tab_{name}_{theme.split()[1].lower()}")
+        lab.shot(f"tab_{name.lower()}_{theme.lower()}")
     tabs.first.click()
     assert page.evaluate(access.NAMELESS) == []
     for toggle in ("toggle", "files-toggle"):

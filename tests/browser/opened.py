@@ -1,0 +1,142 @@
+"""An open page: what a test does on it and waits for, and everything that the page asked for or complained about."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
+LOCAL = {"127.0.0.1", "localhost"}
+PATIENCE = 25_000
+"""Milliseconds. Every wait ends as soon as what it waits for is there: only a failing test takes so long."""
+
+STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
+ERROR = "document.querySelector('.speclab-error [role=alert]')?.innerText"
+TREE = "document.querySelector('.speclab-still svg')?.outerHTML"
+MASK = "document.querySelector('.speclab-mask svg')?.outerHTML"
+CACHES = "document.querySelector('.speclab-caches svg')?.outerHTML"
+
+CURSOR = "Number(document.querySelector('.speclab-cursor .widget-label')?.innerText.split(' ')[0])"
+
+KERNEL_IDLE = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+_RUN = """([command, only, source]) => {
+  const notebook = jupyterapp.shell.currentWidget.content;
+  const codes = () => [...notebook.model.sharedModel.cells]  // read anew: running may replace them
+    .filter((cell, i) => cell.cell_type === 'code' && (only === null || only === i));
+  if (only !== null) { notebook.activeCellIndex = only; notebook.scrollToItem(only, 'start'); }
+  if (source) codes()[0].setSource(source);
+  for (const cell of codes()) cell.execution_count = null;  // the saved notebook has counts, which prove nothing
+  window.speclabCells = () => codes().map(cell => ({
+    began: cell.execution_state === 'running' || cell.execution_count !== null,
+    ran: cell.execution_state !== 'running' && cell.execution_count !== null,
+    errors: cell.outputs.filter(output => output.output_type === 'error').map(output => output.evalue),
+  }));
+  jupyterapp.commands.execute(`notebook:run-${command}`);
+}"""
+_BEGAN = "speclabCells().some(cell => cell.began)"
+_RAN = "speclabCells().every(cell => cell.ran) || speclabCells().some(cell => cell.errors.length)"
+_THEME = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+
+
+@dataclass
+class Opened:
+    """A page of Playwright's, with the lab on it or to come."""
+
+    page: Any
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @classmethod
+    def at(cls, browser: Any, address: str, width: int = 1600, height: int = 1300) -> Opened:
+        """A new page at this address."""
+        opened = cls(browser.new_page(viewport={"width": width, "height": height}))
+        opened.page.set_default_timeout(PATIENCE)
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.on("websocket", lambda socket: opened.requests.append(socket.url))
+        opened.page.on("console", lambda said: said.type == "error" and opened.complaints.append(said.text))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.goto(address, timeout=PATIENCE)
+        return opened
+
+    @property
+    def strangers(self) -> list[str]:
+        """Addresses beyond this machine that the page asked for."""
+        split = [(url, urlsplit(url)) for url in self.requests]
+        return [url for url, parts in split if parts.scheme not in {"data", "blob"} and parts.hostname not in LOCAL]
+
+    def wait(self, condition: str) -> None:
+        """Waits until an expression of the page holds; if it never does, a picture of the page is kept."""
+        if not self.comes(condition, PATIENCE):
+            said = self.read(f"[{STATUS}, {ERROR}]")
+            pytest.fail(f"never came: {condition[:400]}\nstatus and error: {said}\npicture: {self.shot('late')}")
+
+    def comes(self, condition: str, timeout: int) -> bool:
+        """Whether an expression of the page holds within these milliseconds."""
+        from playwright.sync_api import TimeoutError as Late
+
+        try:
+            self.page.wait_for_function(condition, timeout=timeout)
+        except Late:
+            return False
+        return True
+
+    def read(self, expression: str) -> Any:
+        """The value of an expression of the page."""
+        return self.page.evaluate(expression)
+
+    def says(self, start: str) -> str:
+        """Waits until the status line begins so; what it says."""
+        self.wait(f"{STATUS}.startsWith({json.dumps(start)})")
+        return str(self.read(STATUS))
+
+    def press(self, name: str, start: str) -> str:
+        """Clicks a button of the lab; what the status says once it begins as told."""
+        self.page.click(f"button.speclab-{name}")
+        return self.says(start)
+
+    def step(self) -> int:
+        """Clicks Step and waits for the iteration after the one shown; its number."""
+        wanted = int(self.read(CURSOR)) + 1
+        self.press("step", f"Iteration {wanted}:")
+        self.wait(f"{CURSOR} === {wanted}")
+        return wanted
+
+    def run(self, cell: int | None = None, source: str = "") -> None:
+        """Runs the notebook, or one cell of it after writing `source` into it, to the end and without an error."""
+        command = "all-cells" if cell is None else "cell"
+        for _ in range(5):  # what is asked for right after the kernel turned idle is sometimes lost
+            self.page.evaluate(_RUN, [command, cell, source])
+            if self.comes(_BEGAN, 20_000):
+                break
+        self.wait(_RAN)
+        assert [error for each in self.read("speclabCells()") for error in each["errors"]] == []
+
+    def theme(self, name: str) -> None:
+        """Changes JupyterLab's theme, and waits until the page is in it and painted."""
+        self.page.evaluate(_THEME, f"JupyterLab {name}")
+        self.wait(f"document.body.dataset.jpThemeName === 'JupyterLab {name}'")
+        self.steady("getComputedStyle(document.querySelector('.speclab-lab')).color")
+
+    def steady(self, expression: str, polls: int = 3) -> Any:
+        """Waits until an expression gives something, and the same for a while; what it gives."""
+        same, last = 0, None
+        for _ in range(PATIENCE // 100):
+            now = self.read(expression)
+            same = same + 1 if now and now == last else 0
+            if same >= polls:
+                break
+            last = now
+            self.page.wait_for_timeout(100)
+        return last
+
+    def shot(self, name: str) -> Path:
+        """Saves a picture of what is on the screen."""
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        path = ARTIFACTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path

@@ -1,0 +1,124 @@
+"""Jupyter servers of our own: no settings of whoever runs the test, and every way out led to a socket that we watch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from speclab import host
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = "00_lab.ipynb"
+PATIENCE = 180.0
+"""Seconds. A server that is up is noticed at once; only one that never comes costs this much."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder with a copy of the notebooks; a port and a token that nobody else has."""
+
+    folder: Path
+    port: int
+    token: str
+
+    @classmethod
+    def make(cls, folder: Path) -> Home:
+        shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        return cls(folder, port, secrets.token_hex(16))
+
+    @property
+    def notebook(self) -> Path:
+        return self.folder / "notebooks" / NOTEBOOK
+
+    @property
+    def options(self) -> list[str]:
+        """For JupyterLab and Notebook alike."""
+        told = {"port": self.port, "port_retries": 0, "ip": "127.0.0.1"}
+        server = [f"--ServerApp.{name}={value}" for name, value in told.items()]
+        return [*server, f"--IdentityProvider.token={self.token}", "--no-browser"]
+
+
+def jupyterlab(home: Home) -> list[str]:
+    """As `speclab lab` starts it."""
+    return host.jupyter_command(home.notebook, [*home.options, "--LabApp.expose_app_in_browser=True"])
+
+
+def notebook7(home: Home) -> list[str]:
+    command = [sys.executable, "-m", "notebook", str(home.notebook), "--allow-root"]
+    return [*command, *home.options, "--JupyterNotebookApp.expose_app_in_browser=True"]
+
+
+def voila(home: Home) -> list[str]:
+    """As `speclab app` starts it."""
+    return host.app_command(home.notebook, ["--no-browser", f"--port={home.port}", "--Voila.ip=127.0.0.1"])
+
+
+@contextmanager
+def serving(command: Sequence[str], home: Home, outgoing: socket.socket) -> Iterator[None]:
+    """Runs the server until the block ends; fails with its log if it does not come up."""
+    log = home.folder / "log.txt"
+    with log.open("w") as lines:
+        server = subprocess.Popen(
+            command, env=_environment(home.folder, outgoing), stdout=lines, stderr=lines, start_new_session=True
+        )
+    try:
+        _await(home.port, server, log)
+        yield
+    finally:
+        _end(server)
+
+
+def _environment(home: Path, outgoing: socket.socket) -> dict[str, str]:
+    way_out = f"http://127.0.0.1:{outgoing.getsockname()[1]}"
+    folders = (
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTERLAB_SETTINGS_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR",
+        "IPYTHONDIR",
+    )
+    return {
+        **host.jupyter_environment(),
+        **{name: str(home / name.lower()) for name in folders},
+        **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), way_out),
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), way_out),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost"),
+        "OMP_NUM_THREADS": "1",  # two threads wait for each other where the machine is busy
+    }
+
+
+def _await(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    late = time.monotonic() + PATIENCE
+    while server.poll() is None and time.monotonic() < late:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"{server.args} did not start:\n{log.read_text()[-3000:]}")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    for signal_ in (signal.SIGTERM, signal.SIGKILL):
+        if server.poll() is None:
+            os.killpg(server.pid, signal_)
+            try:
+                server.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                continue
