@@ -186,7 +186,7 @@ class Commands:
         if step is None:
             raise SettingsError("No iteration is shown: Step first, then look at its phases.")
         said = summary(step) if moment == WHOLE else moment_summary(step, moment)
-        self._state.tell(frame=replace(self._state.frame, moment=moment), status=said)
+        self._state.tell(status=said, frame=replace(self._state.frame, moment=moment))
 
     def _phase_by(self, count: int) -> None:
         state = self._state

@@ -101,7 +101,7 @@ class Player:
         if self._state.frame.live and self.session is not None:
             self.session.goto(index)
         frame = self._state.frame.at(index)
-        self._state.tell(frame=frame, status=_told(frame.step))
+        self._state.tell(status=_told(frame.step), frame=frame)
         return self._state.step
 
     def open(self, trace: Trace, name: str) -> None:
@@ -111,7 +111,7 @@ class Player:
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
         said = f"Opened {name}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
         frame = Frame(trace, min(1, len(trace.steps)), **kept)
-        self._state.tell(frame=frame, done=0, total=0, status=said)
+        self._state.tell(status=said, frame=frame, done=0, total=0)
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Goes on from the cursor with other settings, in a session of its own."""
@@ -206,10 +206,10 @@ class Player:
         pinned, beside = self._state.pinned, self.runs.refreshed(self._state.frame.beside)
         frame = Frame(session.trace, session.cursor, pinned=pinned, beside=beside, live=True)
         self._state.tell(
+            status=status or stopped + _told(frame.step),
             frame=frame,
             done=len(session.token_ids),
             total=session.settings.max_new_tokens,
-            status=status or stopped + _told(frame.step),
         )
 
 

@@ -127,7 +127,10 @@ class LabState(HasTraits):
         self.tell(frame=replace(self.frame, **changes))
 
     def tell(self, **changes: Any) -> None:
-        """Changes several traits, and tells of each when all are changed: what depends on two is drawn once."""
+        """Changes several traits, and tells of each when all are changed: what depends on two is drawn once.
+
+        Name `status` first: a browser then has it last, when all it speaks of is on the screen.
+        """
         with together(), self.hold_trait_notifications():
             for name, value in changes.items():
                 setattr(self, name, value)

@@ -14,7 +14,7 @@ _here = local()
 
 @contextmanager
 def together() -> Iterator[None]:
-    """What this thread assigns meanwhile is sent at the end, a message a widget.
+    """What this thread assigns meanwhile is sent at the end, a message a widget; what was assigned first comes last.
 
     A browser lays out and paints for what comes in between: sent as they are drawn, five views cost it three frames.
     """

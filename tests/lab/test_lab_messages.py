@@ -54,9 +54,13 @@ def test_a_phase_sends_the_tree_and_its_sentence_and_nothing_else(shown, message
     shown.phase("accept")
     messages.clear()
     shown.phase("accept", 1)
-    sent = {message["id"] for message in messages}
-    assert sent == {shown.panels.tree.still.model_id, shown.status.line.model_id}
-    assert len(messages) == 2
+    assert [message["id"] for message in messages] == [shown.panels.tree.still.model_id, shown.status.line.model_id]
+
+
+def test_the_sentence_comes_after_what_it_speaks_of(shown, messages):
+    shown.back()
+    assert messages[-1]["id"] == shown.status.line.model_id
+    assert len({message["id"] for message in messages}) == len(messages)
 
 
 def test_a_view_that_was_shown_before_is_not_drawn_again(shown, monkeypatch):
