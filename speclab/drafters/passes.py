@@ -97,8 +97,14 @@ class DraftPasses:
 
 
 def likeliest(logits: Tensor, width: int) -> list[Top]:
-    """The `width` likeliest tokens of each row of `[m, V]` and their log-probabilities, best first."""
+    """The `width` likeliest tokens of each row of `[m, V]` and their log-probabilities, best first.
+
+    From another device they come in one transfer: drafting a level waits for nothing else.
+    """
+    from speclab.sources.likeliest import largest, on_host  # brings torch, which settings and records do without
+
     law = logits.float().log_softmax(-1)
-    best = law.topk(min(width, law.shape[-1]), dim=-1)
-    columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [tuple(zip(tokens, log_probs, strict=True)) for tokens, log_probs in columns]
+    log_probs, ids = largest(law, min(width, law.shape[-1]))
+    rows = on_host(ids, log_probs)
+    columns = zip(rows[:, 0].tolist(), rows.view(np.float32)[:, 1].tolist(), strict=True)
+    return [tuple(zip(tokens, probs, strict=True)) for tokens, probs in columns]

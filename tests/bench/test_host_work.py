@@ -86,7 +86,7 @@ def test_a_node_of_a_spine_tree_takes_few_calls():
 
 def test_a_harvest_calls_nothing_for_each_token_of_the_vocabulary():
     counted = []
-    for vocabulary in (512, 8192):
+    for vocabulary in (4096, 16384):
         table, logits = TransitionTable(vocabulary, 10, 1000), torch.randn(20, vocabulary)
         table.harvest([-1, *range(19)], range(20), logits)
         counted.append(calls(lambda table=table, logits=logits: table.harvest([5] * 20, range(20), logits)))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speclab.sources.likeliest import STRIPES, largest, likeliest
 
 
+@pytest.fixture(autouse=True)
+def none_is_few(monkeypatch):
+    monkeypatch.setattr("speclab.sources.likeliest.FEW", 0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(12, 900), st.integers(0, 1000))
 def test_the_largest_are_those_of_a_sorted_row(width, rows, columns, seed):
     """Whether its columns divide by the stripes or not, and whether it is searched in stripes at all."""
