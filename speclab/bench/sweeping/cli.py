@@ -83,20 +83,21 @@ def command(
 
 def _watched(console: Console, run: Callable[[Callable[[Row, int, int], None]], Sweep], out: Path) -> Sweep:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    kept = [0]
+    kept = ""
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         bar = progress.add_task("starting workers", total=None)
 
         def report(row: Row, done: int, total: int) -> None:
-            kept[0] = done
+            nonlocal kept
+            kept = f"{done} of {total} trials are done, and kept"
             figure = "no figure" if row.objective is None else f"{row.objective:.4g}"
             progress.update(bar, total=total, completed=done, description=f"trial {row.trial}: {figure}")
 
         try:
             return run(report)
         except KeyboardInterrupt:
-            said = f"{kept[0]} trials are kept" if kept[0] else "what was done is kept"
-            console.print(f"interrupted: {said} in {out}; go on with --resume")
+            said = f"interrupted: {kept or 'what was done is kept'} in {out}; go on with --resume"
+            console.print(Text(said), soft_wrap=True)
             raise typer.Exit(130) from None
 
 

@@ -88,7 +88,8 @@ class Sweep:
         )
         at_once = len({row.worker for row in self.measured})
         shared = f"; {at_once} workers took part, and those on one machine slow each other" if at_once > 1 else ""
-        return [f"{objective} is timed: {noise}{shared}."]
+        drift = "trials ran one after another, not in turn: confirm the best with speclab bench"
+        return [f"{objective} is timed: {noise}{shared}; {drift}."]
 
 
 def _chosen_on(row: Row) -> str:

@@ -29,17 +29,16 @@ def open_ledger(
     total = 1 + (trials if points is None else len(points))
     lock = locked(folder)
     try:
-        there = (folder / STUDY).exists()
         with stored(folder):
             study = _study(folder, plan)
-            known = study.user_attrs.get("plan")
-            if known is None:
-                study.set_user_attr("plan", plan.model_dump_json())
+            begun = len(study.get_trials(deepcopy=False))
+            if begun:
+                _compare(folder, Plan.model_validate_json(study.user_attrs["plan"]), plan)
             else:
-                _compare(folder, Plan.model_validate_json(known), plan)
+                study.set_user_attr("plan", plan.model_dump_json())
             ledger = Ledger(folder, kind, axes, study, total, points, lock)
-            if there and not resume:
-                _refuse(folder, len(study.get_trials(deepcopy=False)), total)
+            if begun and not resume:
+                _refuse(folder, begun, total)
             ledger.resume()
     except BaseException:
         lock.release()
