@@ -56,7 +56,7 @@ def small(prompts: Path, out: Path, *words: object):
 
 
 def test_the_papers_protocols_are_there():
-    assert protocols().keys() == PAPERS | {"main", "procedure"}
+    assert PAPERS | {"main", "procedure"} <= protocols().keys()
 
 
 @pytest.mark.parametrize("protocol", protocols().values(), ids=list(protocols()))
