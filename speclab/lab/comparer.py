@@ -44,6 +44,7 @@ class Comparer:
         chosen = SessionSettings(**{**choices.settings, **settings})
         self._tokens, self._drawn = dict.fromkeys(strategies, 0), 0.0
         self._most = chosen.max_new_tokens
+        self._state.status = f"Comparing on the prompt above: {', '.join(strategies)}…"
         try:
             found = compare(
                 pair, strategies, written_prompt(pair, choices.prompt), watch=self._watch, **chosen.model_dump()
