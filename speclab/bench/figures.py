@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speclab.bench.summary import Spread
-from speclab.views.palette import PHASE_COLORS, PLOT_SANS, SOURCE_COLORS, THEMES
+from speclab.views.palette import PHASE_COLORS, PLOT_SANS, SOURCE_COLORS
 from speclab.views.tokens import plotly_text
 
+INK, RULE = "#737A82", "rgba(128,134,140,0.4)"
+"""Read on a light ground and on a dark one, as in a notebook; a report's page has better ones for each."""
 OURS, PEER = "#0072B2", "#D55E00"
 PARTS = {"target": ("#009E73", ""), "draft": (PHASE_COLORS["draft"], "/"), "host": ("#7A7A7A", "x")}
 """Where time goes: colour and hatching of what is spent inside the target, inside the draft, and outside both."""
@@ -52,7 +54,7 @@ def spreads(rows: Mapping[str, Spread], unit: str, *, peers: frozenset[str] = fr
                 hovertemplate="%{y}: %{x:.4g} " + unit + "<extra></extra>",
             )  # fmt: skip
     if base in rows:
-        figure.add_vline(x=rows[base].median, line={"dash": "dash", "width": 1.5, "color": THEMES["light"].muted})
+        figure.add_vline(x=rows[base].median, line={"dash": "dash", "width": 1.5, "color": INK})
     figure.update_xaxes(title=unit, rangemode="tozero")
     _rows_of(figure, rows)
     return figure
@@ -70,10 +72,10 @@ def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -
     tall = 1.12 * max([plain[1], *(ms for _, ms in rows.values())])
     for number, ratio in enumerate((0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         slope = plain[1] / plain[0] / ratio
-        end = min(wide, tall / slope)
+        end = 0.97 * min(wide, tall / slope)
         figure.add_scatter(
             x=[0, end], y=[0, end * slope], mode="lines+text", text=["", f"{ratio:g}×"], textposition="top left",
-            line={"dash": "dash", "width": 1, "color": THEMES["light"].line}, hoverinfo="skip", showlegend=False,
+            line={"dash": "dash", "width": 1, "color": RULE}, hoverinfo="skip", showlegend=False,
             uid=f"{RAY}{number}",
         )  # fmt: skip
     for number, (name, (tokens, ms)) in enumerate(rows.items(), 1):
@@ -142,7 +144,7 @@ def lines(series: Sequence[Line], x: str, y: str, *, level: float | None = None)
             hovertemplate=f"{_name(line.name)}, {x} %{{x:g}}: %{{y:.3g}} {y}<extra></extra>",
         )  # fmt: skip
     if level is not None:
-        figure.add_hline(y=level, line={"dash": "dash", "width": 1.5, "color": THEMES["light"].muted})
+        figure.add_hline(y=level, line={"dash": "dash", "width": 1.5, "color": INK})
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y, rangemode="tozero")
     figure.update_layout(showlegend=len(series) > 1)
@@ -156,7 +158,7 @@ def grid(cells: Mapping[tuple[float, float], float], x: str, y: str, unit: str) 
     figure = _figure(0, height=130 + 52 * len(rows))
     figure.add_heatmap(
         z=values, x=[f"{column:g}" for column in columns], y=[f"{row:g}" for row in rows], texttemplate="%{z:.3g}",
-        colorscale=[[0, "#DCEBF5"], [1, "#0072B2"]], xgap=2, ygap=2, colorbar={"title": {"text": unit}},
+        colorscale=[[0, "#E3F0FA"], [1, "#5AA9DC"]], xgap=2, ygap=2, colorbar={"title": {"text": unit}},
         hovertemplate=f"{x} %{{x}}, {y} %{{y}}: %{{z:.4g}} {unit}<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title=x, type="category")
@@ -167,9 +169,8 @@ def grid(cells: Mapping[tuple[float, float], float], x: str, y: str, unit: str) 
 def _figure(rows: int, *, height: int = 0, room: int = 0) -> Any:
     import plotly.graph_objects as go
 
-    ink = THEMES["light"]
     axis = {
-        "gridcolor": ink.faint,
+        "gridcolor": RULE,
         "zeroline": False,
         "automargin": True,
         "ticks": "outside",
@@ -180,7 +181,7 @@ def _figure(rows: int, *, height: int = 0, room: int = 0) -> Any:
     return go.Figure(
         layout={
             "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "hovermode": "closest",
-            "font": {"family": PLOT_SANS, "size": 13, "color": ink.ink}, "xaxis": axis, "yaxis": axis,
+            "font": {"family": PLOT_SANS, "size": 13, "color": INK}, "xaxis": axis, "yaxis": axis,
             "height": height or TOP + ROW * rows + BOTTOM + 30 + room, "dragmode": False,
             "margin": {"l": 8, "r": 24, "t": TOP + room, "b": BOTTOM},
             "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "itemclick": False,
@@ -206,4 +207,4 @@ def _name(name: str) -> str:
 
 def _faded(color: str) -> str:
     red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.35)"
+    return f"rgba({red},{green},{blue},0.45)"

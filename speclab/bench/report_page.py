@@ -24,8 +24,9 @@ h2{font-size:21px;margin:52px 0 6px;padding-top:14px;border-top:2px solid var(--
 h3{font-size:16.5px;margin:34px 0 4px}h4{font-size:15px;margin:28px 0 4px}p{margin:6px 0 10px;max-width:84ch}
 a{color:var(--link)}.sub,.under,caption,summary,footer{color:var(--muted)}.sub{margin:0 0 4px}
 nav{position:sticky;top:0;z-index:9;background:var(--paper);border-bottom:1px solid var(--faint);margin-top:14px}
-nav ul{display:flex;flex-wrap:wrap;gap:4px 18px;max-width:1120px;margin:0 auto;padding:9px 28px;list-style:none;
-font-size:14px}nav a{text-decoration:none}nav a:hover{text-decoration:underline}
+nav ul{display:flex;gap:18px;max-width:1120px;margin:0 auto;padding:9px 28px;list-style:none;font-size:14px;
+overflow-x:auto;white-space:nowrap;scrollbar-width:thin}
+nav a{text-decoration:none}nav a:hover{text-decoration:underline}
 .lead{font-size:17px;max-width:78ch}.under{font-size:13.5px}ul.under{padding-left:20px;max-width:92ch;margin:6px 0}
 .warn{border-left:4px solid var(--warn);background:var(--shade);padding:8px 14px;margin:12px 0;max-width:96ch}
 .warn b{color:var(--warn)}.wide{overflow-x:auto;margin:8px 0 4px}
@@ -138,11 +139,16 @@ def value(text: str, spread: str = "", *, paper: bool = False, edge: bool = Fals
     return Drawn(tag("td", escape(text), tag("i", escape(f" {spread}")) if spread else "", class_=kinds))
 
 
-def table(head: Sequence[str], rows: Iterable[str], caption: str = "", groups: Sequence[tuple[str, int]] = ()) -> str:
-    """A table that scrolls by itself; `rows` are from `row`. `groups`: headings over so many columns each."""
+def table(
+    head: Sequence[str], rows: Iterable[str], caption: str = "", groups: Sequence[tuple[str, int]] = (), words: int = 1
+) -> str:
+    """A table that scrolls by itself; `rows` are from `row`.
+
+    `groups`: headings over so many columns each. `words`: columns from the left that hold no numbers.
+    """
     above = [tag("th", escape(name), colspan=span, scope="colgroup") for name, span in groups]
-    first, *others = (escape(name) for name in head)
-    heads = [tag("th", first, scope="col"), *(tag("th", name, scope="col", class_="n") for name in others)]
+    sides = (None if place < words else "n" for place in range(len(head)))
+    heads = [tag("th", escape(name), scope="col", class_=side) for name, side in zip(head, sides, strict=True)]
     return tag("div", tag(
         "table", tag("caption", escape(caption)) if caption else "",
         tag("thead", tag("tr", *above, class_="group") if above else "", tag("tr", *heads)), tag("tbody", *rows),

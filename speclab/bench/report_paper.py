@@ -15,8 +15,8 @@ from speclab.bench.report_tables import NONE, Write, number, percent, spread_cel
 from speclab.bench.result import Result
 from speclab.views.markup import Drawn
 
-Pair = tuple[Row | None, str | None]
-"""A contender of ours, and the paper's method that it stands beside; one of the two may be missing."""
+Pair = tuple[Row | None, str]
+"""A contender of ours, or None where we have none, and the paper's method that it stands beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +72,42 @@ def _table(each: Beside, found: Sequence[Row]) -> str:
         return _stated(each.published)
     if any(one.x is not None for one in found):
         return _over_x(each, found)
-    columns = list(_columns(each, found))
-    known = each.published.methods
-    pairs: list[Pair] = [(one, name if (name := each.methods.get(one.name)) in known else None) for one in found]
+    columns, known = list(_columns(each, found)), each.published.methods
+    pairs: list[Pair] = [(one, name) for one in found if (name := each.methods.get(one.name, "")) in known]
     pairs += [(None, method) for method in known if method not in {name for _, name in pairs}]
     groups = [("", 2), *((name, len(list(some))) for name, some in groupby(columns, lambda column: column.group))]
     lines = (
-        row(one.name if one else NONE, (method or NONE, *(column.cell((one, method)) for column in columns)))
+        row(one.name if one else NONE, (method, *(column.cell((one, method)) for column in columns)))
         for one, method in pairs
     )
-    return table(("", "the paper's name", *(column.heading for column in columns)), lines, "", groups)
+    return table(("", "the paper's name", *(column.heading for column in columns)), lines, "", groups, words=2)
 
 
 def _columns(each: Beside, found: Sequence[Row]) -> Iterable[Column]:
     published = each.published
-    for name, settings in (each.settings or {name: (name,) for name in published.settings}).items():
-        for metric in published.metrics:
-            yield Column(f"theirs: {name}", METRICS[metric].heading, _theirs(published, settings, metric))
-    if each.relative:
-        yield Column("theirs: mean", f"over {each.relative[1]}", _their_change(published, *each.relative))
     for metric in published.metrics:
-        yield Column("ours: all prompts", METRICS[metric].heading, _ours(metric, edge=metric == published.metrics[0]))
+        yield Column("ours: all prompts", METRICS[metric].heading, _ours(metric))
     if each.relative:
         metric, method = each.relative
         base = next((one for one in found if each.methods.get(one.name) == method), None)
         yield Column("ours: all prompts", f"over {base.name if base else method}", _our_change(metric, base))
+    for name, settings in (each.settings or {name: (name,) for name in published.settings}).items():
+        for place, metric in enumerate(published.metrics):
+            cell = _theirs(published, settings, metric, edge=not place)
+            yield Column(f"theirs: {name}", METRICS[metric].heading, cell)
+    if each.relative:
+        yield Column("theirs: mean", f"over {each.relative[1]}", _their_change(published, *each.relative))
 
 
-def _theirs(published: Published, settings: Sequence[str], metric: str) -> Callable[[Pair], Drawn]:
+def _theirs(
+    published: Published, settings: Sequence[str], metric: str, *, edge: bool = False
+) -> Callable[[Pair], Drawn]:
     def cell(pair: Pair) -> Drawn:
-        known = [figure for at in settings if (figure := published.value(pair[1] or "", at, metric))]
+        known = [figure for at in settings if (figure := published.value(pair[1], at, metric))]
         if not known:
-            return value(NONE, paper=True)
+            return value(NONE, paper=True, edge=edge)
         spread = f"± {known[0].spread:g}" if len(known) == 1 and known[0].spread is not None else ""
-        return value(_as_printed(metric, mean(figure.value for figure in known)), spread, paper=True)
+        return value(_as_printed(metric, mean(figure.value for figure in known)), spread, paper=True, edge=edge)
 
     return cell
 
@@ -117,14 +119,15 @@ def _as_printed(metric: str, amount: float) -> str:
     return f"{amount:.2f}" if metric in {"tokens_per_iteration", "path_length"} else METRICS[metric].write(amount)
 
 
-def _ours(metric: str, *, edge: bool) -> Callable[[Pair], Drawn]:
+def _ours(metric: str, *, spread: bool = True) -> Callable[[Pair], Drawn]:
     def cell(pair: Pair) -> Drawn:
         one, shown = pair[0], METRICS[metric]
         if one is None:
-            return value(NONE, edge=edge)
-        if shown.timed:
-            return spread_cell(one.speedup if metric == "speedup" else one.spread(shown.of), shown.write, edge=edge)
-        return value(shown.write(one.mean(shown.of)), edge=edge)
+            return value(NONE)
+        if not shown.timed:
+            return value(shown.write(one.mean(shown.of)))
+        found = one.speedup if metric == "speedup" else one.spread(shown.of)
+        return spread_cell(found, shown.write) if spread else value(shown.write(found.median if found else None))
 
     return cell
 
@@ -137,7 +140,7 @@ def _their_change(published: Published, metric: str, base: str) -> Callable[[Pai
     """The mean of the changes over the paper's settings."""
 
     def cell(pair: Pair) -> Drawn:
-        both = [(published.value(pair[1] or "", at, metric), published.value(base, at, metric))
+        both = [(published.value(pair[1], at, metric), published.value(base, at, metric))
                 for at in published.settings]  # fmt: skip
         return value(_change([one.value / other.value for one, other in both if one and other]), paper=True)
 
@@ -166,11 +169,11 @@ def _over_x(each: Beside, found: Sequence[Row]) -> str:
         lines.append(row(f"{method}, theirs", cells))
     for name in dict.fromkeys(one.name for one in found):
         own = {one.x: one for one in found if one.name == name}
-        lines.append(row(name, (_ours(metric, edge=False)((own.get(x), None)) for x in swept)))
-    return table(("", *(f"{x:g}" for x in swept)), lines, f"{METRICS[metric].heading} over {published.title}")
+        lines.append(row(name, (_ours(metric, spread=False)((own.get(x), "")) for x in swept)))
+    return table(("", *(f"{x:g}" for x in swept)), lines, f"{METRICS[metric].heading}, medians")
 
 
 def _stated(published: Published) -> str:
     """Figures that are no table of methods: what, of what, how much."""
     lines = (row(one.method, (one.setting, value(f"{one.value:g}", paper=True))) for one in published.figures)
-    return table(("the paper's figures", "of", ""), lines)
+    return table(("the paper's figures", "of", ""), lines, words=2)

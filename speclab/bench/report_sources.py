@@ -74,7 +74,7 @@ def _paths(results: Sequence[Result]) -> str:
         cells = [value(percent(part / accepted if accepted else None)) for part in shares]
         lines.append(row(name, (kind, value(f"{accepted:,}"), *cells)))
     heads = ("", "kind", "accepted tokens", "spine only", "spine continuation", "branch only")
-    return table(heads, lines) if lines else ""
+    return table(heads, lines, words=2) if lines else ""
 
 
 def _counts(results: Iterable[Result]) -> dict[str, SourceCount]:
@@ -99,7 +99,7 @@ def _sources(results: Sequence[Result]) -> str:
             )
             lines.append(row(name, (kind, source, *cells)))
     heads = ("", "kind", "source", "drafted", "accepted / drafted", "accepted / tried", "one a place")
-    return table(heads, lines) if lines else ""
+    return table(heads, lines, words=3) if lines else ""
 
 
 def _over(part: float, whole: float) -> float | None:
@@ -136,7 +136,7 @@ def _synergy(results: Sequence[Result], run: RunInfo) -> str:
             alone = ", ".join(f"{name} {number(amount)}" for name, amount in singles.items())
             lines.append(row(each.whole.name, (kind, alone, value(number(whole)), value(times(ratio)))))
     heads = ("", "kind", "one source alone, tokens an iteration", "together", "synergy")
-    return table(heads, lines) if lines else ""
+    return table(heads, lines, words=3) if lines else ""
 
 
 def _tokens(result: Result) -> float | None:
@@ -153,7 +153,7 @@ def _bounds(results: Sequence[Result]) -> str:
             cells = (number(isotropic), _held(expected, measured), _held(by_rate, measured), number(measured))
             lines.append(row(name, (kind, *(value(cell) for cell in cells))))
     heads = ("", "kind", "isotropic", "bound, accepted / drafted", "bound, accepted / tried", "measured")
-    return table(heads, lines, "Tokens an iteration") if lines else ""
+    return table(heads, lines, "Tokens an iteration", words=2) if lines else ""
 
 
 def _weighted(parts: Sequence[Bound], field: str) -> float:
@@ -171,7 +171,7 @@ def _heads(results: Sequence[Result]) -> str:
             parts = [one.heads[place] for one in own if one.heads and len(one.heads) > place]
             lines.append(row(name, (kind, *_part(parts, [one.heads for one in own if one.heads]))))
     heads = ("", "kind", "part", "chosen", "mean confidence", "share followed", "expected tokens", "followed tokens")
-    return table(heads, lines) if lines else ""
+    return table(heads, lines, words=3) if lines else ""
 
 
 def _part(parts: Sequence[Head], every: Sequence[tuple[Head, ...]]) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def failures(found: Sequence[Row], run: RunInfo) -> str:
             at = (name_of(run)(each), one.failed or "no reason given")
             reasons[at] = reasons.get(at, 0) + 1
     lines = [row(name, (reason, value(str(count)))) for (name, reason), count in reasons.items()]
-    return table(("", "why", "calls"), lines) if lines else ""
+    return table(("", "why", "calls"), lines, words=2) if lines else ""
 
 
 _WHOSE = {"rss": "resident, of the whole process", "cuda allocator": "of the CUDA allocator"}
