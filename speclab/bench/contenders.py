@@ -80,6 +80,12 @@ DYNATREE_UNSURE = ours("DynaTree, for an unsure draft", DynaTree.for_unsure_draf
 DYNATREE_SMALL = ours("DynaTree, unsure, 8 nodes", DynaTree.for_unsure_draft().changed(node_budget=8))
 PAPERS_PROCEDURE = ours("DynaTree, paper's procedure", DynaTree(root="drafted", commit="rebuild", drafting="node"))
 
+LINEAR_PAYS = ours("linear, as long as it pays", LinearSpeculation(draft_tokens=32, budget="auto"))
+FIXED_PAYS = ours("fixed tree, D 5 B 2, auto", FixedTree(budget="auto"))
+DYNATREE_PAYS = ours("DynaTree, as deep as it pays", DynaTree.while_it_pays())
+RECYCLING_PAYS = ours("token recycling, auto", TokenRecycling(budget="auto"))
+GOOSE_PAYS = ours("Goose, auto", Goose(budget="auto"))
+
 LOOKUP = ours("prompt lookup", PromptLookup())
 RECYCLING = ours("token recycling", TokenRecycling())
 RECYCLING_SMALL = ours("token recycling, 12 nodes", TokenRecycling(node_budget=13))

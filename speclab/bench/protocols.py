@@ -53,10 +53,11 @@ class Protocol:
 @cache
 def protocols() -> dict[str, Protocol]:
     """Every protocol by name."""
-    from speclab.bench import protocols_dynatree, protocols_goose, protocols_ours
+    from speclab.bench import protocols_cost, protocols_dynatree, protocols_goose, protocols_ours
 
     rooms: Iterable[tuple[Protocol, ...]] = (
         protocols_ours.PROTOCOLS,
+        protocols_cost.PROTOCOLS,
         protocols_dynatree.PROTOCOLS,
         protocols_goose.PROTOCOLS,
     )

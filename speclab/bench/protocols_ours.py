@@ -19,6 +19,7 @@ MAIN = Protocol(
         ways.EAGLE_TREE, ways.EAGLE_SMALL,
         ways.LOOKUP, ways.RECYCLING, ways.RECYCLING_SMALL, ways.GOOSE, ways.GOOSE_SMALL, ways.ISOTROPIC_3,
         ways.SEQUOIA, ways.RETRIEVAL, ways.LOOKAHEAD,
+        ways.LINEAR_PAYS, ways.FIXED_PAYS, ways.DYNATREE_PAYS, ways.RECYCLING_PAYS, ways.GOOSE_PAYS,
         *ways.PEERS,
     ),
 )  # fmt: skip

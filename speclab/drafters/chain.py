@@ -44,6 +44,7 @@ class LinearSpeculation(Strategy):
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
             "drawn, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
             "long while sure (ours)": cls(draft_tokens=20, confidence_stop=0.4),
+            "as long as it pays (ours)": cls(draft_tokens=32, budget="auto"),
         }
 
     def plan(self) -> Plan:

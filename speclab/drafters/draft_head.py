@@ -46,6 +46,7 @@ class DraftHead(Strategy):
             "EAGLE-2 (60 nodes, depth 7, 10 a level)": cls(),
             "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(depth=8),
             "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
+            "as many nodes as pay (ours)": cls(budget="auto"),
         }
 
     def grow(self, passes: Passes, context: Context, source: str = "draft") -> Draft:

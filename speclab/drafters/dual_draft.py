@@ -75,6 +75,7 @@ class DualDraft(Strategy):
             "paper, section 10: both trees as one": cls(mode="merge"),
             "routing that remembers (ours)": cls(confidence="recent"),
             "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
+            "as many nodes as pay (ours)": cls(budget="auto"),
             "draft model against copies (ours)": cls(first=DynaTree.for_unsure_draft(), second=PromptLookup()),
         }
 

@@ -98,12 +98,21 @@ class DynaTree(Strategy):
             "ablation: + breadth and depth": cls(history="off"),
             "deep where sure (ours)": cls(max_depth=24, node_budget=48),
             "for a draft that is seldom sure (ours)": cls.for_unsure_draft(),
+            "as deep and as wide as pays (ours)": cls.while_it_pays(),
         }
 
     @classmethod
     def for_unsure_draft(cls) -> Self:
         """Our settings where the draft is seldom sure, as the mini family's: unlikely paths live longer, no history."""
         return cls(stop_probability=0.01, deep_probability=0.2, prune_probability=0.005, node_budget=24, history="off")
+
+    @classmethod
+    def while_it_pays(cls) -> Self:
+        """Our settings where measured costs alone end the tree: no threshold stops a path, and the budget is chosen."""
+        return cls(
+            budget="auto", node_budget=64, high_confidence=0.7, max_branches=2, base_depth=24, max_depth=24,
+            stop_probability=0, deep_probability=0, prune_probability=0, history="off",
+        )  # fmt: skip
 
     def plan(self) -> Plan:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""

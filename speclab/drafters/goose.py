@@ -84,6 +84,7 @@ class Goose(Strategy):
             "ablation: spine of transitions": cls(spine="transitions"),
             "straight line of branches": cls(schedule="optimal"),
             "carried over between prompts": cls(carry="carried"),
+            "as many nodes as pay (ours)": cls(budget="auto"),
         }
 
     def baselines(self) -> tuple[Strategy, ...]:

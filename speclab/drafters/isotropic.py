@@ -42,7 +42,11 @@ class IsotropicTree(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {"paper (b = 3)": cls(), "paper (b = 5)": cls(branching=5)}
+        return {
+            "paper (b = 3)": cls(),
+            "paper (b = 5)": cls(branching=5),
+            "as many nodes as pay (ours)": cls(budget="auto"),
+        }
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _IsotropicDrafter(self, pair)

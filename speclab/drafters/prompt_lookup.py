@@ -36,6 +36,7 @@ class PromptLookup(Strategy):
         return {
             "as published (n = 3 to 1, K = 10)": cls(),
             "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
+            "as many nodes as pay (ours)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:

@@ -48,6 +48,7 @@ class TokenRecycling(Strategy):
             "24 drafted nodes (ours)": cls(node_budget=25),
             "12 drafted nodes (ours)": cls(node_budget=13),
             "carried over between prompts": cls(carry="carried"),
+            "as many nodes as pay (ours)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:

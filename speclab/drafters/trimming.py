@@ -19,7 +19,7 @@ T = TypeVar("T")
 def trimmed(draft: Draft, choice: Choice, reach: Floats) -> tuple[Draft, dict[int, int]]:
     """The draft of the nodes that are kept, and the new place of each of them.
 
-    A "prune" event stands for each topmost node that is left out, and what hangs below it.
+    A "prune" event stands for all that is left out below one node, its likeliest first.
     """
     kept = np.flatnonzero(choice.keep).tolist()
     place = {node: index for index, node in enumerate(kept)}
@@ -55,21 +55,25 @@ def told(choice: Choice, drafted: int) -> Event:
 
 
 def _dropped(draft: Draft, choice: Choice, reach: Floats, place: Mapping[int, int]) -> Iterator[Event]:
+    """One event for each node that lost something: its likeliest lost child, and how many nodes were lost below it."""
     tree = draft.tree
-    top = list(range(len(tree)))
-    below: dict[int, int] = {}
-    for node, above in enumerate(tree.parent.tolist()):
+    parents, likely = tree.parent.tolist(), reach.tolist()
+    lost: dict[int, list[int]] = {}
+    under: dict[int, int] = {}
+    for node, above in enumerate(parents):
         if node not in place:
-            top[node] = node if above in place else top[above]
-            below[top[node]] = below.get(top[node], 0) + 1
-    for node, count in below.items():
-        expected = float(reach[node])
+            under[node] = above if above in place else under[above]
+            lost.setdefault(under[node], []).append(node)
+    for above, nodes in lost.items():
+        best = max(nodes, key=likely.__getitem__)
         reason = (
-            f"expected to be accepted {expected:.1%} of the time, and a further node pays from {choice.least:.1%}: "
+            f"expected to be accepted {likely[best]:.1%} of the time, and a further node pays from {choice.least:.1%}: "
             "not worth its time in the pass"
         )
-        values = {"token": int(tree.token[node]), "expected": expected, "least": choice.least, "dropped": count}
-        yield Event("prune", place[int(tree.parent[node])], reason, values)
+        values = {
+            "token": int(tree.token[best]), "expected": likely[best], "least": choice.least, "dropped": len(nodes)
+        }  # fmt: skip
+        yield Event("prune", place[above], reason, values)
 
 
 class Renumbered(Mapping[int, T]):
