@@ -14,6 +14,7 @@ from time import monotonic, sleep
 import pytest
 import torch
 from refusals import refused
+from table_runner import mixed_law, random_law, table_pair
 from tiny import tiny
 from words import word_tokenizer
 
@@ -47,8 +48,20 @@ SMALL = Protocol(
 PROMPTS = Workload("words", (Task("a", "prose", "w1 w2 w3"), Task("b", "code", "w4 w5 w6 w7")))
 
 
-@pytest.fixture(scope="module")
+def laws() -> ModelPair:
+    """Laws in the place of models, for all that is no pass's business."""
+    law = random_law(64, 1)
+    pair = table_pair(law, mixed_law(law, random_law(64, 2), 0.3), 64, context=256)
+    return replace(pair, tokenizer=word_tokenizer(64))
+
+
+@pytest.fixture
 def pair() -> ModelPair:
+    return laws()
+
+
+@pytest.fixture(scope="module")
+def models() -> ModelPair:
     return load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
 
 
@@ -74,8 +87,8 @@ def test_the_order_of_rounds():
     assert all(len({order[place] for order in orders}) > 1 for place in range(4))
 
 
-def test_peers_and_every_pass_are_timed(pair):
-    asked = small(pair, contenders=(ways.PLAIN, ours("tree", DynaTree()), ways.PLAIN_BY_MODULE, *ways.PEERS))
+def test_peers_and_every_pass_are_timed(models):
+    asked = small(models, contenders=(ways.PLAIN, ours("tree", DynaTree()), ways.PLAIN_BY_MODULE, *ways.PEERS))
     found = {r.contender: r for r in measured(asked) if r.prompt_id == "a"}
     assert all(r.equal for r in found.values()), "transformers on the same weights says the same"
     for name, r in found.items():
@@ -97,8 +110,8 @@ def test_peers_and_every_pass_are_timed(pair):
     assert plain.peak_memory_bytes is None or plain.peak_memory_bytes > 1 << 20
 
 
-def test_a_contender_that_fails_is_a_row_that_says_why(pair):
-    alone = replace(pair, draft=None)
+def test_a_contender_that_fails_is_a_row_that_says_why(models):
+    alone = replace(models, draft=None)
     wrong = Contender("peer", arguments={"cache_implementation": "no such thing"})
     asked = small(alone, contenders=(ways.PLAIN, ways.LINEAR_5, wrong))
     results = list(measured(asked))
@@ -128,8 +141,8 @@ def test_a_text_that_differs_is_told_with_its_first_difference(pair, monkeypatch
         assert {r.tie for r in measured(small(pair)) if r.contender == "chain"} == {tie}, "as in half precision"
 
 
-def test_the_end_of_text_is_obeyed_or_not_by_all(pair):
-    eos = call(pair, ways.PLAIN, [1, 2, 3], SessionSettings(max_new_tokens=4)).token_ids[3]
+def test_the_end_of_text_is_obeyed_or_not_by_all(models):
+    eos = call(models, ways.PLAIN, [1, 2, 3], SessionSettings(max_new_tokens=4)).token_ids[3]
     ending = tiny("gpt_neox", eos_token_id=eos)
     ending.generation_config.eos_token_id = eos
     ends = load_pair(target=ending, draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
@@ -143,8 +156,8 @@ def test_the_end_of_text_is_obeyed_or_not_by_all(pair):
             assert {r.finished for r in found} == {"end of text"}
 
 
-def test_records_are_taken_off_the_clock(pair):
-    asked = small(pair, recorded=True, contenders=(ways.PLAIN, ways.GOOSE, ways.PEER), max_new_tokens=32)
+def test_records_are_taken_off_the_clock(models):
+    asked = small(models, recorded=True, contenders=(ways.PLAIN, ways.GOOSE, ways.PEER), max_new_tokens=32)
     found = {r.contender: r for r in measured(asked)}
     goose = found["Goose"]
     assert sum(rate.accepted for rate in goose.sources.values()) == goose.accepted
@@ -155,7 +168,7 @@ def test_records_are_taken_off_the_clock(pair):
 
 
 def test_lengths_are_cut_to_the_context_and_a_note_says_so(pair):
-    """The tiny models read 256 tokens; prompts keep a quarter of that."""
+    """The models read 256 tokens; prompts keep a quarter of that."""
     swept = tuple(one.at(x) for x in (100, 500, 900) for one in SMALL.contenders)
     asked = ask(
         replace(SMALL, contenders=swept, swept="new tokens", x_name="T", max_new_tokens=900), pair, PROMPTS, repeats=1
@@ -223,12 +236,8 @@ CHILD = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from tiny import tiny
-from words import word_tokenizer
 import test_measuring as here
-from speclab.models.pair import load_pair
-pair = load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
-asked, folder = here.ask(here.SMALL, pair, here.PROMPTS, repeats=20), Path({folder!r})
+asked, folder = here.ask(here.SMALL, here.laws(), here.PROMPTS, repeats=40), Path({folder!r})
 for _ in here.run(asked, folder, *here.opened(asked, folder, resume=False)):
     pass
 """
@@ -247,13 +256,13 @@ def test_nothing_is_lost_or_counted_twice_after_a_kill(pair, tmp_path):
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     before = read_results(folder).results
-    assert 5 <= len(before) < 80
-    asked = ask(SMALL, pair, PROMPTS, repeats=20)
+    assert 5 <= len(before) < 160
+    asked = ask(SMALL, pair, PROMPTS, repeats=40)
     done = list(run(asked, folder, *opened(asked, folder, resume=True)))
     after = read_results(folder).results
     assert after[: len(before)] == before
-    assert len(after) == len(before) + len(done) == 80
-    assert len({result.key for result in after}) == 80
+    assert len(after) == len(before) + len(done) == 160
+    assert len({result.key for result in after}) == 160
     assert json.loads((folder / RUN).read_text())["ended"]
 
 
