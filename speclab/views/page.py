@@ -36,7 +36,7 @@ def frame(trace: Trace, cursor: int, other: Beside | None = None) -> str:
     if not cursor:
         return tag("p", "The draft tree, its mask and the caches of an iteration appear here.", class_="empty")
     step = trace.steps[cursor - 1]
-    tables = (tree.table(step), explain.events_table(step), metrics.table(trace, cursor))
+    tables = (tree.table(step), explain.events_table(step), cache.table(step), metrics.table(trace, cursor))
     parts = (
         beside.run_brief(trace, other, cursor) if other else "",
         drafts_page.drafts_html(step, tooltips=False),
