@@ -14,6 +14,8 @@ from speclab.drafters import cost_aware
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.models import cost_curves
+from speclab.views import drafts
+from speclab.views.drafts_page import drafts_html
 from speclab.whatif import in_force, what_if
 
 DEAR = Curve(name="dear rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
@@ -137,6 +139,24 @@ def test_drafting_ends_where_another_level_cannot_pay():
     (stop,) = [event for event in step.events if event.kind == "stop"]
     assert stop.values["gate"] == "cost"
     assert "tokens/s" in stop.reason
+
+
+@pytest.mark.model
+def test_of_a_tree_that_was_chosen_and_cut_the_rest_is_called_unverified():
+    session = speclab.Session(pair_of("gpt_neox", NOISE), AUTO["two heads, one verified"], PROMPT, max_new_tokens=8)
+    session.run()
+    cut = [step for step in session.steps if len(step.tree) < len(_chosen(step).tree)]
+    assert cut
+    for step in cut:
+        place = step.proposals.index(_chosen(step))
+        read = drafts.reading(step, place)
+        assert read.looks.count("drafted") == len(_chosen(step).tree) - len(step.tree)
+        assert [int(_chosen(step).tree.token[node]) for node in read.path] == list(step.committed[: len(read.path)])
+        assert drafts_html(step)
+
+
+def _chosen(step):
+    return next(one for one in step.proposals if one.chosen)
 
 
 def test_settings_that_adapt_still_do():

@@ -39,7 +39,7 @@ def reading(step: Step, place: int, regret: Regret | None = None) -> Reading:
     """
     proposal = step.proposals[place]
     if proposal.chosen and not merged(step):
-        return verified(step)
+        return verified(step) if len(proposal.tree) == len(step.tree) else _in_part(step, proposal.tree)
     if regret is not None:
         return verified(regret.steps[place])
     tree = proposal.tree
@@ -54,6 +54,18 @@ def verified(step: Step) -> Reading:
     """What came of a tree that was verified."""
     own = None if step.bonus is None else (step.bonus, walk.own_kind(step))
     return Reading(tuple(node.verdict for node in step.nodes), step.accepted, own)
+
+
+def _in_part(step: Step, tree: DraftTree) -> Reading:
+    """What came of a tree of which the target verified the nodes that were worth it."""
+    place = [0]
+    for node in range(1, len(step.tree)):
+        children = tree.children[place[int(step.tree.parent[node])]]
+        place.append(next(child for child in children if tree.token[child] == step.tree.token[node]))
+    looks = ["drafted"] * len(tree)
+    for node, at in enumerate(place):
+        looks[at] = step.nodes[node].verdict
+    return Reading(tuple(looks), tuple(place[node] for node in step.accepted), verified(step).own)
 
 
 def _own(tree: DraftTree, path: tuple[int, ...]) -> str:
