@@ -1,6 +1,6 @@
 """`speclab bench`: a protocol, measured; `speclab bench report`: its page, anew.
 
-`speclab bench host | yields | routing | clicks`: host work, counts, the lab.
+`speclab bench host | yields | routing | clicks | gpu`: host work, counts, the lab, a GPU against its own bounds.
 
 Every figure of a command comes from one run, its contenders in turn; rows are shown as soon as they are there.
 """
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from speclab.bench import cli_counts
 from speclab.bench.asked import Asked, ask, keys
+from speclab.bench.gpu_cli import gpu
 from speclab.bench.protocols import find, protocols
 from speclab.bench.report_cli import report
 from speclab.bench.result import Result, RunInfo
@@ -31,6 +32,7 @@ from speclab.models.pair import load_pair
 app = typer.Typer(add_completion=False)
 cli_counts.add_to(app)
 app.command("report")(report)
+app.command("gpu")(gpu)
 
 
 def _list(wanted: bool) -> None:
