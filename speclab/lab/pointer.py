@@ -11,7 +11,7 @@ from anywidget import AnyWidget
 from speclab.lab.sync import show
 
 
-class Pointer(AnyWidget):  # type: ignore[misc]
+class Pointer(AnyWidget):
     """Draws nothing: without it, as in a saved notebook, the pictures are there all the same.
 
     Args:

@@ -31,15 +31,24 @@ def together() -> Iterator[None]:
 
 def assign(widget: Widget, **values: Any) -> None:
     """Sets what differs, in one message; sends none where nothing differs."""
-    changed = {name: value for name, value in values.items() if getattr(widget, name) != value}
+    held = getattr(_here, "held", None)
+    if held is not None and _differs(widget, values):
+        held.enter_context(widget.hold_sync())
+    at_once(widget, **values)
+
+
+def at_once(widget: Widget, **values: Any) -> None:
+    """As `assign`, and never later: for what must reach the browser in this order."""
+    changed = _differs(widget, values)
     if not changed:
         return
-    held = getattr(_here, "held", None)
-    if held is not None:
-        held.enter_context(widget.hold_sync())
     with widget.hold_sync(), widget.hold_trait_notifications():
         for name, value in changed.items():
             setattr(widget, name, value)
+
+
+def _differs(widget: Widget, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if getattr(widget, name) != value}
 
 
 def show(widget: Widget, visible: bool) -> None:  # reads as `show(panel, True)`

@@ -15,7 +15,7 @@ from speclab.facts import FACTS
 from speclab.facts import PHASES as TIMED
 from speclab.lab.commands import Commands
 from speclab.lab.state import LabState
-from speclab.lab.sync import assign, on_change, show
+from speclab.lab.sync import assign, at_once, on_change, show
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 from speclab.views.walk import PHASES
@@ -61,8 +61,10 @@ class Transport(HBox):
 
     def _draw(self, _: Any = None) -> None:
         state, count = self._state, len(self._state.trace.steps)
-        # A browser cuts a value to the range it knows: so both go in one message.
-        assign(self.cursor, max=count, value=state.cursor, description=f"{state.cursor} of {count}")
+        # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
+        shown = {"value": state.cursor, "description": f"{state.cursor} of {count}"}
+        for target in (shown, {"max": count}) if count < self.cursor.max else ({"max": count}, shown):
+            at_once(self.cursor, **target)
 
 
 class RunUntil(HBox):

@@ -36,7 +36,8 @@ class TreePanel(Box):
         self.stage = FigureStage(commands.select, self._swap)
         self.ghost = Ghost(state, self._swap)
         self.zoom = _zoom()
-        on_change(self.zoom, lambda _: commands.ask(self._switched))
+        self._ask = commands.ask
+        on_change(self.zoom, self._switched)
         super().__init__([self.ghost, self.svg.widget, self.stage, Pointer(commands.select)])
         self.add_class("speclab-tree-panel")
 
@@ -64,9 +65,9 @@ class TreePanel(Box):
         """Switches to the figure."""
         assign(self.zoom, value=not self.zoom.disabled)
 
-    def _switched(self) -> None:
+    def _switched(self, _: bool) -> None:
         self._drawn = ()
-        self.update(self._state.frame)
+        self._ask(lambda: self.update(self._state.frame))
 
     def _draw_figure(self, frame: Frame, step: Any) -> None:
         try:

@@ -63,6 +63,12 @@ def test_the_sentence_comes_after_what_it_speaks_of(shown, messages):
     assert len({message["id"] for message in messages}) == len(messages)
 
 
+def test_the_slider_hears_of_its_range_before_a_value_beyond_the_old_one(shown, messages):
+    shown.step()
+    sent = [message["data"]["state"] for message in messages.of(shown.transport.cursor)]
+    assert [sorted(state) for state in sent] == [["max"], ["description", "value"]]
+
+
 def test_a_view_that_was_shown_before_is_not_drawn_again(shown, monkeypatch):
     shown.back()
     pictures = [shown.panels.tree.still, shown.panels.mask.widget, shown.panels.tabs.pictures[0].widget]
@@ -221,4 +227,4 @@ def test_a_run_draws_at_its_pace_not_at_every_iteration(shown, messages, monkeyp
     iterations = len(shown.session.steps) - 4
     assert iterations > 10
     assert len(messages.of(shown.panels.mask.widget)) == 1
-    assert len(messages) <= 2 * STEP_MESSAGES  # new chunks of text among them
+    assert len(messages) <= 3 * STEP_MESSAGES  # new chunks of text among them
