@@ -19,6 +19,7 @@ from speclab.models.cache import KVCache
 from speclab.models.graphs import GraphPass
 from speclab.models.linear import Linear, packable
 from speclab.models.masks import Mask
+from speclab.models.placed import weighs_itself
 from speclab.models.rotary import Rotary
 from speclab.models.through import Answer, ModulePass, Parts, Through
 
@@ -83,10 +84,11 @@ def through(model: PreTrainedModel) -> Through:
 
 
 def _unchanged(model: PreTrainedModel) -> bool:
-    """Whether every part is the library's own and on one device: no adapter, no quantised or parted layer."""
+    """Whether every part is the library's own and on one device: no adapter, no quantised, parted or shared layer."""
     own = {type(model).__module__, "transformers.activations", "torch.nn.modules.activation"}
     kinds = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList}
-    return len({weight.device for weight in model.parameters()}) == 1 and all(
+    placed = weighs_itself(model) and len({weight.device for weight in model.parameters()}) == 1
+    return placed and all(
         (type(part) in kinds or type(part).__module__ in own) and not hasattr(part, "_hf_hook")
         for part in model.modules()
     )

@@ -24,6 +24,7 @@ from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, 
 from speclab.models import memory
 from speclab.models.checkpoint import Checkpoint, locate, offline
 from speclab.models.download import Report, fetch, silent
+from speclab.models.placed import check_place
 from speclab.models.probe import unfit
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -136,7 +137,9 @@ class Loader:
             raise _explain(error, place.name, "model") from error
 
     def _move(self, model: PreTrainedModel) -> PreTrainedModel:
-        if self.device is not None or self.dtype is not None:
+        moved = self.device is not None or self.dtype is not None
+        check_place(model, shown_name(model), moved=moved)
+        if moved:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
 
