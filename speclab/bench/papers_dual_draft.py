@@ -11,7 +11,7 @@ MEAN = (
 
 ROUTING = Published(
     "Dual-Draft Routing", "Sections 5, 9 and 10", "Routing between two heads against either head and both trees as one",
-    "a verifier with two draft heads (not named)", "not named", (),
+    "a verifier with two draft heads, not named", "hardware not named", (),
     (
         MEAN,
         "Our two heads were trained on prose and on code, one layer each, for the shipped target.",

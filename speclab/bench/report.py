@@ -84,7 +84,7 @@ def _blocks(stored: Stored, name: str) -> Iterable[Part]:
         ("time", "Time", _time(found, run, name, swept=swept)),
         ("kinds", "Kinds of text", _folded(report_tables.by_kind(results, run), swept=swept)),
         ("loops", "Looping outputs", _noted(_folded(loops, swept=swept), notes.LOOPS)),
-        ("sources", "Sources and routes", report_sources.blocks(results, run)),
+        ("sources", "Sources and routes", report_sources.blocks(results, run, name)),
         ("memory", "Memory", _noted(_folded(report_tables.memory(found, run), swept=swept), notes.MEMORY)),
         ("failures", "Failures", report_tables.failures(found, run)),
         ("how", "How it was measured", _how(stored)),
