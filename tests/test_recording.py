@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from table_runner import random_law, table_pair
+from tiny import tiny
 
 import speclab
 from speclab import session as room
+from speclab.models.pair import load_pair
 from speclab.recording import _drawn
 from speclab.sampling import draw, transform
 from speclab.settings import SessionSettings
@@ -70,3 +74,38 @@ def test_a_choice_that_nobody_asked_for_is_the_one_that_a_draw_there_would_be():
     law /= law.sum(-1, keepdim=True)
     noise = [*(place / 30 for place in range(29)), 1 - 2**-53]
     assert _drawn(law, noise) == [draw(row.double(), at) for row, at in zip(law, noise, strict=True)]
+
+
+def calls(work) -> int:
+    """Calls, Python's and C's, that are made on the way."""
+    count = [0]
+
+    def count_one(_frame, event, _argument):
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(count_one)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count[0]
+
+
+@pytest.mark.model
+def test_recording_takes_as_many_calls_for_a_large_tree_as_for_a_small_one(monkeypatch):
+    """But for the target's choice after each node, which is looked up: a record is columns, not one thing a node."""
+    counted, record = [], room.record
+
+    def noted(decoding, iteration, index):
+        held = []
+        counted.append((len(iteration.draft.tree), calls(lambda: held.append(record(decoding, iteration, index)))))
+        return held[0]
+
+    monkeypatch.setattr(room, "record", noted)
+    pair = load_pair(target=tiny("gpt_neox"), draft=tiny("llama"))
+    for strategy in (speclab.FixedTree(depth=1, branching=2), speclab.FixedTree(depth=4, branching=3)):
+        speclab.Session(pair, strategy, [3, 1, 4], max_new_tokens=8).run()
+    few, many = min(counted), max(counted)
+    assert few[0] < 4 < 100 < many[0]
+    assert abs((many[1] - many[0]) - (few[1] - few[0])) < 20
+    assert few[1] < 250
