@@ -130,6 +130,7 @@ def costs(
 ) -> None:
     """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
     import speclab
+    from speclab.models.cost_curves import CALM
 
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
@@ -139,7 +140,10 @@ def costs(
     ]
     _print_table(["rows", *(f"{curve.name}, ms" for curve in curves)], rows)
     first = curves[0]
-    typer.echo(f"Medians of {first.rounds} passes behind {first.prefix} tokens; --again measures anew.")
+    typer.echo(f"The fastest of {first.rounds} passes behind {first.prefix} tokens; --again measures anew.")
+    if busy := [curve for curve in curves if curve.spread > CALM]:
+        names = " and ".join(curve.name for curve in busy)
+        typer.echo(f"The machine was busy: passes of {names} varied much, so these figures are not kept.")
 
 
 @app.command()

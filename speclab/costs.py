@@ -1,7 +1,7 @@
 """What a pass of a model costs by its rows: a measured curve as plain data, and pure functions of it.
 
-A curve is the medians of timed passes (`models.cost_curves`). Between measured sizes it is a straight line, beyond the
-largest one the line goes on; a median that lies below one of fewer rows is noise, and both are replaced by their mean.
+A curve is the fastest of several passes of each size (`models.cost_curves`). Between measured sizes it is a straight
+line, beyond the largest one the line goes on; a time below that of fewer rows is noise, and both become their mean.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MODELLED = {
 class Curve(BaseModel):
     """Seconds of a pass of one model by rows, behind a prefix.
 
-    `rows`: sizes, increasing from 1; `seconds`: the median of `rounds` passes of each; `prefix`: entries in the cache.
+    `rows`: sizes, increasing from 1; `seconds`: the fastest of `rounds` passes of each; `prefix`: entries in the cache.
+    `spread`: median over fastest, the median over all sizes; near 1 on a machine that did nothing else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -36,6 +37,7 @@ class Curve(BaseModel):
     seconds: tuple[float, ...]
     prefix: int = Field(ge=0)
     rounds: int = Field(ge=1)
+    spread: float = Field(1.0, ge=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

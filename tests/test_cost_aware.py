@@ -7,8 +7,10 @@ import pytest
 from records import assert_consistent, assert_same
 from table_runner import mixed_law, random_law, table_pair
 from test_equality import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
+from typer.testing import CliRunner
 
 import speclab
+from speclab.cli import app
 from speclab.costs import Curve
 from speclab.drafters import cost_aware
 from speclab.drafters.base import Strategy
@@ -235,3 +237,22 @@ def test_a_trace_with_a_choice_is_saved_and_read(tmp_path):
 def test_seconds_reach_as_far_as_a_tree():
     assert len(cost_aware._seconds(DEAR, 5000)) > 5000
     assert np.isfinite(cost_aware._seconds(DEAR, 5000)).all()
+
+
+@pytest.mark.model
+def test_the_command_shows_a_curve_for_every_model(monkeypatch):
+    asked = []
+    pair = pair_of("gpt_neox", NOISE)
+    monkeypatch.setitem(vars(speclab), "load_pair", lambda *_, **__: pair)
+
+    def known(runner, *, again, report):
+        asked.append((runner.name, again))
+        report(1, 2)
+        return DEAR
+
+    monkeypatch.setattr(cost_curves, "curve_of", known)
+    done = CliRunner().invoke(app, ["costs", "--again"])
+    assert done.exit_code == 0, done.output
+    assert [again for _, again in asked] == [True] * (2 + len(pair.heads))
+    assert "100.00" in done.output
+    assert "behind 0 tokens" in done.output

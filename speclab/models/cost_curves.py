@@ -1,7 +1,8 @@
 """What passes of a model cost on this machine, by their rows: measured once, and kept in the user's cache directory.
 
 A pass goes through the runner's own `forward`, on a fork behind a typical prefix. Sizes alternate, so that a machine
-that slows down meanwhile slows all of them, and the median of each is kept.
+that slows down meanwhile slows all of them. The fastest pass of each size counts: whatever else runs can only add time.
+Where passes vary much the machine was busy, and the curve serves this process alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ ROUNDS, FEWEST = 7, 3
 PATIENCE = 1.5
 """Seconds."""
 
+CALM = 1.25
+"""Spread up to which a curve is kept on disk."""
+
 Report = Callable[[int, int], None]
 """Hears how many of how many passes are done; what it raises ends the measurement."""
 
@@ -49,7 +53,7 @@ _one_at_a_time = Lock()
 def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report = silent) -> Curve:
     """The cost curve of a model here: as known, as kept on disk, or measured now (`again`: in any case).
 
-    A kept curve that is damaged or of another machine is measured anew. Where none can be kept, each process measures.
+    A kept curve that is damaged or of another machine is measured anew. Where none is kept, each process measures.
     """
     facts = facts_of(runner)
     key = cost_files.key(facts)
@@ -58,7 +62,8 @@ def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report
             curve = None if again else cost_files.read(key)
             if curve is None:
                 curve = measure(runner, report)
-                cost_files.write(key, curve, facts)
+                if curve.spread <= CALM:
+                    cost_files.write(key, curve, facts)
             _known[key] = curve
         return _known[key]
 
@@ -92,8 +97,11 @@ def measure(runner: Runner | HeadRunner, report: Report = silent) -> Curve:
             times[rows].append(bench(rows))
             report(rounds * len(ROWS) + place + 1, ROUNDS * len(ROWS))
         rounds += 1
-    seconds = tuple(median(times[rows]) for rows in ROWS)
-    return Curve(name=runner.name, rows=ROWS, seconds=seconds, prefix=_prefix(runner), rounds=rounds)
+    seconds = tuple(min(times[rows]) for rows in ROWS)
+    spread = median(median(times[rows]) / min(times[rows]) for rows in ROWS)
+    return Curve(
+        name=runner.name, rows=ROWS, seconds=seconds, prefix=_prefix(runner), rounds=rounds, spread=spread
+    )  # fmt: skip
 
 
 def _bench(runner: Runner | HeadRunner) -> Callable[[int], float]:

@@ -22,6 +22,7 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(cost_curves, "_known", {})
     monkeypatch.setattr(cost_curves, "ROUNDS", 3)
+    monkeypatch.setattr(cost_curves, "CALM", float("inf"))  # a busy machine must not turn a test red
     return tmp_path
 
 
@@ -79,6 +80,24 @@ def test_a_damaged_file_is_measured_again(damage, monkeypatch, own_folder):
     assert curve_of(runner).rows == ROWS
     assert len(measured) == 2
     assert json.loads(file.read_text())["curve"]["rows"] == list(ROWS)
+
+
+def test_what_a_busy_machine_gave_is_not_kept(monkeypatch, own_folder):
+    monkeypatch.setattr(cost_curves, "CALM", 0.5)
+    measured, runner = counted(monkeypatch), Runner(tiny("gpt_neox"))
+    assert curve_of(runner) is curve_of(runner)
+    assert len(measured) == 1
+    assert not list(own_folder.rglob("*.json"))
+
+
+def test_the_fastest_pass_counts_and_the_spread_is_told(monkeypatch):
+    """Every second round is twice as slow."""
+    passes = iter(range(1000))
+    slow = len(ROWS)
+    monkeypatch.setattr(cost_curves, "_bench", lambda _: lambda rows: rows * (1.0 + (next(passes) // slow) % 2))
+    curve = cost_curves.measure(Runner(tiny("gpt_neox")))
+    assert curve.seconds == tuple(float(rows) for rows in ROWS)
+    assert curve.spread == 2
 
 
 def test_where_nothing_can_be_written_it_is_measured_all_the_same(monkeypatch, own_folder):
