@@ -16,7 +16,7 @@ from speclab.views.tree import tree_figure, update_tree
 
 PATIENCE, TRIES = 10.0, 3
 """A browser gives a figure's five megabytes of code two seconds to start; one that was too busy is asked again."""
-_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
+_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": True}
 _log = logging.getLogger(__name__)
 
 
