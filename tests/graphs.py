@@ -54,5 +54,5 @@ def fast(runner: Runner, counts: Counter[str] | None = None) -> Runner:
     """A fresh runner of the same module whose passes go through fake graphs."""
     twin = runner.fork()
     counts = Counter() if counts is None else counts
-    twin.through = GraphPass(runner.through, runner.model, lambda: FakeGraph(counts))
+    twin.through = GraphPass(runner.through, runner.model, lambda _: FakeGraph(counts))
     return twin

@@ -42,22 +42,24 @@ class Graph(Protocol):
 class CudaGraph:
     """The real one; what it needs beside its inputs lies in a memory pool of its own."""
 
-    def __init__(self) -> None:
-        self._graph = torch.cuda.CUDAGraph()
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._graph = device, torch.cuda.CUDAGraph()
 
     def capture(self, run: Callable[[], Answer]) -> Answer:
         """Runs once on a stream of its own, for libraries set up at the first call what no graph can hold."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.current_stream().wait_stream(stream)
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            return run()
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                run()
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                return run()
 
     def replay(self) -> None:
         """Queues the kernels; nothing waits for them."""
-        self._graph.replay()
+        with torch.cuda.device(self._device):
+            self._graph.replay()
 
 
 class Lean(Through, Protocol):
@@ -132,13 +134,13 @@ class GraphPass:
     Args:
         lean: the forward.
         model: whose forward it is.
-        graph: makes an empty graph.
+        graph: makes an empty graph for a device.
 
     Attributes:
         reason: why passes are no longer captured; empty while they are.
     """
 
-    def __init__(self, lean: Lean, model: Any, graph: Callable[[], Graph] = CudaGraph) -> None:
+    def __init__(self, lean: Lean, model: Any, graph: Callable[[torch.device], Graph] = CudaGraph) -> None:
         self._lean, self._graph, self._pool = lean, graph, Pool(Shape.of(model))
         self._one_at_a_time = Lock()
         self.reason = ""
@@ -179,7 +181,7 @@ class GraphPass:
             captured.inputs.fill(*given)
             return cast("Captured", captured)
         with self._one_at_a_time:
-            inputs, graph = Inputs.empty(size, self._pool.shape), self._graph()
+            inputs, graph = Inputs.empty(size, self._pool.shape), self._graph(self._pool.shape.device)
             inputs.fill(*given)
             rows = cast("KVCache", Rows(store, inputs.slots, size.columns))
 

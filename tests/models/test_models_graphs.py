@@ -19,6 +19,7 @@ from tiny import tiny
 import speclab
 from speclab.models import graphs, static_cache
 from speclab.models.graphs import GraphPass, Size
+from speclab.models.lean import through
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -159,7 +160,7 @@ def test_where_a_pass_cannot_be_captured_it_goes_the_plain_way_and_says_why(erro
             raise error
 
     plain, quick = runner_of("llama").fork(), runner_of("llama").fork()
-    quick.through = GraphPass(plain.through, plain.model, lambda: Refusing(Counter()))
+    quick.through = GraphPass(plain.through, plain.model, lambda _: Refusing(Counter()))
     pair = ModelPair(quick).fresh()
     assert pair.describe()["target_forward"] == "lean, CUDA graphs"
     for runner in (plain, pair.target):
@@ -188,8 +189,18 @@ def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
     assert Size.of(60, 100, states=False) == (64, 256, False)
 
 
-def test_on_a_cpu_nothing_is_captured():
-    assert Runner(tiny("llama")).through.name == "lean"
+@every_family
+def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never(family):
+    model = tiny(family)
+    assert through(model).name == "lean"
+    with mock.patch.object(type(model), "device", torch.device("cuda")):
+        assert through(model).name == "lean, CUDA graphs"
+
+
+def test_a_family_without_a_lean_forward_goes_through_its_module_on_a_gpu_too():
+    model = tiny("gpt2")
+    with mock.patch.object(type(model), "device", torch.device("cuda")):
+        assert through(model).name == "module"
 
 
 STRATEGIES = [
