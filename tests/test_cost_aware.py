@@ -182,6 +182,7 @@ def test_draws_are_not_dropped_by_their_probability():
     step = table_session(drawn, temperature=1.0).step()
     assert step.budget is None
     assert len(step.tree) == 7
+    assert "bend their law" in step.events[-1].reason
 
 
 def test_a_sampled_run_goes_on_with_the_same_law_of_random_numbers():

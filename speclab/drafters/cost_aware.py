@@ -18,7 +18,7 @@ from speclab.costs import Curve, seconds_by_rows
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.prospect import Worth
 from speclab.drafters.reach import Reach
-from speclab.drafters.trimming import told, trimmed
+from speclab.drafters.trimming import told, trimmed, untrimmed
 from speclab.lookup import Lookup
 from speclab.trace import Adaptation, BudgetRecord
 from speclab.tree import Floats, Law
@@ -118,7 +118,7 @@ class CostAware(Drafter):
         """The part of a draft that pays. Draws are all verified: to drop some by probability would bend their law."""
         tree = draft.tree
         if tree.law is not Law.DETERMINISTIC:
-            return draft
+            return replace(draft, events=(*draft.events, untrimmed(len(tree))))
         count, extra = len(tree), len(draft.extra.token)
         reach = self._reach.of(tree.parent, tree.log_prob, tree.source, verified_root=self._rooted)
         seconds = self._verify(count + extra)[extra + 1 : count + extra + 1]

@@ -54,6 +54,12 @@ def told(choice: Choice, drafted: int) -> Event:
     return Event("budget", None, reason, values)
 
 
+def untrimmed(drafted: int) -> Event:
+    """Why a tree of draws is verified whole."""
+    reason = f"all {drafted} nodes: to drop drawn candidates by their probability would bend their law"
+    return Event("budget", None, reason, {"verified": drafted, "drafted": drafted})
+
+
 def _dropped(draft: Draft, choice: Choice, reach: Floats, place: Mapping[int, int]) -> Iterator[Event]:
     """One event for each node that lost something: its likeliest lost child, and how many nodes were lost below it."""
     tree = draft.tree
