@@ -58,7 +58,7 @@ browser: $(READY) chromium ## drive the lab in headless Chromium
 	$(PYTEST) -m browser
 
 chromium: $(READY)
-	@sh tests/browser/chromium.sh
+	@sh tests/browser/chromium.sh $(BIN)/python
 
 bench: $(READY) ## measure strategies on this machine
 	$(BIN)/speclab bench host
