@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
-from speclab.bench.gpu import ROWS, Bench, FloorRow, SpeedRow, VerifyRow, the_device
+from speclab.bench.gpu import ROWS, Bench, the_device
+from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow
 from speclab.bench.gpu_shapes import SHAPES, random_pair, shape
 from speclab.errors import SettingsError
 from speclab.models.loading import parse_dtype
