@@ -111,7 +111,7 @@ def curve(points: Sequence[tuple[int, float, int]]) -> Any:
     """What a verification pass of so many rows costs.
 
     Args:
-        points: (rows, median seconds of such a pass, passes); few passes make a small mark.
+        points: (rows, seconds of such a pass, passes that say so); few passes make a small mark.
     """
     figure = _figure(0, height=380)
     solid = [each for each in points if each[2] >= _LEAST_SHOWN] or list(points)
@@ -120,7 +120,7 @@ def curve(points: Sequence[tuple[int, float, int]]) -> Any:
         x=[rows for rows, *_ in solid], y=[1000 * seconds for _, seconds, _ in solid], mode="lines+markers",
         line={"color": OURS, "width": 1.5}, customdata=[passes for *_, passes in solid], showlegend=False,
         marker={"color": OURS, "size": [5 + 9 * (passes / most) ** 0.5 for *_, passes in solid]},
-        hovertemplate="%{x} rows: %{y:.2f} ms, median of %{customdata} passes<extra></extra>",
+        hovertemplate="%{x} rows: %{y:.2f} ms, of %{customdata} passes<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title="rows of the pass, root included", rangemode="tozero")
     figure.update_yaxes(title="ms a verification", rangemode="tozero")
