@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from threading import Lock
@@ -17,9 +18,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-import transformers
 
-import speclab
 from speclab.costs import Curve
 from speclab.models import cost_files
 from speclab.models.head_runner import HeadRunner
@@ -79,9 +78,7 @@ def facts_of(runner: Runner | HeadRunner) -> dict[str, str]:
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
         "threads": str(torch.get_num_threads()),
-        "speclab": speclab.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        **{package: version(package) for package in ("torch", "transformers")},
     }
 
 

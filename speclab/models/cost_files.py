@@ -16,7 +16,7 @@ from speclab.errors import TraceError
 from speclab.writing import write_whole
 
 FORMAT = "1"
-"""Changes with what is measured, so that older files are not read."""
+"""Changes with what is measured and with our own passes, so that older files are not read."""
 
 
 def folder() -> Path:
