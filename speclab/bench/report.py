@@ -28,11 +28,18 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """Writes `report.html` into a folder of results, or into one that holds several of them; returns its path.
 
     Raises:
-        MeasurementError: there are no results, or they are damaged.
+        MeasurementError: there are no results, or they are damaged, or plotly is not installed.
         SpeclabError: the folder cannot be written.
     """
     place = Path(folder)
-    return write_whole(place / REPORT, report_html(read_runs(place)).encode())
+    runs = read_runs(place)
+    try:
+        html = report_html(runs)
+    except ImportError as error:
+        raise MeasurementError(
+            f"A report needs {error.name}, which is not installed: pip install 'speclab[lab]'."
+        ) from None
+    return write_whole(place / REPORT, html.encode())
 
 
 def read_runs(folder: Path) -> list[Stored]:

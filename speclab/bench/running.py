@@ -88,9 +88,9 @@ def made_of(folder: Path) -> Iterator[str]:
         yield f"table: {write_parquet(folder, read_results(folder).results)}"
     except MeasurementError as error:
         yield str(error)
+    from speclab.bench.report import write_report
+
     try:
-        from speclab.bench.report import write_report
-    except ImportError as error:
-        yield f"The report needs {error.name}, which is not installed: pip install 'speclab[lab]'."
-        return
-    yield f"report: {write_report(folder)}"
+        yield f"report: {write_report(folder)}"
+    except MeasurementError as error:
+        yield str(error)

@@ -225,7 +225,7 @@ def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path, monkeypatc
     assert (folder / PARQUET).exists()
     assert list(run(asked, folder, *opened(asked, folder, resume=True))) == [], "there is nothing left to do"
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "speclab.bench.report", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     assert all("not installed: pip install" in sentence for sentence in made_of(folder))
     (folder / RUN).unlink()
     with refused(MeasurementError, "without run.json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from made_results import KINDS, LAW, result, results, run, stored
@@ -194,6 +195,13 @@ def test_every_protocol_of_a_paper_is_read_beside_it():
             assert set(read.values()) & set(each.published.methods) or not each.methods or not each.published.figures
     shown = {contender.name for protocol in protocols().values() for contender in protocol.contenders}
     assert {name for each in BESIDE.values() for one in each for name in one.methods} <= shown
+
+
+def test_without_plotly_a_report_says_what_to_install(tmp_path, monkeypatch):
+    _write(tmp_path, run(), results())
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(MeasurementError, match=r"A report needs plotly.* pip install 'speclab\[lab\]'"):
+        write_report(tmp_path)
 
 
 def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path):
