@@ -27,7 +27,8 @@ class Curve(BaseModel):
     """Seconds of a pass of one model by rows, behind a prefix.
 
     `rows`: sizes, increasing from 1; `seconds`: the fastest of `rounds` passes of each; `prefix`: entries in the cache.
-    `spread`: median over fastest, the median over all sizes; near 1 on a machine that did nothing else.
+    `spread`: how much longer passes took than undisturbed, near 1 on a machine that did nothing else: the median pass
+    over the fastest, or on a CPU time over processor time, if that is more.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -95,9 +95,21 @@ def test_the_fastest_pass_counts_and_the_spread_is_told(monkeypatch):
     passes = iter(range(1000))
     slow = len(ROWS)
     monkeypatch.setattr(cost_curves, "_bench", lambda _: lambda rows: rows * (1.0 + (next(passes) // slow) % 2))
+    clock = iter(range(1000))
+    monkeypatch.setattr(cost_curves, "perf_counter", lambda: 1e-6 * next(clock))
+    monkeypatch.setattr(cost_curves, "process_time", cost_curves.perf_counter)
     curve = cost_curves.measure(Runner(tiny("gpt_neox")))
     assert curve.seconds == tuple(float(rows) for rows in ROWS)
     assert curve.spread == 2
+
+
+def test_waiting_for_a_processor_shows(monkeypatch):
+    """Every pass is as slow as the others, and the process ran a third of the time."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(cost_curves, "_bench", lambda _: lambda rows: 1.0 * rows)
+    monkeypatch.setattr(cost_curves, "perf_counter", lambda: 1e-6 * next(clock))
+    monkeypatch.setattr(cost_curves, "process_time", lambda: 1e-6 * next(clock) / 3)
+    assert cost_curves.measure(Runner(tiny("gpt_neox"))).spread > 2
 
 
 def test_where_nothing_can_be_written_it_is_measured_all_the_same(monkeypatch, own_folder):
