@@ -20,7 +20,7 @@ from speclab.views.walk import WHOLE, Moment
 
 __all__ = ["summary", "table", "tree_figure", "tree_svg", "update_tree"]
 
-LEAST_WIDTH = 740.0
+LEAST_WIDTH = 600.0
 _LINKS = {
     "struck": ("line", 1.2, "2 4"),
     "plain": ("line", 1.2, "none"),
