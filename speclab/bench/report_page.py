@@ -45,9 +45,10 @@ summary{cursor:pointer;font-size:13.5px}.facts{display:grid;grid-template-column
 font-size:13.5px;margin:8px 0}.facts dt{color:var(--muted)}.facts dd{margin:0;overflow-wrap:anywhere}
 code{font:12.5px ui-monospace,Menlo,Consolas,monospace}footer{padding-bottom:36px;margin-top:44px;font-size:13px}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px}
-.js-plotly-plot .main-svg text{fill:var(--ink)!important}.js-plotly-plot .gridlayer path{stroke:var(--faint)!important}
+.js-plotly-plot .main-svg text{fill:var(--ink)!important}
+.js-plotly-plot .gridlayer path{stroke:var(--faint)!important;stroke-opacity:1!important}
 .js-plotly-plot .shapelayer path{stroke:var(--muted)!important}
-.js-plotly-plot [class*=traceray] path{stroke:var(--rule)!important}
+.js-plotly-plot [class*=traceray] path{stroke:var(--rule)!important;stroke-opacity:1!important}
 .js-plotly-plot .hoverlayer .hovertext path{fill:var(--paper)!important;stroke:var(--rule)!important}
 .js-plotly-plot .heatmaplayer text{fill:#111!important}
 @media print{nav,.modebar-container,noscript{display:none}details{display:block}h2{break-before:page}}
