@@ -45,7 +45,17 @@ class Layer:
         turn(qkv[:, :turned], *angles)
         query, key, value = qkv.transpose(0, 1)[None].split((self.heads, self.shared, self.shared), dim=1)
         keys, values = cache.update(key, value, self.index)
-        out = F.scaled_dot_product_attention(
-            query, keys, values, mask, is_causal=mask is None and count > 1, enable_gqa=self.heads > self.shared
-        )
+        if mask is None:
+            out = F.scaled_dot_product_attention(
+                query, keys, values, is_causal=count > 1, enable_gqa=self.heads > self.shared
+            )
+        else:
+            out = self._by_rows(query, keys, values, mask)
         return self.out(out.transpose(1, 2).reshape(count, -1))
+
+    def _by_rows(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both."""
+        group, (count, columns) = self.heads // self.shared, mask.shape[2:]
+        rows = query.reshape(1, self.shared, group * count, self.dim)
+        seen = mask.expand(1, group, count, columns).reshape(1, 1, group * count, columns)
+        return F.scaled_dot_product_attention(rows, keys, values, seen).view(1, self.heads, count, self.dim)
