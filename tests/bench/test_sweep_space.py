@@ -10,7 +10,8 @@ import pytest
 
 import speclab
 from speclab import DualDraft, DynaTree, FixedTree, Goose, Retrieval, SettingsError
-from speclab.bench.sweeping.space import Span, Values, axes, bounds, grid, words
+from speclab.bench.sweeping.reading import axes
+from speclab.bench.sweeping.space import Span, Values, bounds, grid, words
 
 
 def values(kind, text):
@@ -166,5 +167,7 @@ def test_a_grid_too_large_is_refused_before_it_begins():
 def test_a_study_searches_the_range_as_it_is(text, distribution):
     (axis,) = axes(DynaTree, [text])
     trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1)).ask()
-    assert axis.suggest(trial) in axis
+    value = axis.suggest(trial)
+    assert value in axis
+    assert not isinstance(value, float) or len(repr(value)) <= 6, "to be pasted as code"
     assert trial.distributions == {axis.name: distribution}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,9 +32,7 @@ _RANGES = "FIELD[=LOW:HIGH[:STEP] | =V1,V2,…]"
 @app.command()
 def command(
     strategy: Annotated[str, typer.Argument(help="A name from the registry of strategies.")],
-    over: Annotated[
-        list[str] | None, typer.Option(metavar=_RANGES, help="A setting to sweep; without any, they are listed.")
-    ] = None,
+    over: Annotated[list[str] | None, typer.Option(metavar=_RANGES, help="What to sweep; without it, a list.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="For study.db and trials.parquet.")] = None,
     study: Annotated[Study, typer.Option(help="Every combination, or as many as --trials, proposed by TPE.")] = "grid",
     trials: Annotated[int, typer.Option(min=1, help="Of optuna: settings tried besides the defaults.")] = 20,
@@ -57,31 +56,35 @@ def command(
     if not over:
         console.print(_fields(kind))
         return
+    folder, prompts = _folder(out), _prompts(console, workload, limit)
+    threads, rounds = _threads(cluster, workers or slots_for(objective)), repeats or (3 if objective in TIMED else 1)
+    models = {"name": pair, "target": target, "draft": draft, "device": device, "dtype": dtype}
+    measure = Decode(_given(models), prompts, max_new_tokens, rounds, threads, workload)
+    run = partial(
+        sweep, kind, over, folder, study=study, trials=trials, objective=objective, measure=measure, executor=cluster,
+        workers=workers, resume=resume, seed=seed,
+    )  # fmt: skip
+    _print(console, _watched(console, run, folder))
+
+
+def _folder(out: Path | None) -> Path:
     if out is None:
         raise SettingsError("A sweep needs a folder for its trials: --out DIR")
-    prompts = load(workload, limit)
-    for note in prompts.notes:
-        console.print(note, style="dim")
-    named = {"name": pair, "target": target, "draft": draft, "device": device, "dtype": dtype}
-    measure = Decode(
-        pair={name: value for name, value in named.items() if value is not None},
-        prompts=[task.text for task in prompts.tasks],
-        max_new_tokens=max_new_tokens,
-        repeats=repeats or (3 if objective in TIMED else 1),
-        threads=_threads(cluster, workers or slots_for(objective)),
-        name=workload,
-    )
-
-    def run(report: Callable[[Row, int, int], None]) -> Sweep:
-        return sweep(
-            kind, over or [], out, study=study, trials=trials, objective=objective, measure=measure,
-            executor=cluster, workers=workers, resume=resume, seed=seed, report=report,
-        )  # fmt: skip
-
-    _print(console, _watched(console, run, out))
+    return out
 
 
-def _watched(console: Console, run: Callable[[Callable[[Row, int, int], None]], Sweep], out: Path) -> Sweep:
+def _prompts(console: Console, workload: str, limit: int | None) -> list[str]:
+    found = load(workload, limit)
+    for note in found.notes:
+        console.print(Text(note, style="dim"))
+    return [task.text for task in found.tasks]
+
+
+def _given(models: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in models.items() if value is not None}
+
+
+def _watched(console: Console, run: Callable[..., Sweep], out: Path) -> Sweep:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     kept = ""
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
@@ -94,7 +97,7 @@ def _watched(console: Console, run: Callable[[Callable[[Row, int, int], None]], 
             progress.update(bar, total=total, completed=done, description=f"trial {row.trial}: {figure}")
 
         try:
-            return run(report)
+            return run(report=report)
         except KeyboardInterrupt:
             said = f"interrupted: {kept or 'what was done is kept'} in {out}; go on with --resume"
             console.print(Text(said), soft_wrap=True)

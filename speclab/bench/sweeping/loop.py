@@ -6,15 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
 
-from speclab.bench.sweeping.decode import LESS_IS_BETTER, TIMED, Decode
+from speclab.bench.sweeping.decode import TIMED, Decode
 from speclab.bench.sweeping.drive import Report, run
 from speclab.bench.sweeping.found import Sweep
 from speclab.bench.sweeping.opening import open_ledger
 from speclab.bench.sweeping.plan import Plan, Study
+from speclab.bench.sweeping.reading import Asked, axes
 from speclab.bench.sweeping.rows import Row
-from speclab.bench.sweeping.space import Asked, axes
 from speclab.bench.sweeping.workers import GivenWorkers, LocalWorkers, Measure, Workers
 from speclab.drafters.base import Strategy
 
@@ -38,50 +37,28 @@ def sweep(
     seed: int = 0,
     report: Report = silent,
 ) -> Sweep:
-    """Tries settings of a strategy and finds the best; the defaults are trial 0, measured in the same sweep.
+    """Tries settings of a strategy and finds the best; the defaults are trial 0. See `docs/sweeps.md`.
 
     Args:
-        strategy: a strategy class.
-        over: fields to values, as `{"max_depth": range(3, 9), "high_confidence": "0.7:0.9:0.1", "history": None}`
-            (None: all that the field allows); or texts as on the command line, `["max_depth=3:8"]`.
-        out: a folder; it gets `study.db` and `trials.parquet`.
-        study: "grid" tries every combination, "optuna" as many as `trials`, proposed by its TPE sampler.
-        trials: settings tried besides the defaults; of "optuna" only.
-        objective: a figure of `measure`; smaller is better for times and calls, larger for the rest.
-        measure: strategy → `Measured`; by default the shipped prompts decoded with the mini family (`Decode`). A
-            worker in another process must be able to import it.
-        executor: of `concurrent.futures`, a Dask client's `get_executor(pure=False)` among them; or the address of a
-            Dask scheduler, `tcp://…` or `local:4`; by default processes of this machine.
-        workers: trials under way at once; by default as many as there are cores, and 1 where a clock decides. A Dask
-            cluster by address has as many as it has workers.
-        resume: go on with the sweep in `out`.
-        seed: of the sampler.
-        report: hears of each trial when it is kept.
+        strategy, over: a class; its fields, as texts of the command line or as values by name (None: all allowed).
+        out: a folder for `study.db` and `trials.parquet`; with `resume`, one that holds this sweep.
+        objective: a figure of what `measure`, importable by workers, tells of a strategy; by default `Decode.shipped`.
+        executor: of `concurrent.futures`; or a Dask scheduler, `tcp://…`, `local:4`; by default processes.
+        workers: trials at once; by default one a core, 1 where a clock decides, all that a scheduler has.
 
     Raises:
-        SettingsError: a field or a value does not exist.
-        MeasurementError: nothing can be measured, stored or reached; what is done is kept.
-        KeyboardInterrupt: Ctrl-C; what is done is kept.
+        SettingsError, MeasurementError: in one sentence; what is done is kept, as after Ctrl-C.
     """
-    swept = axes(strategy, over)
-    slots = workers or slots_for(objective)
+    swept, slots = axes(strategy, over), workers or slots_for(objective)
     measuring = measure or Decode.shipped(repeats=3 if objective in TIMED else 1, threads=threads_for(slots))
-    plan = Plan(
-        strategy=strategy.__name__,
-        over={axis.name: str(axis) for axis in swept},
-        study=study,
-        objective=objective,
-        direction="minimize" if objective in LESS_IS_BETTER else "maximize",
-        seed=seed,
-        measured=_told(measuring),
-    )
+    plan = Plan.of(strategy, swept, study, objective, seed, measuring)
     ledger = open_ledger(Path(out), plan, strategy, swept, trials=trials, resume=resume)
     try:
         if len(ledger.rows) < ledger.total:
             run(ledger, objective, measuring, lambda: _workers(executor, slots), report)
-        return Sweep(plan, strategy, tuple(sorted(ledger.rows, key=lambda row: row.trial)), Path(out))
     finally:
         ledger.close()
+    return Sweep(plan, strategy, tuple(sorted(ledger.rows, key=lambda row: row.trial)), Path(out))
 
 
 def slots_for(objective: str) -> int:
@@ -106,11 +83,3 @@ def _workers(executor: Executor | str | None, slots: int) -> Workers:
 
         return of_address(executor)
     return GivenWorkers(executor, slots)
-
-
-def _told(measure: Measure) -> dict[str, Any]:
-    describe = getattr(measure, "describe", None)
-    if describe is not None:
-        told: dict[str, Any] = describe()
-        return told
-    return {"function": f"{measure.__module__}.{getattr(measure, '__qualname__', type(measure).__qualname__)}"}

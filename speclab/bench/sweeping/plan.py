@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from speclab.bench.sweeping.rows import SCHEMA_VERSION, Row
-from speclab.bench.sweeping.space import Value
+from speclab.bench.sweeping.decode import LESS_IS_BETTER
+from speclab.bench.sweeping.rows import SCHEMA_VERSION, Measured, Row
+from speclab.bench.sweeping.space import Axis, Value
 from speclab.drafters.base import Strategy
 from speclab.drafters.written import written
 
@@ -34,6 +36,27 @@ class Plan(BaseModel):
     measured: dict[str, Any]
     """Of what measures: workload, lengths, pair."""
 
+    @classmethod
+    def of(
+        cls,
+        strategy: type[Strategy],
+        axes: Sequence[Axis],
+        study: Study,
+        objective: str,
+        seed: int,
+        measure: Callable[[Strategy], Measured],
+    ) -> Plan:
+        """The plan of these trials; `measure` tells of itself by `describe()`, or is known by its name."""
+        return cls(
+            strategy=strategy.__name__,
+            over={axis.name: str(axis) for axis in axes},
+            study=study,
+            objective=objective,
+            direction="minimize" if objective in LESS_IS_BETTER else "maximize",
+            seed=seed,
+            measured=_told(measure),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -53,3 +76,11 @@ def row_of(job: Job, **found: Any) -> Row:
     name = "" if strategy is None else type(strategy).__name__
     code = "" if strategy is None else f"speclab.{written(strategy)}"
     return Row(trial=job.trial.number, strategy=name, settings=settings, code=code, **found)
+
+
+def _told(measure: Callable[[Strategy], Measured]) -> dict[str, Any]:
+    describe = getattr(measure, "describe", None)
+    if describe is not None:
+        told: dict[str, Any] = describe()
+        return told
+    return {"function": f"{measure.__module__}.{getattr(measure, '__qualname__', type(measure).__qualname__)}"}
