@@ -122,19 +122,28 @@ class ModelPair:
         assert self.texts is not None
         return self.texts(token)
 
+    @cached_property
+    def _parameters(self) -> dict[str, int]:
+        """Counted once: a lab describes the pair at every step."""
+        heads = {
+            f"head_{place}": sum(weights.numel() for weights in head.model.parameters())
+            for place, head in enumerate(self.heads)
+        }
+        return {role: runner.model.num_parameters() for role, runner in self.runners.items()} | heads
+
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
         facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
         for role, runner in self.runners.items():
             facts[role] = runner.name
             facts[f"{role}_family"] = runner.family
-            facts[f"{role}_parameters"] = runner.model.num_parameters()
+            facts[f"{role}_parameters"] = self._parameters[role]
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             facts[f"{role}_forward"] = runner.through.name
-        for place, head in enumerate(self.heads):
+        for place in range(len(self.heads)):
             facts[f"head_{place}"] = self.head_names[place]
-            facts[f"head_{place}_parameters"] = sum(weights.numel() for weights in head.model.parameters())
+            facts[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
         device = self.target.device
         facts["device"] = str(device)
         if device.type == "cuda":
