@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from threading import Lock
 from time import perf_counter, process_time
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch import nn
 
 from speclab.costs import Curve
 from speclab.models import cost_files
@@ -46,6 +49,8 @@ def silent(done: int, of: int) -> None:
 
 
 _known: dict[str, Curve] = {}
+_shapes: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
+"""Worked out once a model: every text asks for its curve before the first token."""
 _one_at_a_time = Lock()
 
 
@@ -70,15 +75,16 @@ def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report
 def facts_of(runner: Runner | HeadRunner) -> dict[str, str]:
     """All that a pass's time depends on, as far as it can be known: shape, number format, device, threads, versions."""
     device = runner.device
+    if runner.model not in _shapes:
+        _shapes[runner.model] = _shape(runner)
     return {
         "model": runner.name,
-        "shape": _shape(runner),
-        "parameters": str(sum(weights.numel() for weights in runner.model.parameters())),
+        **_shapes[runner.model],
         "through": str(getattr(getattr(runner, "through", None), "name", "module")),
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
         "threads": str(torch.get_num_threads()),
-        **{package: version(package) for package in ("torch", "transformers")},
+        **_versions(),
     }
 
 
@@ -130,16 +136,24 @@ def _bench(runner: Runner | HeadRunner) -> Callable[[int], float]:
     return seconds
 
 
-def _shape(runner: Runner | HeadRunner) -> str:
+def _shape(runner: Runner | HeadRunner) -> dict[str, str]:
     config = runner.model.config
     values = config.model_dump() if isinstance(config, HeadConfig) else config.to_dict()
-    return json.dumps({name: str(value) for name, value in values.items() if name != "_name_or_path"}, sort_keys=True)
+    named = {name: str(value) for name, value in values.items() if name != "_name_or_path"}
+    parameters = sum(weights.numel() for weights in runner.model.parameters())
+    return {"shape": json.dumps(named, sort_keys=True), "parameters": str(parameters)}
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {package: version(package) for package in ("torch", "transformers")}
 
 
 def _prefix(runner: Runner | HeadRunner) -> int:
     return PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2))
 
 
+@cache
 def _processor() -> str:
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
