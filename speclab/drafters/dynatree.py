@@ -47,7 +47,7 @@ class DynaTree(Strategy):
         0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
     )
     prune_probability: PathProbability = Field(
-        0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified; draws are"
+        0.05, ge=0, lt=1, title="τ", description="leaves less likely than this are not verified, unless they were drawn"
     )
     node_budget: Nodes = Field(
         256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
