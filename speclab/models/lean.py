@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from speclab.models import lean_llama, lean_neox
 from speclab.models.cache import KVCache
 from speclab.models.graphs import GraphPass
-from speclab.models.linear import Linear, packable
+from speclab.models.linear import Copies, Linear, packable
 from speclab.models.masks import Mask
 from speclab.models.placed import weighs_itself
 from speclab.models.rotary import Rotary
@@ -40,6 +40,7 @@ class LeanPass:
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = Linear(parts.head, pack=pack)
+        self._copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
         self._module, self._hookable = ModulePass(model), tuple(model.modules())
 
     def __call__(
@@ -49,6 +50,7 @@ class LeanPass:
         if self.hooked:
             return self._module(tokens, positions, mask, cache, last=last, states=states)
         self.rotary.reserve(cache.length + len(tokens))
+        self._copies.refresh()
         return self.rows(tokens, positions, mask, cache, last=last, states=states)
 
     @property

@@ -31,6 +31,7 @@ class Layer:
         self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj, pack=pack)
         self.out = Linear(attention.o_proj, pack=pack)
         self.gate_up, self.down = Linear(mlp.gate_proj, mlp.up_proj, pack=pack), Linear(mlp.down_proj, pack=pack)
+        self.linears = (self.qkv, self.out, self.gate_up, self.down)
         self.act = mlp.act_fn
 
     def __call__(self, rows: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache) -> Tensor:

@@ -7,7 +7,7 @@ long as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -25,34 +25,49 @@ class Linear:
 
     Args:
         modules: `nn.Linear` layers of one dtype and device.
-        pack: keep a copy of the weights, laid out for few rows; made again when a weight was written.
+        pack: multiply with a copy of the weights, laid out for few rows; `lay_out` makes it, and makes it anew.
     """
 
     def __init__(self, *modules: nn.Linear, pack: bool) -> None:
-        self.modules, self._pack = modules, pack
-        self._laid_out: list[tuple[int, int]] = []
+        self.modules, self.pack = modules, pack
 
     def __call__(self, rows: Tensor) -> Tensor:
         """`[m, in]` to `[m, out]`."""
-        if not self._pack:
+        if not self.pack:
             outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
             return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        if self._laid_out != (versions := self._versions()):
-            self._lay_out()
-            self._laid_out = versions
         product: Tensor = _product()(rows, self._packed, self._bias, "none", [], "")
         return product
 
-    def _versions(self) -> list[tuple[int, int]]:
-        # Read at every call, so straight from the dictionary: `parameters()` takes longer than a small product.
-        held = [weight for module in self.modules for weight in module._parameters.values()]
-        return [(id(weight), weight._version) for weight in held if weight is not None]
-
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
+        """Copies the weights as they are now."""
         weights = torch.cat([module.weight.detach() for module in self.modules])
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
         biases: list[Tensor | None] = [module.bias for module in self.modules]
         self._bias = None if biases[0] is None else torch.cat([bias.detach() for bias in biases if bias is not None])
+
+
+class Copies:
+    """Keeps the packed copies of many layers true to their weights.
+
+    Args:
+        linears: some may not be packed.
+    """
+
+    def __init__(self, linears: Sequence[Linear]) -> None:
+        self._linears = [linear for linear in linears if linear.pack]
+        held = [module._parameters for linear in self._linears for module in linear.modules]
+        self._places = [(weights, name) for weights in held for name, weight in weights.items() if weight is not None]
+        self._seen: list[tuple[int, int]] = []
+
+    def refresh(self) -> None:
+        """Lays the weights out where one was written or exchanged since; called at every pass, so one look for all."""
+        weights = [held[name] for held, name in self._places]
+        now = [(id(weight), weight._version) for weight in weights if weight is not None]
+        if now != self._seen:
+            for linear in self._linears:
+                linear.lay_out()
+            self._seen = now
 
 
 def packable(model: nn.Module) -> bool:
@@ -77,6 +92,8 @@ def _works() -> bool:
     module, rows = nn.Linear(16, 16), torch.linspace(-1, 1, 32).view(2, 16)
     try:
         with torch.inference_mode():
-            return torch.allclose(Linear(module, pack=True)(rows), module(rows), atol=1e-5)
+            linear = Linear(module, pack=True)
+            linear.lay_out()
+            return torch.allclose(linear(rows), module(rows), atol=1e-5)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.models.cache import KVCache
+from speclab.models.linear import Linear
 from speclab.models.masks import Mask
 
 
@@ -25,6 +26,11 @@ class Answer(NamedTuple):
 
 class Layer(Protocol):
     """One decoder layer."""
+
+    @property
+    def linears(self) -> Sequence[Linear]:
+        """The linear layers that it is made of."""
+        ...
 
     def __call__(self, rows: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache) -> Tensor:
         """`[m, hidden]` to `[m, hidden]`; appends keys and values to the cache. `angles`: of the rows' positions."""

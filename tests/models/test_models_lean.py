@@ -56,7 +56,7 @@ def _both(variant: str, pack: bool) -> tuple[Runner, Runner]:
         patch.setattr(linear, "PACKED_BYTES", linear.PACKED_BYTES if pack else 0)
         lean = Runner(MODELS[variant])
     assert lean.through.name == "lean"
-    assert lean.through.head._pack is pack
+    assert lean.through.head.pack is pack
     module = lean.by_module()
     assert module.through.name == "module"
     return lean, module
@@ -102,22 +102,29 @@ def test_a_hook_placed_later_is_called():
     assert seen == [1]
 
 
-@pytest.mark.parametrize("part", ["weight", "bias"])
-def test_weights_written_in_place_are_seen(part):
-    modules, rows = (torch.nn.Linear(4, 3), torch.nn.Linear(4, 2)), torch.randn(2, 4)
-    packed = Linear(*modules, pack=True)
-    with torch.inference_mode():
-        packed(rows)
+def _written(model):
     with torch.no_grad():
-        getattr(modules[1], part).add_(1)
-    with torch.inference_mode():
-        expected = torch.cat([module(rows) for module in modules], dim=1)
-        torch.testing.assert_close(packed(rows), expected)
+        model.gpt_neox.layers[1].mlp.dense_h_to_4h.bias.add_(1)
+
+
+def _exchanged(model):
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight + 1)
+
+
+@pytest.mark.parametrize("change", [_written, _exchanged])
+def test_weights_that_change_are_seen(change):
+    runner = Runner(tiny("gpt_neox"))
+    before = runner.extend([1, 2, 3])
+    change(runner.model)
+    runner.crop(0)
+    after = runner.extend([1, 2, 3])
+    assert not torch.allclose(before, after, **CLOSE)
+    torch.testing.assert_close(after, runner.by_module().extend([1, 2, 3]), **CLOSE)
 
 
 def test_weights_are_laid_out_anew_only_when_they_changed(monkeypatch):
     laid_out = []
-    monkeypatch.setattr(Linear, "_lay_out", lambda self, own=Linear._lay_out: (laid_out.append(self), own(self)))
+    monkeypatch.setattr(Linear, "lay_out", lambda self, own=Linear.lay_out: (laid_out.append(self), own(self)))
     runner = Runner(tiny("llama"))
     for token in range(4):
         runner.extend([token])
