@@ -209,6 +209,15 @@ def test_anything_else_asked_for_ends_a_run(make):
     assert not lab.session.done
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    """Where the tests were started in the background the signal is ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_while_a_method_waits_stops_the_work(make):
     lab = make(max_new_tokens=200)
 
