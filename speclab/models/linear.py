@@ -67,7 +67,7 @@ class Copies:
         if now != self._seen:
             for linear in self._linears:
                 linear.lay_out()
-            self._seen = now
+            self._held, self._seen = weights, now  # held, so that no other weight can come to have its id
 
 
 def packable(model: nn.Module) -> bool:
