@@ -1,6 +1,23 @@
-"""A text that counts what is read of it."""
+"""What a piece of work does, counted: calls that it makes, tokens that it reads of a text."""
 
 from __future__ import annotations
+
+import sys
+
+
+def calls(work) -> int:
+    """Calls, Python's and C's, that are made on the way."""
+    count = [0]
+
+    def count_one(_frame, event, _argument):
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(count_one)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count[0]
 
 
 class Counted(list):

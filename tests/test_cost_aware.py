@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counted import calls
 from records import assert_consistent, assert_same
 from table_runner import mixed_law, random_law, table_pair
 from test_equality import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
@@ -206,25 +207,9 @@ def test_the_choice_takes_little_host_work():
     drafter = session._decoding.drafter
     step = table_session(speclab.FixedTree(depth=5, branching=2, node_budget=60)).step()
     draft = cost_aware.Draft(step.tree)
-    calls = _calls(lambda: drafter._trimmed(draft, 0.0))
+    made = calls(lambda: drafter._trimmed(draft, 0.0))
     assert len(step.tree) == 60
-    assert calls < 700
-
-
-def _calls(work) -> int:
-    import sys
-
-    count = [0]
-
-    def count_one(_frame, event, _argument):
-        count[0] += event in ("call", "c_call")
-
-    sys.setprofile(count_one)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count[0]
+    assert made < 700
 
 
 def test_a_trace_with_a_choice_is_saved_and_read(tmp_path):

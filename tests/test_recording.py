@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import torch
+from counted import calls
 from table_runner import random_law, table_pair
 from tiny import tiny
 
@@ -74,21 +73,6 @@ def test_a_choice_that_nobody_asked_for_is_the_one_that_a_draw_there_would_be():
     law /= law.sum(-1, keepdim=True)
     noise = [*(place / 30 for place in range(29)), 1 - 2**-53]
     assert _drawn(law, noise) == [draw(row.double(), at) for row, at in zip(law, noise, strict=True)]
-
-
-def calls(work) -> int:
-    """Calls, Python's and C's, that are made on the way."""
-    count = [0]
-
-    def count_one(_frame, event, _argument):
-        count[0] += event in ("call", "c_call")
-
-    sys.setprofile(count_one)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count[0]
 
 
 @pytest.mark.model

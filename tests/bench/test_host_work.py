@@ -1,9 +1,8 @@
 """Host work by counting: what drafting and learning call does not grow with the context or the vocabulary."""
 
-import sys
-
 import pytest
 import torch
+from counted import calls
 from table_runner import random_law, table_pair
 from tiny import tiny
 
@@ -17,21 +16,6 @@ from speclab.sources.likeliest import likeliest, on_host
 from speclab.sources.transitions import TransitionTable
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-
-
-def calls(work) -> int:
-    """Calls, Python's and C's, that are made on the way."""
-    count = [0]
-
-    def count_one(_frame, event, _argument):
-        count[0] += event in ("call", "c_call")
-
-    sys.setprofile(count_one)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count[0]
 
 
 def counted_work(strategy, length) -> tuple[int, int]:
