@@ -27,7 +27,8 @@ DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").gl
 HEAD = """# Strategies
 
 Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's; "ours" marks what no paper has.
-[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page anew.
+[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page anew; what stands
+below a third-level heading of a strategy is written by hand, and kept.
 """
 
 
@@ -62,12 +63,19 @@ def _presets(kind: type[speclab.Strategy]) -> list[str]:
     return ["", "Presets:", "", *presets] if presets else []
 
 
+def _written_by_hand(kind: type[speclab.Strategy]) -> str:
+    """What the page has under the strategy from its first third-level heading on."""
+    section = TABLE.read_text(encoding="utf-8").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
+    start = section.find("\n### ")
+    return section[start:].rstrip() + "\n" if start >= 0 else ""
+
+
 def _section(kind: type[speclab.Strategy]) -> str:
     source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
     file = Path(inspect.getfile(kind)).relative_to(ROOT)
     needs = "It needs a draft model." if kind.needs_draft else "It needs no draft model."
     lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
-    return "\n".join([*lines, *_rows(kind), *_presets(kind), ""])
+    return "\n".join([*lines, *_rows(kind), *_presets(kind), ""]) + _written_by_hand(kind)
 
 
 def page() -> str:
