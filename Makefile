@@ -8,9 +8,9 @@ PYTEST := $(BIN)/python -m pytest
 NOTEBOOK_SECONDS ?= 180
 
 # One thread is steadier where other work shares the cores; a whole tier takes about as long.
-unit model notebooks browser: export OMP_NUM_THREADS ?= 1
+unit model double notebooks browser: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup lab app test check format unit model notebooks browser chromium bench bench-lab constraints clean
+.PHONY: help setup lab app test check format unit model double notebooks browser chromium bench bench-lab constraints clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,7 +33,7 @@ lab: $(READY) ## open the lab in JupyterLab
 app: $(READY) ## show the lab as a page of its own, without code (Voilà)
 	$(BIN)/speclab app
 
-test: unit model notebooks browser ## run every tier
+test: unit model double notebooks browser ## run every tier
 
 check: $(READY) ## lint, format, types
 	$(BIN)/ruff check .
@@ -45,10 +45,13 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 unit: $(READY) ## tests without trained models
-	$(PYTEST) -m 'not model and not notebook and not browser'
+	$(PYTEST) -m 'not model and not double and not notebook and not browser'
 
 model: $(READY) ## tests on the mini family and on random models
 	$(PYTEST) -m 'model and not notebook and not browser'
+
+double: $(READY) ## decode on a device that is not there: what would fail on a GPU
+	$(PYTEST) tests/double
 
 notebooks: $(READY) ## run every notebook top to bottom
 	$(PYTEST) -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \

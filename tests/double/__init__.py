@@ -1,0 +1,112 @@
+"""A CUDA device that is not there: tensors that say `cuda:0`, hold their numbers on the CPU, and fail where CUDA fails.
+
+`with device(count=2) as gpu:` puts doubles in the place of `torch.cuda`'s functions and classes, in this thread and in
+every one that starts meanwhile; models, tensors and graphs made inside it may be used in a later one. What it counts,
+and what a test may break, is in `gpu.Gpu`. It has no kernels, no allocator and no concurrency of its own, and it rounds
+as the CPU does: these need a real GPU (`make cuda`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from double import gpu, graphs, streams
+from double.gpu import Gpu
+from double.tensor import Double, Functions, Operators
+
+__all__ = ["Double", "Gpu", "absent", "device"]
+
+_PLACES = {"cuda": 1, "meta": 14}
+"""c10::DeviceType, the index of the table below."""
+_GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+"""c10::impl::device_guard_impl_registry: what torch's C++ bindings call before they touch a device."""
+
+
+def absent() -> str:
+    """Why there can be no double here; empty where there can be one."""
+    pinned = (Path(__file__).parents[2] / "constraints.txt").read_text()
+    version = torch.__version__.partition("+")[0]
+    if f"\ntorch=={version}\n" not in pinned:
+        return f"the device double stands on internals of torch as constraints.txt pins it, and this is {version}"
+    if torch.cuda.is_available():
+        return "there is a real CUDA device: make cuda"
+    try:
+        _guards()
+    except (OSError, ValueError) as error:
+        return f"torch's table of device guards is not found: {error}"
+    return ""
+
+
+@contextlib.contextmanager
+def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
+    """So many CUDA devices, each as `Gpu` says."""
+    machine = gpu.put(Gpu(count, **settings))
+    streams.reset()
+    own_run = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        with Operators(), Functions():
+            own_run(thread)
+
+    with contextlib.ExitStack() as stack:
+        for name, value in {**streams.patches(), **graphs.patches(), **_facts(machine)}.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value, create=True))
+        stack.enter_context(mock.patch.object(torch.cuda.graphs.graph, "default_capture_stream", None))
+        stack.enter_context(mock.patch.object(torch._C, "_host_emptyCache", create=True))
+        stack.enter_context(mock.patch.object(threading.Thread, "run", run))
+        stack.enter_context(_bindings())
+        stack.enter_context(Operators())
+        stack.enter_context(Functions())
+        yield machine
+
+
+def _facts(machine: Gpu) -> dict[str, object]:
+    class Properties:
+        name, major, minor = machine.name, 9, 0
+        total_memory, multi_processor_count = machine.total, 132
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: machine.count,
+        "get_device_name": lambda *_: machine.name,
+        "get_device_properties": lambda *_: Properties,
+        "get_device_capability": lambda *_: (9, 0),
+        "is_bf16_supported": lambda *_: True,
+        "mem_get_info": lambda *_: (machine.free, machine.total),
+        "memory_reserved": lambda *_: machine.reserved,
+        "memory_allocated": lambda *_: machine.allocated,
+        "max_memory_allocated": lambda *_: machine.allocated,
+        "reset_peak_memory_stats": lambda *_: None,
+        "empty_cache": lambda: None,
+    }
+
+
+@contextlib.contextmanager
+def _bindings() -> Iterator[None]:
+    """Makes torch's C++ bindings take a CUDA device for one that needs nothing done, as they take "meta"."""
+    guards, lifts = _guards(), torch._C._only_lift_cpu_tensors()
+    overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
+    before = guards[_PLACES["cuda"]]
+    guards[_PLACES["cuda"]] = guards[_PLACES["meta"]]
+    torch._C._set_only_lift_cpu_tensors(True)
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
+        torch._C._set_only_lift_cpu_tensors(lifts)
+        guards[_PLACES["cuda"]] = before
+
+
+def _guards() -> ctypes.Array:
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    return (ctypes.c_void_p * (max(_PLACES.values()) + 1)).in_dll(library, _GUARDS)

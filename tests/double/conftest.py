@@ -1,0 +1,18 @@
+"""The double's weights count as plain tensors, which they are not: one type in the place of CUDA's tensors."""
+
+from __future__ import annotations
+
+import pytest
+
+import double
+from speclab.models import lean, placed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_weights():
+    if why := double.absent():
+        pytest.skip(why)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (lean, placed):
+            patch.setattr(module, "weighs_itself", lambda _: True)
+        yield

@@ -1,0 +1,351 @@
+"""Tensors that say `cuda:0`, and the two modes through which every operator on them goes.
+
+Refused, in CUDA's words: tensors of two devices in one operator, `numpy()`, and, while a graph is captured, whatever
+makes the host wait. Counted: kernels and waits. An operator that runs on another stream than the captured one is not
+captured, as on CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from double import gpu, streams
+from double.graphs import Entry, blank
+
+SHAPES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
+"""Operators whose answer has a shape that depends on numbers: the host waits for it."""
+SCALARS = {"_local_scalar_dense", "is_nonzero", "equal"}
+COPIES = {"copy_", "_to_copy"}
+INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
+POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
+KERNELS = {"isfinite": 4, "topk": 2, "sort": 3, "nonzero": 3}
+"""Kernels of operators that launch several."""
+HALF = (torch.float16, torch.bfloat16)
+
+_pinned: dict[int, torch.UntypedStorage] = {}  # held, so that no other storage can come to have its address
+
+
+class Double(torch.Tensor):
+    """A tensor of a CUDA device, around the CPU's tensor that holds its numbers."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Self:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
+            layout=inner.layout, device=device, requires_grad=inner.requires_grad,
+        )  # fmt: skip
+        made.inner = inner.detach()
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
+        return run(operator, args, kwargs or {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Double:
+        return Double(self.inner.clone(), self.device)
+
+    def __repr__(self) -> str:
+        return f"Double({self.inner!r}, {self.device})"
+
+
+class Operators(TorchDispatchMode):
+    """Every operator, below autograd."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        return run(operator, args, kwargs or {})
+
+
+def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One operator on whatever device its tensors lie, or on the one that it is asked to make a tensor on."""
+    name, writes = operator.name().removeprefix("aten::").split(".")[0], operator._schema.is_mutable
+    tensors = _tensors((args, kwargs))
+    doubles = [tensor for tensor in tensors if isinstance(tensor, Double)]
+    asked, inner_args, inner_kwargs = _without_device(operator, args, kwargs)
+    if not doubles and (asked is None or asked.type != "cuda"):
+        if writes and isinstance(args[0], torch.Tensor):
+            streams.check_written(args[0])
+        return operator(*args, **kwargs)
+    if name not in COPIES:
+        _check_devices(name, tensors, args, pointwise=name in POINTWISE or torch.Tag.pointwise in operator.tags)
+    late = _wait(name, args, kwargs, asked)
+    inner_args, inner_kwargs = tree_map(_inner, inner_args), tree_map(_inner, inner_kwargs)
+    down = _to_host(name, args, asked)
+    place = doubles[0].device if doubles else asked
+    graph = _capturing(place if down else asked or place)
+    answer = _written(operator, inner_args, inner_kwargs) if graph and writes else operator(*inner_args, **inner_kwargs)
+    shared = {double.inner.untyped_storage()._cdata for double in doubles}
+    new = any(tensor.untyped_storage()._cdata not in shared for tensor in _tensors(answer))
+    if writes or new:
+        crossing = down or (name in COPIES and not isinstance(args[name == "copy_"], Double))
+        _note(name, graph, Entry(operator, inner_args, inner_kwargs, answer, writes, down, crossing))
+    if late and graph is None:
+        streams.download_late(answer, answer) if down else streams.upload_late(args[1])
+    return answer if down else _wrapped(answer, asked or place, doubles, viewed=not (writes or new))
+
+
+def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bool:
+    """Whether what an operator answers lies in the host's memory."""
+    return not isinstance(args[0], Double) if name == "copy_" else asked is not None and asked.type == "cpu"
+
+
+def _note(name: str, graph: Any, entry: Entry) -> None:
+    """Counts the kernels of an operator; a graph keeps it, and what it answered is nothing yet."""
+    machine, kernels = gpu.now(), KERNELS.get(name, 1)
+    if graph is not None:
+        if machine.fault == "middle":
+            graph.spoilt = True
+            raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        machine.graphs["captured kernels"] += kernels
+        graph.entries.append(entry)
+        if not entry.writes:
+            blank(entry.answer)
+    elif entry.crossing:
+        machine.copies["download" if entry.down else "upload"] += 1
+    elif machine.fault == "warm-up" and not streams.current_stream().is_default:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+    else:
+        machine.launched(name, kernels)
+
+
+def _capturing(place: torch.device) -> Any:
+    """The graph that takes in what runs on a device now; None if none does."""
+    graph = streams.capture()
+    return graph if graph is not None and streams.current_stream(place) is graph.stream else None
+
+
+def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None) -> bool:
+    """Waits if the operator makes the host wait; whether it is a copy that is late instead."""
+    if name in SCALARS:
+        streams.wait("number")
+    elif name in SHAPES:
+        streams.wait("shape")
+    elif name in INDEXED:
+        indices = _tensors(args[1])
+        if any(index.dtype in {torch.bool, torch.uint8} for index in indices):
+            streams.wait("shape")
+        if any(index.ndim and not isinstance(index, Double) for index in indices):
+            streams.wait("upload")
+    elif name == "copy_":
+        return _copied(args[0], args[1], bool(args[2] if len(args) > 2 else kwargs.get("non_blocking")))
+    elif name == "_to_copy" and asked is not None and asked.type != args[0].device.type:
+        if asked.type == "cpu" and kwargs.get("non_blocking"):
+            return True
+        streams.wait("download" if asked.type == "cpu" else "upload")
+    return False
+
+
+def _copied(target: torch.Tensor, source: torch.Tensor, late: bool) -> bool:
+    """As `_wait`, for a copy between two tensors: late only where the host's side is pinned."""
+    if isinstance(target, Double) == isinstance(source, Double):
+        return False
+    host = source if isinstance(target, Double) else target
+    streams.check_written(target)
+    if late and is_pinned(host):
+        return True
+    streams.wait("download" if host is target else "upload")
+    return False
+
+
+def _check_devices(name: str, tensors: list[torch.Tensor], args: tuple[Any, ...], *, pointwise: bool) -> None:
+    """Numbers of the host may meet a device's tensors where an operator works number by number, and as indices."""
+    allowed = [
+        tensor for tensor in tensors if (pointwise and not tensor.ndim) or (name in INDEXED and tensor is not args[0])
+    ]
+    places = {str(tensor.device) for tensor in tensors if not any(tensor is one for one in allowed)}
+    places |= {str(tensor.device) for tensor in allowed if isinstance(tensor, Double)}
+    found = sorted(places, reverse=True)
+    if len(found) > 1:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found[0]} and {found[1]}! ({name} at {gpu.line()})"
+        )
+
+
+def _without_device(
+    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.device | None, tuple[Any, ...], dict[str, Any]]:
+    """The device that an operator is asked for, and its arguments with the CPU in that place."""
+    asked, args, kwargs = None, list(args), dict(kwargs)
+    for place, argument in enumerate(operator._schema.arguments):
+        if argument.name != "device":
+            continue
+        held, key = (args, place) if place < len(args) else (kwargs, "device")
+        value = held[key] if held is args else held.get(key)
+        if value is not None:
+            asked = streams.indexed(value)
+            held[key] = torch.device("cpu") if asked.type == "cuda" else value
+    return asked, tuple(args), kwargs
+
+
+def _written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator that writes returns, without running it."""
+    written = [
+        kwargs[argument.name] if argument.name in kwargs else args[place]
+        for place, argument in enumerate(operator._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    returns = len(operator._schema.returns)
+    return written[0] if returns == 1 else tuple(written) if returns else None
+
+
+def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed: bool) -> Any:
+    """The answer as doubles; what was written is the very double that was given."""
+    given = {id(double.inner): double for double in doubles}
+    # A view of a tensor made outside inference mode is none of inference mode's, and the other way round.
+    inference = doubles[0].is_inference() if viewed and doubles else torch.is_inference_mode_enabled()
+    with torch.inference_mode(inference):
+        return tree_map(
+            lambda part: given[id(part)] if id(part) in given else Double(part, place) if _is_plain(part) else part,
+            answer,
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, Double)
+
+
+def _inner(value: Any) -> Any:
+    return value.inner if isinstance(value, Double) else value
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+class Functions(TorchFunctionMode):
+    """What torch's bindings do by themselves, before an operator is called."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        ours = OURS.get(function)
+        if ours is not None:
+            return ours(function, *args, **kwargs)
+        if kwargs.pop("pin_memory", False):
+            return pin(function(*args, **kwargs))
+        return function(*args, **kwargs)
+
+
+def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`to` and `cuda`."""
+    if function is torch.Tensor.cuda:
+        args = (streams.indexed(args[0] if args else "cuda"),)
+    options = {name: value for name, value in kwargs.items() if name != "copy"}
+    place, dtype, late, _ = torch._C._nn._parse_to(*args, **options)
+    if place is None or place.type != "cuda":
+        return function(tensor, *args, **kwargs)
+    place, dtype = streams.indexed(place), dtype or tensor.dtype
+    if tensor.device == place:
+        copied = kwargs.get("copy", False) and dtype == tensor.dtype
+        return tensor.clone() if copied else tensor.to(dtype=dtype)
+    if isinstance(tensor, Double):
+        gpu.now().launched("copy between devices")
+        return Double(tensor.inner.detach().to(dtype, copy=True), place)
+    if late and is_pinned(tensor) and streams.capture() is None:
+        streams.upload_late(tensor)
+    else:
+        streams.wait("upload")
+    gpu.now().copies["upload"] += 1
+    return Double(tensor.detach().to(dtype, copy=True), place)
+
+
+def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`tensor` and `as_tensor`: made on the host, and uploaded."""
+    place, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
+    if place is not None and streams.indexed(place).type == "cuda":
+        return function(*args, **kwargs, device=torch.device("cpu")).to(streams.indexed(place))
+    made = function(*args, **kwargs, device=place)
+    return pin(made) if pinned else made
+
+
+def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    """As one operator, as it is on CUDA."""
+    tensors = _tensors((args, kwargs))
+    if not isinstance(args[0], Double):
+        return function(*args, **kwargs)
+    _check_devices("scaled_dot_product_attention", tensors, args, pointwise=False)
+    query, mask = args[0], args[3] if len(args) > 3 else kwargs.get("attn_mask")
+    masked = mask is not None
+    cudnn = masked and gpu.now().cudnn and query.dtype in HALF and torch.backends.cuda.cudnn_sdp_enabled()
+    if cudnn:
+        gpu.now().plans[tuple(query.shape), tuple(args[1].shape)] += 1
+
+    def attend(*args: Any, **kwargs: Any) -> torch.Tensor:
+        """cuDNN answers in the query's layout, flash and the memory-efficient kernel in `[batch, row, head, dim]`."""
+        answer = function(*args, **kwargs)
+        return answer if cudnn else answer.transpose(1, 2).contiguous().transpose(1, 2)
+
+    inner_args, inner_kwargs = tree_map(_inner, args), tree_map(_inner, kwargs)
+    with _disable_current_modes():
+        answer = attend(*inner_args, **inner_kwargs)
+        entry = Entry(attend, inner_args, inner_kwargs, answer, False, False, False)
+        _note("scaled_dot_product_attention", _capturing(query.device), entry)
+    return Double(answer, query.device)
+
+
+def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *rest: Any) -> Any:
+    """`[]`: lists and arrays are uploaded first."""
+    if not isinstance(tensor, Double):
+        return function(tensor, index, *rest)
+
+    def uploaded(part: Any) -> Any:
+        if isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim):
+            return torch.as_tensor(part, dtype=None if len(part) else torch.int64).to(tensor.device)
+        return part
+
+    index = tuple(map(uploaded, index)) if isinstance(index, tuple) else uploaded(index)
+    return function(tensor, index, *rest)
+
+
+def _as_numpy(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(tensor, Double):
+        raise TypeError(
+            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+            "memory first."
+        )
+    return function(tensor, *args, **kwargs)
+
+
+def _as_list(function: Callable[..., Any], tensor: torch.Tensor) -> Any:
+    if isinstance(tensor, Double):
+        streams.wait("download")
+    return function(_inner(tensor))
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Takes the host's memory under a tensor for pinned from now on."""
+    storage = tensor.untyped_storage()
+    _pinned[storage.data_ptr()] = storage
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether copies from and to it need not block."""
+    return tensor.untyped_storage().data_ptr() in _pinned
+
+
+OURS: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.to: _moved,
+    torch.Tensor.cuda: _moved,
+    torch.tensor: _made,
+    torch.as_tensor: _made,
+    F.scaled_dot_product_attention: _attention,
+    torch.Tensor.__getitem__: _indexed,
+    torch.Tensor.__setitem__: _indexed,
+    torch.Tensor.numpy: _as_numpy,
+    torch.Tensor.tolist: _as_list,
+    torch.Tensor.data_ptr: lambda function, tensor: function(_inner(tensor)),
+    torch.Tensor.pin_memory: lambda _, tensor, *args: pin(tensor.clone()),
+    torch.Tensor.is_pinned: lambda _, tensor, *args: not isinstance(tensor, Double) and is_pinned(tensor),
+}
