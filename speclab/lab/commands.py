@@ -58,7 +58,6 @@ class Commands:
     def stop(self) -> None:
         """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""
         self._worker.cancel()
-        self._player.models.leave()
 
     def step(self) -> Future[Any]:
         """One iteration on."""

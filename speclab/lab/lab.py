@@ -65,7 +65,7 @@ class Lab(VBox):
         run = recorded()
         self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
         self._worker = Worker(self._interrupt)
-        self._player = Player(self.state, self._worker.cancelled, pair)
+        self._player = Player(self.state, self._worker.cancelled, self._worker.stopped, pair)
         self._commands = Commands(self.state, self._player, self._worker, self._read, self._follow)
         strategy = strategy or _default_strategy(pair)
         self.pickers = Pickers(
@@ -179,7 +179,6 @@ class Lab(VBox):
 
     def close(self) -> None:
         """Stops the workers and lets the widgets go."""
-        self._player.models.leave()
         self.pickers.models.close()
         self._worker.close()
         super().close()

@@ -22,12 +22,16 @@ class Loading:
 
     A library at work cannot be interrupted from outside. A load that is left behind ends at its next report; what it
     still brings is dropped.
+
+    Args:
+        models: what to load.
+        stopped: set by a Stop, which leaves the load behind.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, stopped: Event) -> None:
         self.name = "/".join(Path(models.target or models.name).parts[-2:])
         self._models, self._said = models, f"Loading {self.name}…"
-        self._ended, self._left = Event(), Event()
+        self._ended, self._stopped, self._left = Event(), stopped, False
         self._pair: ModelPair | None = None
         self._error: BaseException | None = None
 
@@ -41,12 +45,13 @@ class Loading:
         say(self._said)
         Thread(target=self._work, name="speclab-loading", daemon=True).start()
         while not self._ended.wait(PACE):
+            if self._stopped.is_set():
+                self._left = True
+                raise CancelledError(
+                    f"Stopped loading {self.name}: everything stays as it was, and what cannot be cut short is dropped "
+                    "when it ends."
+                )
             say(self._said)
-        if self._left.is_set():
-            raise CancelledError(
-                f"Stopped loading {self.name}: everything stays as it was, and what cannot be cut short is dropped "
-                "when it ends."
-            )
         if self._error is not None:
             say(f"{self.name} is not loaded: everything stays as it was.")
             raise self._error
@@ -54,25 +59,19 @@ class Loading:
         say(f"{self.name} is loaded: Step decodes with it.")
         return self._pair
 
-    def leave(self) -> None:
-        """Ends the wait at once, from any thread."""
-        self._left.set()
-        self._ended.set()
-
     def _work(self) -> None:
-        from speclab.models.pair import load_pair
-
         try:
-            pair = load_pair(**self._models.arguments(), report=self._hear)
-            if not self._left.is_set():
-                self._pair = pair
+            import speclab.session  # noqa: F401  # with all it needs, some seconds the first time: here Stop is heard
+            from speclab.models.pair import load_pair
+
+            self._pair = load_pair(**self._models.arguments(), report=self._hear)
         except BaseException as error:  # noqa: BLE001  # whoever waits for the pair gets it
             self._error = error
         finally:
             self._ended.set()
 
     def _hear(self, sentence: str) -> None:
-        if self._left.is_set():
+        if self._left:
             raise CancelledError(f"Nobody waits for {self.name} any more.")
         self._said = sentence
 
@@ -82,34 +81,24 @@ class Loaded:
 
     Args:
         given: the pair that the caller gave.
+        stopped: set by a Stop, which leaves a load behind.
         say: hears what a load is doing.
     """
 
-    def __init__(self, given: ModelPair | None, say: Callable[[str], None]) -> None:
+    def __init__(self, given: ModelPair | None, stopped: Event, say: Callable[[str], None]) -> None:
         self.pair, self._given = given, given
         self._choice: Models | None = None
-        self._loading: Loading | None = None
-        self._say = say
+        self._stopped, self._say = stopped, say
 
     def load(self, models: Models | None) -> ModelPair:
         """The pair of this choice, None for the given one; loaded once. Where it fails, the former stays."""
         if models is None and self._given is not None:
             self.pair, self._choice = self._given, None
         elif self.pair is None or self.pair is self._given or models != self._choice:
-            self._loading = Loading(models or Models())
-            try:
-                self.pair = self._loading.pair(self._say)
-            finally:
-                self._loading = None
+            self.pair = Loading(models or Models(), self._stopped).pair(self._say)
             self._choice = models
         assert self.pair is not None
         return self.pair
-
-    def leave(self) -> None:
-        """Leaves a load under way behind, from any thread."""
-        loading = self._loading
-        if loading is not None:
-            loading.leave()
 
     def usage(self) -> str:
         """The memory in use where the models are, in words; none before there are any."""

@@ -36,22 +36,22 @@ class Player:
 
     Args:
         state: where everything is shown.
-        cancelled: set when what runs should end.
+        cancelled, stopped: as those of a `Worker`.
         pair: models given by the caller; else they are loaded.
     """
 
-    def __init__(self, state: LabState, cancelled: Event, pair: ModelPair | None) -> None:
+    def __init__(self, state: LabState, cancelled: Event, stopped: Event, pair: ModelPair | None) -> None:
         self.session: Session | None = None
         self.runs = Runs()
         self.beside: Session | None = None  # at work besides the session shown: Stop ends it too
-        self.models = Loaded(pair, self._say)
+        self.models = Loaded(pair, stopped, self._say)
         self._state, self._cancelled = state, cancelled
 
     def start(self, choices: Choices) -> None:
         """A new session of these choices, before its first iteration."""
+        pair = self.models.load(choices.models)
         from speclab.session import Session
 
-        pair = self.models.load(choices.models)
         prompt = written_prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)
         self.runs.begin(self.session, choices)
@@ -63,9 +63,10 @@ class Player:
         session = self._live(choices)
         if self._cancelled.is_set():
             raise CancelledError("Stopped before the iteration began.")
-        step = session.step()
-        self._show()
-        return step
+        try:
+            return session.step()
+        finally:  # where it fails, what was decoded before is shown all the same
+            self._show()
 
     def run(self, choices: Choices, until: Asked | None) -> Step | None:
         """Iterations until the condition holds, the text ends, or it is cancelled."""
@@ -84,13 +85,15 @@ class Player:
                 drawn = monotonic()
             return self._cancelled.is_set()
 
-        if not self._cancelled.is_set():
-            session.run(until=each)
-        if self._cancelled.is_set():
-            stopped = "Stopped. "
-        elif session.done and not stopped:
-            stopped = f"Ended ({session.finished}). "
-        self._show(stopped=stopped)
+        try:
+            if not self._cancelled.is_set():
+                session.run(until=each)
+            if self._cancelled.is_set():
+                stopped = "Stopped. "
+            elif session.done and not stopped:
+                stopped = f"Ended ({session.finished}). "
+        finally:  # where it fails, what was decoded before is shown all the same
+            self._show(stopped=stopped)
         return self._state.step
 
     def goto(self, index: int) -> Step | None:

@@ -27,11 +27,12 @@ class Worker:
         interrupt: called, from any thread, to stop what runs now.
 
     Attributes:
-        cancelled: set while what runs now should end.
+        cancelled: set while what runs now should end, because of a Stop or because something newer was asked for.
+        stopped: set while what runs now should end because of a Stop.
     """
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
-        self.cancelled = Event()
+        self.cancelled, self.stopped = Event(), Event()
         self._interrupt = interrupt
         self._waiting: deque[_Request] = deque()
         self._changed = Condition()
@@ -75,6 +76,7 @@ class Worker:
             self._drop(None)
             runs = self._running is not None
             if runs:
+                self.stopped.set()
                 self.cancelled.set()
         if runs:
             self._interrupt()
@@ -101,6 +103,7 @@ class Worker:
             with self._changed:
                 self._running = None
                 self.cancelled.clear()
+                self.stopped.clear()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
                 if self._closed:
