@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from speclab.errors import SpeclabError
 
 LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
+COPIES = Path("speclab-notebooks")
+"""Where `speclab lab` puts the notebooks of an installed wheel, below the folder that it is called in."""
 
 _PACKAGES = (
     "torch", "transformers", "tokenizers", "numpy", "jupyterlab", "notebook", "voila",
@@ -117,13 +120,38 @@ def jupyter_advice() -> str:
 
 def _find(notebook: Path | None) -> Path:
     checkout = Path(__file__).resolve().parents[1]
-    places = [notebook] if notebook else [LAB_NOTEBOOK, checkout / LAB_NOTEBOOK]
+    places = [notebook] if notebook else [LAB_NOTEBOOK, checkout / LAB_NOTEBOOK, COPIES / LAB_NOTEBOOK.name]
     for place in places:
         if place.is_file():
             return place
-    raise SpeclabError(
-        f"There is no notebook {places[0]}: run this in a clone of speclab, or name a notebook of yours."
-    )
+    shipped = None if notebook else _shipped()
+    if shipped is None:
+        raise SpeclabError(
+            f"There is no notebook {places[0]}: run this in a clone of speclab, or name a notebook of yours."
+        )
+    try:
+        shutil.copytree(shipped, COPIES, dirs_exist_ok=True, copy_function=_copy_once)
+    except OSError as error:
+        raise SpeclabError(
+            f"speclab's notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): run this in a "
+            "folder of yours, or name a notebook of yours."
+        ) from None
+    return COPIES / LAB_NOTEBOOK.name
+
+
+def _copy_once(source: str, target: str) -> None:
+    if not Path(target).exists():
+        shutil.copyfile(source, target)
+
+
+def _shipped() -> Path | None:
+    """The folder of notebooks that a wheel brought; None where speclab runs from its source."""
+    try:
+        brought = distribution("speclab").files or ()
+    except PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())).resolve() for file in brought if file.name == LAB_NOTEBOOK.name]
+    return next((place.parent for place in found if place.is_file()), None)
 
 
 def _version(name: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import Distribution
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +18,7 @@ from speclab import host
 from speclab.cli import app
 from speclab.errors import SpeclabError
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 HOSTED = (
     "JUPYTERHUB_USER",
     "COLAB_RELEASE_TAG",
@@ -138,6 +143,49 @@ def test_jupyterlab_finds_its_announcements_switched_off(monkeypatch):
 def test_the_lab_notebook_is_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert host.jupyter_command(None, [])[3].endswith("notebooks/00_lab.ipynb")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """As a wheel leaves it: the package in one folder, the notebooks in another, a record of both; no source around."""
+    site, shipped = tmp_path / "site-packages", tmp_path / "share" / "speclab" / "notebooks"
+    shutil.copytree(NOTEBOOKS, shipped)
+    (site / "speclab-1.dist-info").mkdir(parents=True)
+    (site / "speclab-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: speclab\nVersion: 1\n")
+    names = [f"../share/speclab/notebooks/{path.name},," for path in shipped.iterdir()]
+    (site / "speclab-1.dist-info" / "RECORD").write_text("\n".join(["speclab/host.py,,", *names]))
+    monkeypatch.setattr(host, "__file__", str(site / "speclab" / "host.py"))
+    monkeypatch.setattr(host, "distribution", lambda name: Distribution.at(site / "speclab-1.dist-info"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_an_installed_wheel_opens_a_copy_of_its_notebooks_and_never_writes_over_it(installed):
+    assert host.jupyter_command(None, [])[3] == "speclab-notebooks/00_lab.ipynb"
+    copies = installed / "speclab-notebooks"
+    assert {path.name for path in copies.iterdir()} == {path.name for path in NOTEBOOKS.glob("*.ipynb")}
+    for name in ("00_lab.ipynb", "01_one_iteration.ipynb"):
+        (copies / name).write_text("mine")
+    assert host.app_command(None, [])[3] == "speclab-notebooks/00_lab.ipynb"
+    assert (copies / "00_lab.ipynb").read_text() == "mine"
+    (copies / "00_lab.ipynb").unlink()
+    host.jupyter_command(None, [])
+    assert (copies / "00_lab.ipynb").read_bytes() == (NOTEBOOKS / "00_lab.ipynb").read_bytes()
+    assert (copies / "01_one_iteration.ipynb").read_text() == "mine"
+
+
+def test_where_no_copy_can_be_made_it_is_said(installed):
+    (installed / "speclab-notebooks").write_text("in the way")
+    with pytest.raises(SpeclabError, match=r"cannot be copied to .*: run this in a folder of yours"):
+        host.jupyter_command(None, [])
+
+
+def test_what_a_wheel_takes_along_is_where_the_lab_looks_for_it():
+    """The build reads this table; the notebooks lie in the source where it says."""
+    shared = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert list(shared["wheel"]["shared-data"]) == ["notebooks"]
+    assert (NOTEBOOKS / host.LAB_NOTEBOOK.name).is_file()
 
 
 def test_without_jupyterlab_the_lab_says_how_to_get_it(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -78,6 +79,18 @@ def test_ci_runs_the_two_targets():
         "make check",
         "make test",
     ]
+
+
+@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
+def test_without_a_browser_its_tier_fails_in_ci_and_is_skipped_aloud_elsewhere(tmp_path, ci, status):
+    """On a machine that has neither a browser nor a way to install one."""
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    (tmp_path / "cat").symlink_to(shutil.which("cat"))
+    script = [shutil.which("sh"), str(ROOT / "tests/browser/chromium.sh"), "no-python"]
+    done = subprocess.run(script, env={"PATH": str(tmp_path), "CI": ci}, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert "NO BROWSER TIER" in done.stderr
 
 
 def _python(code: str) -> str:

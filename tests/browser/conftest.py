@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,10 @@ def browser() -> Iterator[Any]:
         except Error as error:
             if "Executable doesn't exist" not in str(error):
                 raise
-            pytest.skip("no Chromium on the PATH, and none of Playwright's")
+            missing = "no Chromium on the PATH, and none of Playwright's"
+            if os.environ.get("CI") == "true":
+                pytest.fail(missing)
+            pytest.skip(missing)
         yield launched
         launched.close()
 

@@ -1,4 +1,4 @@
-"""Faults under way: a model that fails in a run, a Stop in the first load. What was decoded is shown, and the lab lives on."""
+"""A model that fails in a run, a Stop in the first load: what was decoded is shown, and the lab lives on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-from lab_tools import PROMPT
 from tiny import tiny
 
 from speclab.drafters.autoregressive import Autoregressive
