@@ -87,6 +87,25 @@ def test_the_table_of_strategies_is_the_registry():
     assert TABLE.read_text(encoding="utf-8") == page(), "write it anew: python tests/test_docs.py"
 
 
+def _values(kind: type[speclab.Strategy], field: str) -> set[str]:
+    """What a setting is by default and in the strategy's presets, written as in Python."""
+    every = [kind(), *kind.presets().values()]
+    return {repr(strategy.model_dump()[field]) for strategy in every if field in type(strategy).model_fields}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in speclab.strategies().values() if _written_by_hand(kind)])
+def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
+    """`setting=value` there is a default, or a preset has it: of this strategy, or of one that its heading names."""
+    text = _written_by_hand(kind)
+    kinds = [kind, *(speclab.strategies()[name] for name in re.findall(r"`(\w+)`", text.split("\n")[1]))]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {row.count("|") for row in rows[:1]}
+    for field, value in re.findall(r"`(\w+)=([^`]+)`", text):
+        assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (field, value)
+    for preset in re.findall(r"preset “([^”]+)”", text):
+        assert any(preset in one.presets() for one in kinds), preset
+
+
 def _resolve(name: str) -> Any:
     """`drafters.growth.grow` → the function; raises where it does not exist, or is at home elsewhere."""
     parts = name.split(".")

@@ -86,6 +86,16 @@ def test_dynatree_is_algorithm_1(strategy, seed, vocab):
     assert runner.calls == calls + drafted_root
 
 
+@settings(max_examples=200)
+@given(st.integers(0, 10_000), st.integers(3, 12), st.floats(0.1, 8), st.sampled_from([8, 9]))
+def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
+    """Its D_0 of 5, and its D_max of 8 or 9, which it compares with the depth of a child."""
+    law = random_law(vocab, seed, low=sharpness / 4, high=sharpness)
+    strategy = speclab.DynaTree.authors_code().changed(max_depth=max_depth - 1)
+    draft, _ = draft_once(strategy, law, vocab)
+    assert_same_tree(draft.tree, reference.published_tree(after_text(law), max_depth=max_depth))
+
+
 @given(dynatrees(), st.integers(0, 10_000))
 def test_level_and_node_drafting_give_one_tree(strategy, seed):
     law = random_law(9, seed)

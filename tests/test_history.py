@@ -68,19 +68,36 @@ def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, n
         assert moved >= 0 if bold else moved <= 0, name
 
 
-def test_history_a_prompt_moves_the_thresholds_from_prompt_to_prompt():
-    """Never within one; and each prompt goes on from what the last one used."""
+def test_history_a_prompt_is_the_published_codes():
+    """Never within a prompt; from the sixth on each goes on from what the last used, by the prompts before it."""
     target = random_law(8, 3, low=0.5, high=2.0)
     pair = table_pair(target, mixed_law(target, random_law(8, 4), 0.5), 8)
-    strategy, shares, seen = speclab.DynaTree(history="prompt", base_depth=5), [], []
+    strategy, shares, seen = speclab.DynaTree.authors_code(), [], []
     expected = strategy.model_dump()
-    for _ in range(3):
+    for _ in range(7):
         expected = reference.adjust(expected, shares)
         session = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
         session.run()
         for step in session.steps:
             for name in ("base_depth", "high_confidence", "deep_probability"):
                 assert step.settings[name] == pytest.approx(expected[name], abs=1e-4)
-        shares += [step.counts.accepted / step.counts.drafted for step in session.steps if step.counts.drafted]
+        shares.append(reference.published_statistic([len(step.committed) for step in session.steps]))
         seen.append(expected["base_depth"])
-    assert len(set(seen)) == 3, "else this test shows nothing"
+    assert seen == [4] * 5 + [3, 2], "the code's D_0, which counts one more, goes from 5 to 3"
+
+
+@given(st.sampled_from(["path", "depth", "nodes"]), st.sampled_from(["verified", "drafted"]), st.integers(0, 1000))
+def test_the_statistic_of_an_iteration(statistic, root, seed):
+    """What history says that it saw, iteration by iteration, is the mean of the reference's statistic."""
+    target = random_law(8, seed, low=0.5, high=2.0)
+    draft = mixed_law(target, random_law(8, seed + 1), 0.5)
+    strategy = speclab.DynaTree(base_depth=3, history_statistic=statistic, root=root)
+    _, rounds = reference.decode(target, draft, tuple(TEXT), strategy.model_dump(), 8)
+    session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=200)
+    for expected in rounds:
+        step = session.step()
+        assert list(step.accepted) == expected.accepted
+        assert step.settings["base_depth"] == expected.settings["base_depth"]
+        if "mean acceptance" in step.adaptation.reason:
+            told = float(step.adaptation.reason.partition("mean acceptance ")[2].split()[0])
+            assert told == pytest.approx(expected.mean, abs=0.0051)

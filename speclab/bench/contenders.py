@@ -78,7 +78,8 @@ FIXED_8_3 = ours("fixed tree, D 8 B 3 τ 0.1", FixedTree(depth=8, branching=3, p
 DYNATREE = ours("DynaTree", DynaTree())
 DYNATREE_UNSURE = ours("DynaTree, for an unsure draft", DynaTree.for_unsure_draft())
 DYNATREE_SMALL = ours("DynaTree, unsure, 8 nodes", DynaTree.for_unsure_draft().changed(node_budget=8))
-PAPERS_PROCEDURE = ours("DynaTree, paper's procedure", DynaTree(root="drafted", commit="rebuild", drafting="node"))
+PAPERS_PROCEDURE = ours("DynaTree, paper's procedure", DynaTree.presets()["paper's procedure"])
+AUTHORS_CODE = ours("DynaTree, authors' code", DynaTree.authors_code())
 
 LINEAR_PAYS = ours("linear, as long as it pays", LinearSpeculation(draft_tokens=32, budget="auto"))
 FIXED_PAYS = ours("fixed tree, D 5 B 2, auto", FixedTree(budget="auto"))

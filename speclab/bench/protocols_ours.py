@@ -31,9 +31,10 @@ PROCEDURE = Protocol(
     contenders=(
         ways.PLAIN,
         ways.PAPERS_PROCEDURE,
-        ours("+ a level a pass", DynaTree(root="drafted", commit="rebuild")),
-        ours("+ entries gathered", DynaTree(root="drafted")),
-        ours("+ the target's own root (ours)", DynaTree()),
+        ours("+ a level a pass", DynaTree(root="drafted", commit="rebuild", history_statistic="nodes")),
+        ours("+ entries gathered", DynaTree(root="drafted", history_statistic="nodes")),
+        ours("+ the target's own root", DynaTree(history_statistic="nodes")),
+        ours("+ history by the longest path (ours)", DynaTree()),
     ),
 )
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from speclab.drafters.base import Budget, Commit, Context, Draft, Drafter, Outcome, Root, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Drafting, Plan, Shape, grow
-from speclab.drafters.history import Window, adjustment, remember
+from speclab.drafters.history import STATISTIC_HELP, Statistic, Window, adjustment, reached, remember
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, deep_gate, depth_gate, probability_gate
 from speclab.measures import Confidence, Depth, Nodes, PathProbability
@@ -57,6 +57,7 @@ class DynaTree(Strategy):
         "iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
     )
+    history_statistic: Statistic = Field("path", title="a_r", description=STATISTIC_HELP)
     root: Root = Field("verified", description="node 0: the target's newest token (ours), or drafted as in the paper")
     commit: Commit = Field("gather", description="keep accepted cache rows (ours), or roll back and run again (paper)")
     drafting: Drafting = Field("level", description="one draft pass a level (ours), or one a node as in the paper")
@@ -90,8 +91,9 @@ class DynaTree(Strategy):
         fixed = {"min_branches": 2, "mid_branches": 2, "max_branches": 2}
         return {
             "ours": cls(),
-            "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node"),
-            "paper, PG-19 (D_max = 9)": cls(max_depth=9),
+            "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node", history_statistic="nodes"),
+            "authors' code": cls.authors_code(),
+            "authors' code, the PG-19 run of Table 1 (D_max = 9)": cls.authors_code().changed(max_depth=8),
             "ablation: fixed tree (D = 5, B = 2)": cls(
                 **fixed, base_depth=5, max_depth=5, stop_probability=0, prune_probability=0, history="off"
             ),
@@ -100,6 +102,17 @@ class DynaTree(Strategy):
             "for a draft that is seldom sure (ours)": cls.for_unsure_draft(),
             "as deep and as wide as pays (ours)": cls.while_it_pays(),
         }
+
+    @classmethod
+    def authors_code(cls) -> Self:
+        """The published code's settings, D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
+
+        It takes no leaf out, and history moves the thresholds from one prompt to the next.
+        """
+        return cls(
+            base_depth=4, max_depth=7, prune_probability=0, history="prompt", history_statistic="depth",
+            root="drafted", commit="rebuild", drafting="node",
+        )  # fmt: skip
 
     @classmethod
     def for_unsure_draft(cls) -> Self:
@@ -141,6 +154,7 @@ class _DynaTreeDrafter(ModelDrafter):
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.plan())
         self._window: Window = ()
+        self._prompt = (0, 0)
         self._given, self._carried = settings, pair.carried
         if settings.history == "prompt":
             self.settings, self._window = self._carried.get(settings, (settings, ()))
@@ -151,10 +165,12 @@ class _DynaTreeDrafter(ModelDrafter):
         drafted = len(outcome.tree) - (self.root == "verified")
         if self.settings.history == "off" or drafted == 0:
             return Adaptation("history is off" if drafted else "nothing was drafted")
-        self._window = remember(self._window, len(outcome.accepted) / drafted)
+        got, most = reached(self._given.history_statistic, outcome, self.root, self._given.base_depth)
         if self.settings.history == "prompt":
-            self._carried[self._given] = self.settings, self._window
+            got, most = self._prompt = self._prompt[0] + got, self._prompt[1] + most
+            self._carried[self._given] = self.settings, remember(self._window, got / most)
             return Adaptation("history moves the thresholds at the next prompt")
+        self._window = remember(self._window, got / most)
         return self._adjust()
 
     def _adjust(self) -> Adaptation:
@@ -165,8 +181,8 @@ class _DynaTreeDrafter(ModelDrafter):
         return Adaptation(reason, before, changes)
 
     def snapshot(self) -> object:
-        return self.settings, self._window
+        return self.settings, self._window, self._prompt
 
     def restore(self, state: object) -> None:
-        self.settings, self._window = state  # type: ignore[misc]
+        self.settings, self._window, self._prompt = state  # type: ignore[misc]
         self.plan = self.settings.plan()

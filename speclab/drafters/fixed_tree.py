@@ -42,8 +42,8 @@ class FixedTree(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, first edition (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
-            "paper, second edition (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
+            "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
+            "paper, Tables 4 and 5 (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
             "as many nodes as pay (ours)": cls(budget="auto"),
         }
 

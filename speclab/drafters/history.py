@@ -1,14 +1,18 @@
 """DynaTree's historical adjustment: thresholds follow recent acceptance.
 
-The paper gives the statistic (section 3.3: the mean share of drafted nodes committed, over a window W) and defers the
-schedule; the numbers below are those of its published code.
+Section 3.3 gives a statistic (the share of drafted nodes committed) and its mean over a window, and defers the
+schedule. The schedule below is that of the published code, which has another statistic; the setting
+`history_statistic` chooses. Algorithm 1 (line 7) moves τ_ℓ, τ_h and D_0; the code moves ρ_deep in place of τ_ℓ.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from speclab.trace import Value
+
+if TYPE_CHECKING:
+    from speclab.drafters.base import Outcome, Root
 
 Window = tuple[float, ...]
 
@@ -16,6 +20,13 @@ WINDOW = 10
 FEWEST = 5
 TARGET = 0.7
 DEAD_BAND = 0.1
+
+
+Statistic = Literal["path", "depth", "nodes"]
+STATISTIC_HELP = (
+    "what history looks at: committed tokens over those that the longest drafted path would give (ours) or that a "
+    "path of base_depth + 1 would (the published code), or accepted over drafted nodes (section 3.3)"
+)
 
 
 class Thresholds(Protocol):
@@ -33,6 +44,20 @@ class Thresholds(Protocol):
     def stop_probability(self) -> float: ...
     @property
     def deep_probability(self) -> float: ...
+
+
+def reached(statistic: Statistic, outcome: Outcome, root: Root, base_depth: int) -> tuple[int, int]:
+    """What an iteration reached, and what it is held against; a_r is their ratio.
+
+    A path is held against the longest one of the tree, as if the whole of it had been committed with the token after
+    it. The published code holds it against D_0 + 2, its D_0 being `base_depth` + 1 as it was set, wherever history has
+    moved it since; deep paths take that ratio above 1. A verified root was committed beforehand and does not count.
+    """
+    verified = root == "verified"
+    if statistic == "nodes":
+        return len(outcome.accepted), len(outcome.tree) - verified
+    levels = base_depth + 1 if statistic == "depth" else int(outcome.tree.depth[-1])
+    return len(outcome.committed), levels + (1 if verified else 2)
 
 
 def remember(window: Window, share: float) -> Window:

@@ -108,14 +108,14 @@ def test_a_protocol_measured_and_gone_on_with(pair, prompts, tmp_path):
     assert "some.jsonl, line 5: no JSON; left out" in done.stdout
     assert "prose (procedure" in done.stdout
     assert "DynaTree, paper's procedure" in done.stdout
-    assert "20 results" in done.stdout
+    assert "24 results" in done.stdout
     stored = read_results(out)
-    assert len(stored.results) == 20
+    assert len(stored.results) == 24
     assert all(result.equal for result in stored.results)
     assert stored.run.arguments["max_new_tokens"] == 6
     again = small(prompts, out, "--repeats", 2, "--limit", 1)
     assert again.exit_code == 1
-    assert "holds 20 results of procedure: add --resume" in again.stderr
+    assert "holds 24 results of procedure: add --resume" in again.stderr
     (out / RESULTS).write_text("".join((out / RESULTS).read_text().splitlines(keepends=True)[:7]))
     assert small(prompts, out, "--repeats", 2, "--limit", 1, "--resume").exit_code == 0
     assert {r.key for r in read_results(out).results} == {r.key for r in stored.results}
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path
     assert len(read_results(out).results) >= 3
     monkeypatch.setattr(cli, "run", real)
     assert small(prompts, out, "--repeats", 1, "--resume").exit_code == 0
-    assert len(read_results(out).results) == len({r.key for r in read_results(out).results}) == 20
+    assert len(read_results(out).results) == len({r.key for r in read_results(out).results}) == 24
 
 
 def test_without_a_folder_results_are_only_shown(pair, prompts, tmp_path):

@@ -156,6 +156,33 @@ def fixed_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
     return draft_tree(law, {**s, **alike, **depths, **never}, root)
 
 
+def published_tree(law: Law, base_depth: int = 5, max_depth: int = 8, budget: int = 256) -> Drafted:
+    """The tree of the authors' published code: it asks for the depth that a child would have, and takes nothing out.
+
+    Level by level, under its own run's values: 0.9 and 0.4, 1 to 3 branches, 0.1 and 0.5, and a τ that never acts.
+    """
+    tree = start(law, None)
+    level = [0]
+    while level and len(tree.nodes) < budget:
+        below = []
+        for place in level:
+            node = tree.nodes[place]
+            probability, child_depth = math.exp(node.path_log_prob), node.depth + 1
+            likely = probability >= 0.1 and (child_depth < base_depth or probability > 0.5)
+            if not likely or child_depth >= max_depth:
+                continue
+            after = law(node.path)
+            count = 1 if max(after) > 0.9 else 3 if max(after) < 0.4 else 2
+            below += add_children(tree, place, after, count, budget)
+        level = below
+    return tree
+
+
+def published_statistic(committed: Sequence[int], base_depth: int = 5) -> float:
+    """Its acceptance of a prompt: tokens committed in all over D_0 + 2 an iteration, which deep paths exceed."""
+    return sum(committed) / (len(committed) * (base_depth + 2))
+
+
 def chain(law: Law, draft_tokens: int, stop_below: float, root: int) -> Drafted:
     """A linear chain of the draft's top-1 tokens; the first token less likely than `stop_below` is last."""
     tree = start(law, root)
@@ -191,8 +218,7 @@ def select_commit(
 def adjust(s: dict, accepted: Sequence[float]) -> dict:
     """ADJUST, line 7, with the schedule of the published code; `accepted`: a_r of every iteration so far.
 
-    a_r = committed draft tokens / drafted nodes. Window 10, target 0.7, dead band 0.1; fewer than 5 entries
-    change nothing.
+    Window 10, target 0.7, dead band 0.1; fewer than 5 entries change nothing.
     """
     window = list(accepted)[-10:]
     if len(window) < 5:
@@ -213,14 +239,27 @@ def adjust(s: dict, accepted: Sequence[float]) -> dict:
     return dict(s)
 
 
+def statistic(s: dict, tree: Drafted, accepted: Sequence[int], committed: Sequence[int], verified: bool) -> float:
+    """a_r by `history_statistic`: "nodes" is the paper's, "depth" the published code's, "path" ours."""
+    if s["history_statistic"] == "nodes":
+        return len(accepted) / (len(tree.nodes) - verified)
+    if s["history_statistic"] == "depth":
+        return len(committed) / (s["given_base_depth"] + (2 if verified else 3))
+    return len(committed) / (max(len(node.path) for node in tree.nodes) + 1)
+
+
 @dataclass
 class Round:
-    """One iteration: the tree, the nodes of the committed path (a verified root is not among them), the tokens."""
+    """One iteration: the tree, the nodes of the committed path (a verified root is not among them), the tokens.
+
+    `mean`: of the statistic over the window, with this iteration.
+    """
 
     settings: dict
     tree: Drafted
     accepted: list[int]
     committed: list[int]
+    mean: float
 
 
 def decode(target: Law, draft: Law, prompt: Path, s: dict, rounds: int) -> tuple[int, list[Round]]:
@@ -229,6 +268,7 @@ def decode(target: Law, draft: Law, prompt: Path, s: dict, rounds: int) -> tuple
     `target` and `draft` are laws of the whole text. `s["root"]`: "verified" or "drafted".
     """
     verified = s["root"] == "verified"
+    s = s | {"given_base_depth": s["base_depth"]}
     first = top(target(prompt), 1)[0]
     text, statistics, done = (*prompt, first), [], []
     for _ in range(rounds):
@@ -237,9 +277,10 @@ def decode(target: Law, draft: Law, prompt: Path, s: dict, rounds: int) -> tuple
         due = text[-1] if verified else top(target(text), 1)[0]
         path, committed = select_commit(tree.token, tree.parent, choices, due)
         accepted, committed = (path[1:], committed[1:]) if verified else (path, committed)
-        done.append(Round(s, tree, accepted, committed))
-        text = (*text, *committed)
         drafted = len(tree.nodes) - verified
-        statistics += [len(accepted) / drafted] if drafted else []
+        statistics += [statistic(s, tree, accepted, committed, verified)] if drafted else []
+        window = statistics[-10:] or [0.0]
+        done.append(Round(s, tree, accepted, committed, sum(window) / len(window)))
+        text = (*text, *committed)
         s = adjust(s, statistics) if s["history"] == "iteration" and drafted else s
     return first, done
