@@ -22,9 +22,9 @@ UNSOUND = (
     "are, and each output is compared with plain decoding."
 )
 HISTORY = (
-    "Its history adjustment is not in the paper; the values are from its published code, which applies it once a prompt "
-    "and looks at committed tokens over D_0 + 2. Ours applies it once an iteration, as the paper says, and looks at "
-    "committed tokens over those of the longest drafted path."
+    "Its history adjustment is not in the paper; the values are from its published code, which applies it once a "
+    "prompt and looks at committed tokens over D_0 + 2. Ours applies it once an iteration, as the paper says, and "
+    "looks at committed tokens over those of the longest drafted path."
 )
 FIXED_GAIN = (
     "The abstract's 16.2% over a fixed tree is against the one of D 5, B 2 (Table 4); against the tuned fixed tree of "
