@@ -34,9 +34,14 @@ def geese(draw: st.DrawFn, **fixed: object) -> speclab.Goose:
     short, long = sorted(draw(st.tuples(st.integers(1, 4), st.integers(1, 4))))
     drawn = {
         "node_budget": draw(st.integers(1, 30)),
+        "reserved_share": draw(st.floats(0, 1)),
         "branch_depth": draw(st.integers(1, 5)),
+        "depth_from": draw(st.sampled_from(["branch", "root"])),
         "max_spine": draw(st.integers(1, 12)),
+        "extended_spine": draw(st.integers(0, 30)),
+        "filling": draw(st.sampled_from(["best", "breadth"])),
         "successors": draw(st.integers(1, 6)),
+        "scores": draw(st.sampled_from(["vocabulary", "kept"])),
         "score_threshold": draw(st.floats(0, 0.3)),
         "spine_branch_ratio": draw(st.floats(0, 1)),
         "low_ratio": low,
@@ -47,7 +52,8 @@ def geese(draw: st.DrawFn, **fixed: object) -> speclab.Goose:
         "longest_ngram": long,
         "shortest_ngram": short,
         "pick": draw(st.sampled_from(["last", "first", "longest"])),
-        "bypass": draw(st.sampled_from(["either", "both", "consensus", "length", "off"])),
+        "consensus": draw(st.sampled_from(["lengths", "occurrences"])),
+        "bypass": draw(st.sampled_from(["either", "both", "consensus", "length", "off", "gradual"])),
         "bypass_length": draw(st.integers(1, 12)),
         "bypass_acceptance": draw(st.floats(0, 1)),
         "spine": draw(st.sampled_from(["context", "transitions", "off"])),
@@ -116,9 +122,14 @@ def test_whatever_the_settings_it_is_a_tree_within_its_bounds(strategy, text, ro
         assert "context" not in [tree.source[child] for child in children][1:], "context before transition"
 
 
-@given(st.integers(1, 5), st.integers(1, 40), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 20))
-def test_the_isotropic_tree_is_the_uniform_one(branching, budget, text, rows, seed, depth):
-    strategy = speclab.IsotropicTree(branching=branching, node_budget=budget, longest_ngram=3, shortest_ngram=2)
+@given(
+    st.integers(1, 5), st.integers(1, 40), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 20),
+    st.booleans(),
+)  # fmt: skip
+def test_the_isotropic_tree_is_the_uniform_one(branching, budget, text, rows, seed, depth, copies):
+    strategy = speclab.IsotropicTree(
+        branching=branching, node_budget=budget, longest_ngram=3, shortest_ngram=2, copies=copies
+    )
     drafter, plain = filled(strategy, text, rows, seed)
     tree = drafter.draft(Context(text, depth, lambda: None)).tree
     assert paths_of(tree) == reference.isotropic_tree(plain, text, strategy.model_dump(), depth)
@@ -126,12 +137,24 @@ def test_the_isotropic_tree_is_the_uniform_one(branching, budget, text, rows, se
     assert sources["context"] + sources["transition"] == len(tree) - 1
 
 
+AUTHORS = speclab.Goose.presets()["authors' code"]
+
+
 @pytest.mark.parametrize(
-    "changes", [{}, {"bypass": "off"}, {"bypass_acceptance": 0.0}, {"spine": "transitions"}], ids=str
+    ("strategy", "changes"),
+    [
+        (speclab.Goose(), {}),
+        (speclab.Goose(), {"bypass": "off"}),
+        (speclab.Goose(), {"bypass_acceptance": 0.0}),
+        (speclab.Goose(), {"spine": "transitions"}),
+        (AUTHORS, {}),
+        (AUTHORS, {"filling": "best", "reserved_share": 0.0}),
+    ],
+    ids=str,
 )
-def test_whole_runs_are_the_papers(changes):
+def test_whole_runs_are_the_papers(strategy, changes):
     """Prefill, every tree, every harvest and every running rate, step by step against the plain ones."""
-    strategy = speclab.Goose(node_budget=20, bigram_entries=100, longest_ngram=3, shortest_ngram=2, **changes)
+    strategy = strategy.changed(node_budget=20, bigram_entries=100, longest_ngram=3, shortest_ngram=2, **changes)
     session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2, 3, 1], max_new_tokens=60)
     s, plain, text = strategy.model_dump(), Table(10, 100), list(session.prompt_ids)
     plain.harvest([-1, *text[:-1]], text, [logs(LAW(tuple(text[: end + 1]))) for end in range(len(text))])
@@ -147,6 +170,8 @@ def test_whole_runs_are_the_papers(changes):
         while len(spine) <= _spine_length(step):
             spine.append(next(path for path in paths if path and path[:-1] == spine[-1]))
         took, tried = reference.tries(tree, spine[1:], [int(step.tree.token[node]) for node in step.accepted])
+        if s["statistic"] == "spine":
+            took = (took[0] / len(spine[1:]), 1) if spine[1:] else (0, 0)
         spine_rate.add(*took, 0.3)
         branch_rate.add(*tried, 0.3)
         assert step.adaptation.after["spine_acceptance"] == pytest.approx(spine_rate.mean)
@@ -206,6 +231,19 @@ def test_what_makes_a_bypass(bypass, length, route):
 def test_a_bypass_needs_copies_that_were_right():
     assert draft_of(speclab.Goose(), REPEATED, (0.79, 0.1)).events[0].values["route"] == "spine tree"
     assert draft_of(speclab.Goose(bypass_acceptance=0), REPEATED, (0.0, 0.1)).events[0].values["route"] == "bypass"
+
+
+def test_confidence_moves_nodes_to_the_spine_by_degrees():
+    """60 nodes of 100 without a match; 20 copied tokens of one occurrence: 0.9, so 96 nodes, 90 tokens of them copied
+    again and again; two that agree: all 100, and copied as long as each next match agrees."""
+    once, twice = [*range(30), 0, 1, 2, 3, 4], [*range(30), *range(10), 31, *range(6)]
+    for text, confidence, nodes, spine in ((once, 0.9, 96, 90), (twice, 1.0, 100, 40), ([7, 8], 0.0, 60, 0)):
+        drafter = AUTHORS.drafter(lone(random_law(64, 1), 64))
+        rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) * 0.1
+        drafter.table.harvest([-1] * 64, range(64), rows)
+        draft = drafter.draft(Context(text, 1000, lambda: None))
+        assert draft.events[0].values["confidence"] == pytest.approx(confidence)
+        assert (len(draft.tree), draft.tree.source.count("context")) == (nodes, spine)
 
 
 def test_without_a_match_the_whole_budget_goes_to_transitions():
@@ -287,3 +325,21 @@ def test_settings_that_contradict_each_other(changes, said):
     with pytest.raises(speclab.SettingsError) as caught:
         speclab.Goose(**changes)
     assert said in str(caught.value)
+
+
+def test_the_authors_tree_by_hand():
+    """Nine nodes, three of them copied: 1, 2, 3. Of the five others two go along the spine, one each to its first two
+    nodes: 6 after 1, and nothing is known after 2. Three go to the root: 4 and 5, for 1 is there already. Two are left:
+    they extend 4 and 5, which come before 6."""
+    table = {(9,): {1: 0.5, 4: 0.3, 5: 0.2}, (1,): {2: 0.6, 6: 0.4}, (4,): {7: 1.0}, (5,): {8: 1.0}, (6,): {8: 1.0}}
+    strategy = AUTHORS.changed(
+        node_budget=9, reserved_share=0.0, bypass="off", high_ratio=0.4, mid_ratio=0.4, bigram_entries=0, successors=3,
+        longest_ngram=1, shortest_ngram=1,
+    )  # fmt: skip
+    drafter = strategy.drafter(lone(random_law(10, 1), 10))
+    for (token,), row in table.items():
+        logits = torch.full((1, 10), -50.0)
+        logits[0, list(row)] = torch.tensor(list(row.values())).log()
+        drafter.table.harvest([-1], [token], logits)
+    tree = drafter.draft(Context([9, 1, 2, 3, 0, 9], 100, lambda: None)).tree
+    assert paths_of(tree) == [(), (1,), (4,), (5,), (1, 2), (1, 6), (4, 7), (5, 8), (1, 2, 3)]

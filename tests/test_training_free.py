@@ -22,6 +22,13 @@ FREE: dict[str, Strategy] = {
     "goose": speclab.Goose(node_budget=16, carry="carried", bigram_entries=7),
     "goose, paper's bypass": speclab.Goose(node_budget=16, bypass_acceptance=0),
     "goose, no bypass": speclab.Goose(node_budget=16, bypass="off", schedule="optimal"),
+    "goose, authors' code": speclab.Goose.of_authors_code().changed(node_budget=24),
+    "goose, by levels": speclab.Goose(node_budget=16, filling="breadth", scores="kept", depth_from="root"),
+    "goose, by degrees": speclab.Goose(node_budget=24, bypass="gradual", reserved_share=0.4, extended_spine=20),
+    "goose, sure occurrences": speclab.Goose(
+        node_budget=16, consensus="occurrences", statistic="spine", pick="first", extended_spine=12
+    ),
+    "isotropic, from the table": speclab.IsotropicTree(node_budget=14, copies=False),
     "goose, spine of transitions": speclab.Goose(node_budget=16, bypass="off", spine="transitions"),
     "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
 }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from speclab.drafters.base import Outcome
+
+Statistic = Literal["tried", "spine"]
+"""What accepted copies are divided by: those that the walk came to, or all of the spine."""
 
 
 class Tries(NamedTuple):
@@ -37,8 +40,14 @@ class RunningRate:
         )
 
 
-def spine_tries(spine: int, on_spine: int) -> Tries:
-    """Of a spine of so many nodes, `on_spine` were accepted; the next one, if there is one, was tried in vain."""
+def spine_tries(spine: int, on_spine: int, statistic: Statistic = "tried") -> Tries:
+    """Of a spine of so many nodes, `on_spine` were accepted.
+
+    "tried": the next one, if there is one, was tried in vain. "spine": the spine is one try, and its accepted share is
+    what it gave; the mean is then a plain running mean of that share, as in the authors' code.
+    """
+    if statistic == "spine" and spine:
+        return Tries(1.0, on_spine / spine)
     return Tries(min(on_spine + 1, spine), on_spine)
 
 

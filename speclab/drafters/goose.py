@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from speclab.drafters.acceptance_rates import Statistic
 from speclab.drafters.base import Budget, Drafter, Strategy
 from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which
@@ -24,10 +25,34 @@ class Goose(Strategy):
 
     node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
     budget: Budget = "fixed"
-    branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine")
-    max_spine: int = Field(20, ge=1, le=256, description="longest spine, and longest chain of a bypass")
+    reserved_share: float = Field(
+        0.0, ge=0, le=1, description="share of the node budget that only confidence in a match releases (authors' code)"
+    )
+    branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, counted as depth_from says")
+    depth_from: Literal["branch", "root"] = Field(
+        "branch",
+        description="D counts from where a branch leaves the spine; or, as in the authors' code, from the root, and a "
+        "branch that leaves deeper has one token",
+    )
+    max_spine: int = Field(20, ge=1, le=256, description="most tokens that one match copies")
+    extended_spine: int = Field(
+        0,
+        ge=0,
+        le=512,
+        description="where confidence is above 0.6, the chain is matched again at its own end up to so many tokens "
+        "(authors' code: 100); 0 is off",
+    )
+    filling: Literal["best", "breadth"] = Field(
+        "best",
+        description="branches grow by the probability of their path; or level by level, each as wide as its score "
+        "allows (authors' code)",
+    )
     successors: Successors = 10
-    score_threshold: float = Field(0.01, ge=0, lt=1, description="successors less likely than this are not drafted")
+    scores: Literal["vocabulary", "kept"] = Field(
+        "vocabulary",
+        description="a successor's score is its probability; or its share among the successors kept (authors' code)",
+    )
+    score_threshold: float = Field(0.01, ge=0, lt=1, description="successors with a lower score are not drafted")
     spine_branch_ratio: float = Field(
         0.5,
         ge=0,
@@ -42,12 +67,24 @@ class Goose(Strategy):
         0.5, ge=0, le=1, description="copies accepted less often than this get low_ratio (bounds of ours)"
     )
     high_acceptance: float = Field(0.8, ge=0, le=1, description="copies accepted at least so often get high_ratio")
+    statistic: Statistic = Field(
+        "tried",
+        description="running acceptance of copies: accepted over those the verification came to; or the mean accepted "
+        "share of the spine (authors' code)",
+    )
     smoothing: float = Field(0.3, gt=0, le=1, description="weight of the newest iteration in the running acceptance")
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     pick: Which = "last"
-    bypass: Literal["either", "both", "consensus", "length", "off"] = Field(
-        "either", description="a chain instead of a tree: where n-gram lengths agree, where the match is long, or never"
+    consensus: Literal["lengths", "occurrences"] = Field(
+        "lengths",
+        description="matches agree where two n-gram lengths give the same next token; or where all occurrences of the "
+        "longest match do, two at least (authors' code)",
+    )
+    bypass: Literal["either", "both", "consensus", "length", "off", "gradual"] = Field(
+        "either",
+        description="a chain instead of a tree: where matches agree, where the match is long, or never; gradual: "
+        "confidence moves nodes from the branches to the spine (authors' code)",
     )
     bypass_length: int = Field(8, ge=1, le=256, description="tokens from which a match is long")
     bypass_acceptance: float = Field(
@@ -77,6 +114,7 @@ class Goose(Strategy):
         return {
             "paper, but for the bypass": cls(),
             "the paper's bypass": cls(bypass_acceptance=0),
+            "authors' code": cls.of_authors_code(),
             "ablation: no spine branches": cls(spine_branches=False),
             "ablation: no bigrams": cls(bigram_entries=0),
             "ablation: no bypass": cls(bypass="off"),
@@ -86,6 +124,24 @@ class Goose(Strategy):
             "carried over between prompts": cls(carry="carried"),
             "as many nodes as pay (ours)": cls(budget="auto"),
         }
+
+    @classmethod
+    def of_authors_code(cls) -> Goose:
+        """The settings that come nearest to the published code; docs/strategies.md says what is left."""
+        return cls(
+            node_budget=100,
+            reserved_share=0.4,
+            depth_from="root",
+            extended_spine=100,
+            filling="breadth",
+            scores="kept",
+            low_acceptance=0.2,
+            high_acceptance=0.4,
+            statistic="spine",
+            pick="first",
+            consensus="occurrences",
+            bypass="gradual",
+        )
 
     def baselines(self) -> tuple[Strategy, ...]:
         """Each source alone, with the same lengths and the same budget (section 5.4)."""

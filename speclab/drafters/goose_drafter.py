@@ -12,7 +12,7 @@ from speclab.drafters.ngrams import index_for
 from speclab.drafters.spine_tree import Branches, Limits
 from speclab.drafters.table_drafter import TableDrafter
 from speclab.sources.context import Match
-from speclab.sources.trie import Trie
+from speclab.sources.trie import LookedUp, Trie
 from speclab.theory.spine import optimal_widths
 from speclab.trace import Adaptation, Event, Value
 from speclab.tree import DraftTree
@@ -34,11 +34,15 @@ class Rates(NamedTuple):
     branch: RunningRate = RunningRate(FIRST_BRANCH)
 
 
+SURE_ENOUGH = 0.6
+"""Above this confidence a chain is matched again at its own end (authors' code)."""
+
+
 class _Route(NamedTuple):
-    """Which way an iteration goes: the chain that was matched, whether it alone is verified, and why."""
+    """Which way an iteration goes: the chain that was matched, the confidence in it, 0…1, and why."""
 
     chain: tuple[int, ...]
-    bypass: bool
+    confidence: float
     consensus: int
     reason: str
 
@@ -60,16 +64,14 @@ class GooseDrafter(TableDrafter):
         longest = min(s.max_spine, s.node_budget - 1, context.max_depth)
         matches = self._index.match(s.pick, longest) if longest > 0 else []
         route = self._choose(matches)
-        if route.bypass:
+        if route.confidence > SURE_ENOUGH:
+            most = min(int(s.extended_spine * route.confidence), s.node_budget - 1, context.max_depth)
+            route = route._replace(chain=self._extended(route.chain, most, sure=route.confidence == 1))
+        if self._bypasses(route):
             trie = self.rooted(context)
             self._spine = self._lay(trie, route.chain)
         else:
-            chain = () if s.spine == "off" else route.chain
-            length = min(len(chain), int(s.spine_ratio(self._rates.spine.mean) * s.node_budget))
-            trie = self._build(context, chain[:length])
-            room = s.node_budget - len(trie)
-            if room and length < len(chain):  # the table has no more branches: a longer spine
-                trie = self._build(context, chain[: length + room])
+            trie = self._shaped(context, () if s.spine == "off" else route.chain, route.confidence)
         draft = finished(trie, [self._told(trie, route, matches), *map(match_event, matches)])
         self._tree = draft.tree
         return draft
@@ -85,7 +87,7 @@ class GooseDrafter(TableDrafter):
         on_spine = sum(node in spine for node in outcome.accepted)
         smoothing = self.settings.smoothing
         self._rates = Rates(
-            self._rates.spine.after(spine_tries(self._spine, on_spine), smoothing),
+            self._rates.spine.after(spine_tries(self._spine, on_spine, self.settings.statistic), smoothing),
             self._rates.branch.after(branch_tries(outcome, spine), smoothing),
         )
         harvest = super().learn(outcome)
@@ -99,28 +101,83 @@ class GooseDrafter(TableDrafter):
         table, self._rates = cast("tuple[object, Rates]", state)
         super().restore(table)
 
+    def successors(self, trie: Trie, node: int, weight: float = 1.0) -> LookedUp:
+        """What the table has after a node, with the scores that are set."""
+        known = trie.looked_up.get(node)
+        if known is None:
+            known = super().successors(trie, node, weight)
+            if self.settings.scores == "kept" and (total := sum(known[1])):
+                known = trie.looked_up[node] = (known[0], [score / total for score in known[1]], known[2])
+        return known
+
     def _choose(self, matches: Sequence[Match]) -> _Route:
-        """Bypass on consensus, on a long match, or as set; consensus: lengths whose first copied token is the same."""
+        """The chain to copy and the confidence in it: 1 is a bypass, by consensus, a long match, or as set."""
+        s = self.settings
         if not matches:
-            return _Route((), bypass=False, consensus=0, reason="no n-gram occurred before")
+            return _Route((), 0.0, 0, "no n-gram occurred before")
         chain = matches[0].tokens
         consensus = sum(match.tokens[0] == chain[0] for match in matches)
-        agree, long = consensus >= 2, len(chain) >= self.settings.bypass_length
-        wanted = {"either": agree or long, "both": agree and long, "consensus": agree, "length": long, "off": False}
-        mean, needed = self._rates.spine.mean, self.settings.bypass_acceptance
         reason = f"{consensus} of {len(matches)} lengths agree, {len(chain)} tokens to copy"
-        if wanted[self.settings.bypass] and mean < needed:
+        if s.bypass == "gradual":
+            confidence = self._confidence(matches)
+            return _Route(chain, confidence, consensus, f"{reason}; confidence {confidence:.2f}")
+        agree, long = self._agree(matches), len(chain) >= s.bypass_length
+        wanted = {"either": agree or long, "both": agree and long, "consensus": agree, "length": long, "off": False}
+        mean, needed = self._rates.spine.mean, s.bypass_acceptance
+        if wanted[s.bypass] and mean < needed:
             reason += f"; copies are accepted {mean:.0%} of the time, and a bypass needs {needed:.0%}"
-        return _Route(chain, wanted[self.settings.bypass] and mean >= needed, consensus, reason)
+        return _Route(chain, float(wanted[s.bypass] and mean >= needed), consensus, reason)
 
-    def _build(self, context: Context, chain: Sequence[int]) -> Trie:
+    def _bypasses(self, route: _Route) -> bool:
+        return route.confidence == 1 and self.settings.bypass != "gradual"
+
+    def _agree(self, matches: Sequence[Match], after: Sequence[int] = ()) -> bool:
+        if self.settings.consensus == "occurrences":
+            return self._index.unanimous(after)
+        return sum(match.tokens[0] == matches[0].tokens[0] for match in matches) >= 2
+
+    def _confidence(self, matches: Sequence[Match], after: Sequence[int] = ()) -> float:
+        """Confidence in the longest match by degrees, as the authors' code has it; full only where matches agree."""
+        if self._agree(matches, after):
+            return 1.0
+        length, long = len(matches[0].tokens), self.settings.bypass_length
+        return 0.6 * length / long if length < long else min(0.9, 0.7 + 0.2 * (length - long) / 12)
+
+    def _extended(self, chain: tuple[int, ...], most: int, *, sure: bool) -> tuple[int, ...]:
+        """The chain, matched again at its own end; a sure one goes on only while each match is sure."""
+        s = self.settings
+        while len(chain) < most:
+            matches = self._index.match(s.pick, min(s.max_spine, most - len(chain)), chain)
+            if not matches:
+                break
+            doubtful = sure and self._confidence(matches, chain) < 1
+            chain += matches[0].tokens
+            if doubtful:
+                break
+        return chain
+
+    def _shaped(self, context: Context, chain: Sequence[int], confidence: float) -> Trie:
+        """A spine tree whose size, and the spine's share of it, follow acceptance and confidence (section 4.3)."""
+        s = self.settings
+        base = s.spine_ratio(self._rates.spine.mean)
+        budget = max(1, s.node_budget - round((1 - confidence) * s.reserved_share * s.node_budget))
+        length = min(len(chain), int((base + confidence * (1 - base)) * budget), budget - 1)
+        trie = self._build(context, chain[:length], budget)
+        room = budget - len(trie)
+        if room and length < len(chain):  # the table has no more branches: a longer spine
+            trie = self._build(context, chain[: length + room], budget)
+        return trie
+
+    def _build(self, context: Context, chain: Sequence[int], budget: int) -> Trie:
         """Spine, branches at the root and along the spine, and their extension (section 4.1)."""
         s, trie = self.settings, self.rooted(context)
         lay = self._lay_transitions if s.spine == "transitions" else self._lay
         self._spine = lay(trie, chain)
-        limits = Limits(s.node_budget, s.branch_depth, context.max_depth, s.score_threshold)
+        limits = Limits(budget, s.branch_depth, context.max_depth, s.score_threshold, from_root=s.depth_from == "root")
         points = range(self._spine + 1 if s.spine_branches else 1)
-        Branches(trie, self.successors, limits).grow(points, self._shares(s.node_budget - len(trie)))
+        branches = Branches(trie, self.successors, limits)
+        grow = branches.grow if s.filling == "best" else branches.grow_by_levels
+        grow(points, self._shares(budget - len(trie)))
         return trie
 
     def _lay(self, trie: Trie, tokens: Sequence[int]) -> int:
@@ -154,9 +211,21 @@ class GooseDrafter(TableDrafter):
         found = dict.fromkeys((f"match_{length}" for length in self._index.lengths), 0)
         found |= {f"match_{match.length}": len(match.tokens) for match in matches}
         name = (
-            "bypass" if route.bypass else "spine tree" if self._spine else "transitions" if len(trie) > 1 else "plain"
+            "bypass"
+            if self._bypasses(route)
+            else "spine tree"
+            if self._spine
+            else "transitions"
+            if len(trie) > 1
+            else "plain"
         )
-        values = {"consensus": route.consensus, **found, **self._state(), "spine": self._spine}
+        values = {
+            "consensus": route.consensus,
+            "confidence": route.confidence,
+            **found,
+            **self._state(),
+            "spine": self._spine,
+        }
         return self.route(name, f"{name}: {route.reason}", **values)
 
     def _state(self) -> dict[str, Value]:

@@ -31,6 +31,7 @@ class IsotropicTree(Strategy):
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     pick: Which = "last"
+    copies: bool = Field(True, description="the copied token first; or, as in the authors' code, transitions alone")
     bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
@@ -45,6 +46,7 @@ class IsotropicTree(Strategy):
         return {
             "paper (b = 3)": cls(),
             "paper (b = 5)": cls(branching=5),
+            "authors' code (b = 3), from the table alone": cls(copies=False),
             "as many nodes as pay (ours)": cls(budget="auto"),
         }
 
@@ -63,7 +65,7 @@ class _IsotropicDrafter(TableDrafter):
         s = self.settings
         self._index.update(context.tokens)
         longest = min(s.node_budget - 1, context.max_depth)
-        matches = self._index.match(s.pick, longest) if longest > 0 else []
+        matches = self._index.match(s.pick, longest) if longest > 0 and s.copies else []
         trie, copied = self.rooted(context), matches[0].tokens if matches else ()
         on_copy, node = 0, 0
         while node < len(trie) < s.node_budget and trie.depth[node] < context.max_depth:

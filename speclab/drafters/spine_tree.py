@@ -1,16 +1,18 @@
 """The spine tree of GOOSE (section 4.1, Algorithm 1): a chain of copied tokens, and branches of transitions along it.
 
-The paper gives each branching point a share of the budget and extends branches breadth-first. Our reading: a share is
-spent best-first by the product of the scores on the path, so that better scores get more of it, in width and in depth;
-what a share cannot spend goes to the best candidates anywhere.
+The paper gives each branching point a share of the budget and extends branches breadth-first, and says of widths only
+that they follow the scores. Not in the paper, and the default: a share is spent best-first by the product of the scores
+on the path, so that better scores get more of it, in width and in depth; what a share cannot spend goes to the best
+candidates anywhere. `grow_by_levels` is breadth-first, with the widths of the authors' code.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import ceil, inf
 from sys import float_info
 
 from speclab.sources.trie import LookedUp, Trie
@@ -21,15 +23,22 @@ Candidate = tuple[float, int, int, int, int, int, LookedUp]
 """Minus the probability of its path, age; parent, rank among its successors; level in its branch, branching point;
 the successors that it is one of."""
 
+ROUNDING = 1e-9
+"""Below a whole number by less than this, a share is that number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`node_budget` counts the root (N); branches are at most `branch_depth` long (D), the tree `max_depth`."""
+    """`node_budget` counts the root (N); branches are at most `branch_depth` long (D), the tree `max_depth`.
+
+    `from_root`: D is the depth in the tree at which a branch stops; one that leaves the spine there has one token.
+    """
 
     node_budget: int
     branch_depth: int
     max_depth: int
     score_threshold: float
+    from_root: bool = False
 
 
 class Branches:
@@ -61,6 +70,44 @@ class Branches:
         self._spend(list(shares))
         self._spend([inf] * len(points))
 
+    def grow_by_levels(self, points: Sequence[int], shares: Sequence[float]) -> None:
+        """Adds to each of `points` so many alternatives as its share, as far as the table has them; then extends them.
+
+        Of the nodes that are left then, a branch takes its score's share as children, level by level, but no more than
+        the table's width over its depth, and one at least.
+        """
+        trie, budget = self._trie, self._limits.node_budget
+        fresh = deque[tuple[int, float, int]]()
+        for point, width in zip(points, _whole(shares), strict=True):
+            copied = sum(trie.prob[child] for child in trie.children[point].values())
+            fresh += self._attach(point, width, 1, 1.0 - copied)
+        while fresh and len(trie) < budget:
+            node, score, level = fresh.popleft()
+            if self._may_grow(node, level):
+                kept = len(self._look_up(trie, node, 1.0)[0])
+                width = min(ceil((budget - len(trie)) * score), max(1, kept // trie.depth[node]))
+                fresh += self._attach(node, width, level + 1, 1.0)
+
+    def _attach(self, node: int, width: int, level: int, weight: float) -> list[tuple[int, float, int]]:
+        """The first `width` successors that the node lacks: their nodes, scores, and level in the branch."""
+        trie, limits, added = self._trie, self._limits, list[tuple[int, float, int]]()
+        if width < 1 or trie.depth[node] >= limits.max_depth:
+            return added
+        tokens, scores, weight = self._look_up(trie, node, weight)
+        for token, score in zip(tokens, scores, strict=True):
+            count = len(trie)
+            if len(added) == width or count == limits.node_budget or score < self._least:
+                break
+            if trie.add(node, token, score * weight, "transition") == count:  # else the spine has it
+                added.append((count, score, level))
+        return added
+
+    def _may_grow(self, node: int, level: int) -> bool:
+        """Whether a node at this level of its branch, 0 on the spine, may have (more) children."""
+        depth = self._trie.depth[node]
+        within = depth if self._limits.from_root and level else level
+        return within < self._limits.branch_depth and depth < self._limits.max_depth
+
     def _spend(self, left: list[float]) -> None:
         """Takes candidates, best first, while their branching point has something left; keeps the others."""
         kept, tokens, budget = [], self._trie.token, self._limits.node_budget
@@ -88,7 +135,7 @@ class Branches:
         return 1
 
     def _expand(self, node: int, level: int, point: int, weight: float) -> None:
-        if level < self._limits.branch_depth and self._trie.depth[node] < self._limits.max_depth:
+        if self._may_grow(node, level):
             self._offer(node, 0, level, point, self._look_up(self._trie, node, weight))
 
     def _offer(self, parent: int, rank: int, level: int, point: int, successors: LookedUp) -> None:
@@ -97,3 +144,15 @@ class Branches:
             self._age += 1
             badness = -self._reach[parent] * weight * score
             heappush(self._open, (badness, self._age, parent, rank, level, point, successors))
+
+
+def _whole(shares: Sequence[float]) -> list[int]:
+    """Shares as whole numbers that add up to no more: along the spine at least one each while there are any."""
+    rest, along = round(sum(shares)), sum(shares[1:])
+    whole = min(rest, max(1, int(along + ROUNDING))) if along else 0
+    widths, left = [rest - whole], whole
+    for share in shares[1:]:
+        width = min(left, max(1, int(whole * share / along + ROUNDING))) if along else 0
+        widths.append(width)
+        left -= width
+    return widths

@@ -44,7 +44,7 @@ class ContextIndex:
                 if length <= len(text):
                     self._places[length].setdefault(tuple(text[-length:]), []).append(len(text))
 
-    def match(self, pick: Pick, limit: int) -> list[Match]:
+    def match(self, pick: Pick, limit: int, after: Sequence[int] = ()) -> list[Match]:
         """For each length, longest first, an earlier occurrence of the text's end; lengths without one are left out.
 
         Args:
@@ -52,14 +52,37 @@ class ContextIndex:
                 the text (the last of those).
             limit: tokens to copy. A copy that reaches the end of the text goes on with itself, as in LZ77: a text that
                 repeats itself is continued.
+            after: tokens taken to stand at the end of the text, though nothing is copied from n-grams that end in them.
         """
         found = []
         for length in self.lengths:
-            places = self._places[length].get(tuple(self._tokens[-length:]), ())
-            if len(places) > 1:  # the newest place is the end of the text itself
-                place = places[0] if pick == "first" else places[-2] if pick == "last" else self._agreeing(places)
-                found.append(Match(length, place, self._copy(place, limit)))
+            places, count = self._earlier(length, after)
+            if count:
+                place = (
+                    places[0]
+                    if pick == "first"
+                    else places[count - 1]
+                    if pick == "last"
+                    else self._agreeing(places[max(0, count - COMPARED) : count], after)
+                )
+                found.append(Match(length, place, self._copy(place, limit, after)))
         return found
+
+    def unanimous(self, after: Sequence[int] = ()) -> bool:
+        """Whether the longest n-gram that occurred before did so at least twice, always with the same next token."""
+        for length in self.lengths:
+            places, count = self._earlier(length, after)
+            if count:
+                text, first = self._tokens, self._tokens[places[0]]
+                return count > 1 and all(text[places[at]] == first for at in range(1, count))
+        return False
+
+    def _earlier(self, length: int, after: Sequence[int]) -> tuple[Sequence[int], int]:
+        """Places where the last `length` tokens of the text and `after` occurred, and how many of them count."""
+        end = [*self._tokens[-length:], *after]
+        places: Sequence[int] = self._places[length].get(tuple(end[-length:]), ())
+        ends_text = bool(places) and places[-1] == len(self._tokens)  # nothing to copy there
+        return places, len(places) - ends_text
 
     def _truncate(self, length: int) -> None:
         while len(self._tokens) > length:
@@ -71,23 +94,21 @@ class ContextIndex:
                         del self._places[n][key]
             self._tokens.pop()
 
-    def _agreeing(self, places: Sequence[int]) -> int:
-        best, longest = places[-2], -1
-        for place in reversed(places[-COMPARED - 1 : -1]):
-            agreed = self._agreement(place)
-            if agreed > longest:
-                best, longest = place, agreed
-        return best
+    def _agreeing(self, places: Sequence[int], after: Sequence[int]) -> int:
+        """The last of `places` before which most tokens equal those at the end."""
+        text, end = self._tokens, (*self._tokens[-REACH:], *after)[-REACH:]
 
-    def _agreement(self, place: int) -> int:
-        """How many tokens before `place` equal those at the end of the text."""
-        text, back = self._tokens, 0
-        while back < min(place, REACH) and text[place - back - 1] == text[-back - 1]:
-            back += 1
-        return back
+        def agreement(place: int) -> int:
+            back = 0
+            while back < min(place, len(end)) and text[place - back - 1] == end[-back - 1]:
+                back += 1
+            return back
 
-    def _copy(self, place: int, limit: int) -> tuple[int, ...]:
+        return max(reversed(places), key=agreement)
+
+    def _copy(self, place: int, limit: int, after: Sequence[int]) -> tuple[int, ...]:
         copied = self._tokens[place : place + limit]
         while len(copied) < limit:
-            copied.append(copied[place - len(self._tokens)])
+            beyond = place + len(copied) - len(self._tokens)
+            copied.append(after[beyond] if beyond < len(after) else copied[beyond - len(after)])
         return tuple(copied)

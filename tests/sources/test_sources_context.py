@@ -26,6 +26,16 @@ def test_a_match_is_what_a_scan_finds(text, lengths, pick, limit):
     assert index.match(pick, limit) == scanned(text, lengths, pick, limit)
 
 
+@given(TEXTS, LENGTHS, PICKS, st.integers(1, 25), st.lists(st.integers(0, 3), max_size=12))
+def test_a_match_further_on_is_what_a_scan_finds(text, lengths, pick, limit, after):
+    """Tokens taken to stand behind the text belong to what is looked for, and are no place to copy from."""
+    index = ContextIndex(lengths)
+    index.update(text)
+    expected = reference.matches(text, sorted(lengths), pick, limit, COMPARED, REACH, after)
+    assert index.match(pick, limit, after) == expected
+    assert index.unanimous(after) == reference.unanimous(text, lengths, after)
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), TEXTS), max_size=12), LENGTHS, PICKS)
 def test_after_any_updates_and_cuts_it_equals_a_scan(changes, lengths, pick):
     """Each change cuts the text somewhere, which the index is told, and then goes on in another way."""
