@@ -20,11 +20,11 @@ and one-token passes on known-good models (a default of ours). Float32 showed no
 
 
 class Checker:
-    """Decodes beside a run, one token a pass on a cache of its own, and compares each commit."""
+    """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
-        self._runner = decoding.pair.target.fork(0)
+        self._runner = decoding.pair.target.by_module()
         self._checked = decoding.prompt_length
         self.ties = 0
         self.compare()

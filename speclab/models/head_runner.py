@@ -39,6 +39,7 @@ class HeadRunner:
         self.length = 0
         self.calls = 0
         self.kept = Kept(0, 0, ())
+        self._target_version = target.version
         self._embed = target.model.get_input_embeddings()
         self._output = target.model.get_output_embeddings()
         self._angles = rotary(self.config, torch.arange(0, device=self.device))
@@ -94,8 +95,15 @@ class HeadRunner:
         self.length = length
 
     @torch.inference_mode()
-    def fork(self, length: int = 0) -> HeadRunner:
-        """A runner of the same head with its own copy of the first `length` entries."""
+    def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
+        """A runner of the same head with its own copy of the first `length` entries.
+
+        `target`: what it drafts for; where that module was changed since, no entry is copied.
+        """
+        if target is not None and target.version != self._target_version:
+            anew = HeadRunner(self.model, target)
+            anew.vocab_size = self.vocab_size
+            return anew
         twin = copy.copy(self)
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
         return twin

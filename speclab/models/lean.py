@@ -7,15 +7,17 @@ its arithmetic. A module that somebody has changed goes through itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module
 from transformers import PreTrainedModel
 
 from speclab.models import lean_llama, lean_neox
 from speclab.models.cache import KVCache
+from speclab.models.changes import Snapshot
 from speclab.models.graphs import GraphPass
 from speclab.models.linear import Copies, Linear, packable
 from speclab.models.masks import Mask
@@ -27,6 +29,8 @@ _FAMILIES: dict[str, Callable[..., Parts]] = {
     "GPTNeoXForCausalLM": lean_neox.parts,
     "LlamaForCausalLM": lean_llama.parts,
 }
+_PLAIN = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
+"""Parts that every family is built of."""
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding whose angles are a function of the position alone."""
 
@@ -40,7 +44,7 @@ class LeanPass:
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = Linear(parts.head, pack=pack)
-        self._copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
+        self.copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
         self._module, self._hookable = ModulePass(model), tuple(model.modules())
 
     def __call__(
@@ -50,13 +54,15 @@ class LeanPass:
         if self.hooked:
             return self._module(tokens, positions, mask, cache, last=last, states=states)
         self.rotary.reserve(cache.length + len(tokens))
-        self._copies.refresh()
+        self.copies.refresh()
         return self.rows(tokens, positions, mask, cache, last=last, states=states)
 
     @property
     def hooked(self) -> bool:
-        """Whether a hook waits for the module's call, or for that of a part."""
-        return any(part._forward_hooks or part._forward_pre_hooks for part in self._hookable)
+        """Whether a hook waits for the module's call, for that of a part, or for any module's."""
+        return bool(module._global_forward_hooks or module._global_forward_pre_hooks) or any(
+            part._forward_hooks or part._forward_pre_hooks for part in self._hookable
+        )
 
     def rows(self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool) -> Answer:
         """The pass itself: tensor work alone, over angles that were reserved."""
@@ -76,26 +82,86 @@ def through(model: PreTrainedModel) -> Through:
 
     On CUDA its small passes run as graphs.
     """
+    return _choose(model)[0]
+
+
+class Forwards:
+    """The forward of one module, shared by all runners on it, and chosen anew when the module is found changed.
+
+    Attributes:
+        through: what passes go through.
+        version: counts the changes found; cached entries of an earlier version are those of another model.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model, self._one_at_a_time, self.version = model, Lock(), 0
+        self._choose()
+
+    @torch.inference_mode()
+    def look(self) -> int:
+        """Compares the module with what it was, sets it to eval mode again if it trains, and returns the version.
+
+        Called once at each start of a text, not in passes.
+        """
+        with self._one_at_a_time:
+            if self._snapshot.training:
+                self._model.eval()
+            if not self._snapshot.same_module() or (self._lean is not None and not self._lean.rotary.holds()):
+                self._choose()
+                self.version += 1
+            elif not all([self._snapshot.same_values(), self._lean is None or self._lean.copies.compare()]):
+                self.version += 1
+        return self.version
+
+    def _choose(self) -> None:
+        self._model.eval()  # a part that was put in may be new, and in training mode
+        _use_maskable_attention(self._model)
+        self._snapshot = Snapshot(self._model)
+        self.through, self._lean = _choose(self._model)
+
+
+def _choose(model: PreTrainedModel) -> tuple[Through, LeanPass | None]:
+    """What passes go through, and the lean forward inside it."""
     family = _FAMILIES.get(type(model).__name__)
-    if family is None or not _unchanged(model) or not _plain(model.config):
-        return ModulePass(model)
+    reason = "" if family is None else _why_not(model)
+    if family is None or reason:
+        return ModulePass(model, reason), None
     pack = packable(model)
     with torch.inference_mode():
         lean = LeanPass(model, family(model, pack=pack), pack=pack)
-    return GraphPass(lean, model) if model.device.type == "cuda" else lean
+    return (GraphPass(lean, model) if model.device.type == "cuda" else lean), lean
 
 
-def _unchanged(model: PreTrainedModel) -> bool:
-    """Whether every part is the library's own and on one device: no adapter, no quantised, parted or shared layer."""
-    own = {type(model).__module__, "transformers.activations", "torch.nn.modules.activation"}
-    kinds = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList}
-    placed = weighs_itself(model) and len({weight.device for weight in model.parameters()}) == 1
-    return placed and all(
-        (type(part) in kinds or type(part).__module__ in own) and not hasattr(part, "_hf_hook")
-        for part in model.modules()
-    )
-
-
-def _plain(config: Any) -> bool:
+def _why_not(model: PreTrainedModel) -> str:
+    """Why a module of a family with a lean forward does not run as the family's does; empty if it does."""
+    config, layers = model.config, len(model.base_model.layers)
     rope = getattr(config, "rope_parameters", None) or {}
-    return config._attn_implementation == "sdpa" and rope.get("rope_type", "default") in _FIXED_ANGLES
+    if config._attn_implementation != "sdpa":
+        return f"its attention is {config._attn_implementation}"
+    if rope.get("rope_type", "default") not in _FIXED_ANGLES:
+        return f"its rotary angles ({rope['rope_type']}) are no function of the position alone"
+    if not weighs_itself(model) or len({(weight.device, weight.dtype) for weight in model.parameters()}) != 1:
+        return "its weights differ in kind, device or dtype"
+    if layers != config.num_hidden_layers:
+        return f"it has {layers} layers and its config says {config.num_hidden_layers}"
+    return next((reason for part in model.modules() if (reason := _foreign(part, type(model).__module__))), "")
+
+
+def _foreign(part: nn.Module, family: str) -> str:
+    """What makes a part another than the library's own for this family; empty if nothing does."""
+    kind = type(part)
+    own = {family, "transformers.activations", "torch.nn.modules.activation"}
+    if kind not in _PLAIN and kind.__module__ not in own:
+        return f"a part of it is a {kind.__name__}"
+    if "forward" in vars(part) or kind.forward.__module__ not in own | {parent.__module__ for parent in _PLAIN}:
+        return f"the forward of its {kind.__name__} was replaced"
+    return f"its {kind.__name__} is placed by accelerate" if hasattr(part, "_hf_hook") else ""
+
+
+def _use_maskable_attention(model: PreTrainedModel) -> None:
+    if model.config._attn_implementation in {"sdpa", "eager"}:
+        return
+    try:
+        model.set_attn_implementation("sdpa")
+    except ValueError:  # the family has none
+        model.set_attn_implementation("eager")

@@ -43,8 +43,41 @@ class Linear:
         """Copies the weights as they are now."""
         weights = torch.cat([module.weight.detach() for module in self.modules])
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
-        biases: list[Tensor | None] = [module.bias for module in self.modules]
-        self._bias = None if biases[0] is None else torch.cat([bias.detach() for bias in biases if bias is not None])
+        self._bias, self._prints = self._biases(), self._fingerprints()
+
+    def outdated(self) -> bool:
+        """Whether the weights are other than those laid out; reads all of them once."""
+        kept, now = [*self._prints, self._bias], [*self._fingerprints(), self._biases()]
+        return not all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(kept, now, strict=True))
+
+    def _biases(self) -> Tensor | None:
+        if all(module.bias is None for module in self.modules):
+            return None
+        return torch.cat(
+            [
+                module.weight.new_zeros(module.out_features) if module.bias is None else module.bias.detach()
+                for module in self.modules
+            ]
+        )
+
+    def _fingerprints(self) -> list[Tensor]:
+        return [fingerprint(module.weight.detach()) for module in self.modules]
+
+
+def fingerprint(weight: Tensor) -> Tensor:
+    """What a weight is known by: one number for each 64 of its own, their product with a fixed vector.
+
+    A write that no version counter sees changes it, unless the product rounds the change away, as passes then do too.
+    """
+    rows = weight.reshape(-1, 64 if weight.numel() % 64 == 0 else weight.shape[-1])
+    return torch.mv(rows, _vector(rows.shape[1]))
+
+
+@cache
+def _vector(length: int) -> Tensor:
+    """Numbers from 1 to 2 of either sign: none so small that it would hide a change."""
+    draw = torch.Generator().manual_seed(0)
+    return (1 + torch.rand(length, generator=draw)) * torch.randint(0, 2, (length,), generator=draw).mul(2).sub(1)
 
 
 class Copies:
@@ -62,12 +95,21 @@ class Copies:
 
     def refresh(self) -> None:
         """Lays the weights out where one was written or exchanged since; called at every pass, so one look for all."""
-        weights = [held[name] for held, name in self._places]
+        weights = [held.get(name) for held, name in self._places]
         now = [(id(weight), weight._version) for weight in weights if weight is not None]
         if now != self._seen:
             for linear in self._linears:
                 linear.lay_out()
             self._held, self._seen = weights, now  # held, so that no other weight can come to have its id
+
+    def compare(self) -> bool:
+        """Whether the copies hold what the weights do, value by value; those that did not are laid out anew."""
+        if not self._seen:
+            return True  # nothing is laid out yet
+        outdated = [linear for linear in self._linears if linear.outdated()]
+        for linear in outdated:
+            linear.lay_out()
+        return not outdated
 
 
 def packable(model: nn.Module) -> bool:

@@ -82,9 +82,15 @@ class ModelPair:
 
     def fork(self, length: int) -> ModelPair:
         """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds."""
+        target = self.target.fork(min(length, self.target.length))
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
-        heads = tuple(head.fork(min(length, head.length)) for head in self.heads)
-        return replace(self, target=self.target.fork(min(length, self.target.length)), draft=draft, heads=heads)
+        heads = tuple(
+            head.fork(min(length, head.length), target)
+            if isinstance(head, HeadRunner)
+            else head.fork(min(length, head.length))
+            for head in self.heads
+        )
+        return replace(self, target=target, draft=draft, heads=heads)
 
     def by_module(self) -> ModelPair:
         """The same models with empty caches, every pass of target and draft through their modules: no lean forward."""

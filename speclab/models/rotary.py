@@ -25,8 +25,13 @@ class Rotary:
         if positions > len(self._cos):
             wanted = torch.arange(max(positions, 2 * len(self._cos), FIRST_POSITIONS), device=self._like.device)
             cos, sin = self._module(self._like, wanted[None])
+            self._frequencies: Tensor = self._module.inv_freq.clone()
             half = cos.shape[-1] // 2  # the second half repeats the first
             self._cos, self._sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+
+    def holds(self) -> bool:
+        """Whether the tables, if there are any yet, are still what the module's frequencies give."""
+        return not len(self._cos) or torch.equal(self._frequencies, self._module.inv_freq)
 
     @property
     def tables(self) -> tuple[Tensor, Tensor]:

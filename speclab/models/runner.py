@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.errors import OutOfMemoryError
+from speclab.errors import OutOfMemoryError, UnsupportedModelError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
 from speclab.models.hidden import HiddenStates
-from speclab.models.lean import through
+from speclab.models.lean import Forwards
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
 from speclab.models.numbers import numbers
-from speclab.models.through import ModulePass
+from speclab.models.through import ModulePass, Through
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -39,8 +39,8 @@ class Runner:
     an interrupt) leaves the cache as it was.
 
     Args:
-        model: a causal language model of `transformers`; set to eval mode. Attention other than sdpa and
-            eager takes no tree mask: it is switched to one of these, for good.
+        model: a causal language model of `transformers`; set to eval mode, now and at each start of a text.
+            Attention other than sdpa and eager takes no tree mask: it is switched to one of these, for good.
         name: what errors and pictures call it; by default the family.
         plan: how masks are made; by default as the config says.
 
@@ -52,28 +52,35 @@ class Runner:
         context: positions that the model was trained for, None if the config names no bound.
         hidden: hidden states of every entry, None unless `watch` asked for them.
         through: what a pass goes through: the family's lean forward, or the module.
+        version: counts the changes of the module that were found at starts of texts.
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
-        config = model.config.get_text_config(decoder=True)
-        self.model = model.eval()
-        self.family: str = config.model_type
-        self.name = name or self.family
-        self.device, self.dtype = model.device, model.dtype
-        self.vocab_size: int = config.vocab_size
-        bounds = (getattr(config, field, None) for field in _CONTEXT_FIELDS)
-        self.context: int | None = next((bound for bound in bounds if isinstance(bound, int)), None)
-        self.plan = plan or MaskPlan.of(config)
+        self.model, self.name = model, name
         self.calls = 0
         self.length = 0
         self.kept = Kept(0, 0, ())
-        self.cache = KVCache()
         self.hidden: HiddenStates | None = None
         self._given: tuple[Mask, int, int] = (None, 0, 0)
+        self._plan, self._forwards = plan, Forwards(model)
+        self._read()
+        self.through: Through = self._own
+        self.vocab_size = self._vocabulary
+
+    def _read(self) -> None:
+        """Takes from the module what it is now; the cache is empty then."""
+        config = self.model.config.get_text_config(decoder=True)
+        self.family: str = config.model_type
+        self.name = self.name or self.family
+        self.device, self.dtype = self.model.device, self.model.dtype
+        bounds = (getattr(config, field, None) for field in _CONTEXT_FIELDS)
+        self.context: int | None = next((bound for bound in bounds if isinstance(bound, int)), None)
+        self.plan = self._plan or MaskPlan.of(config)
+        self.cache = KVCache()
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
-        _use_maskable_attention(model)
-        self.through = through(model)
+        self._vocabulary: int = config.vocab_size
+        self._own, self.version = self._forwards.through, self._forwards.version
 
     @property
     def capacity(self) -> int:
@@ -156,13 +163,24 @@ class Runner:
 
     @torch.inference_mode()
     def fork(self, length: int = 0) -> Runner:
-        """A runner of the same module with its own copy of the first `length` entries; no model call."""
+        """A runner of the same module with its own copy of the first `length` entries; no model call.
+
+        Every text starts with one, so here the module is looked at. Where it was changed since, its passes go through
+        it as it is now, and no entry is copied: they are those of another model.
+
+        Raises:
+            UnsupportedModelError: its vocabulary was changed.
+        """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
         twin = copy.copy(self)
-        twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
-        twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
-        twin._columns = self._columns.clone()
+        if self._forwards.look() == self.version:
+            twin.cache, twin.length = self.cache.copy(length), length
+            twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
+            twin._columns = self._columns.clone()
+        else:
+            twin._renew()
+        twin.calls = 0
         twin._given = (None, 0, 0)
         return twin
 
@@ -171,6 +189,20 @@ class Runner:
         twin = self.fork()
         twin.through = ModulePass(self.model)
         return twin
+
+    def _renew(self) -> None:
+        """Starts anew on a module that was changed."""
+        vocabulary, own = self._vocabulary, self.through is self._own
+        self._read()
+        if self._vocabulary != vocabulary:
+            raise UnsupportedModelError(
+                f"{self.name} had {vocabulary} token ids when it was loaded and now has {self._vocabulary}: load the "
+                "pair again."
+            )
+        self.length, self.kept = 0, Kept(0, 0, ())
+        self.hidden = HiddenStates(self.hidden.layers) if self.hidden is not None else None
+        if own:  # and not one that somebody put in its place
+            self.through = self._own
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
@@ -234,12 +266,3 @@ class Runner:
             columns = self._slots.clone()
             columns[: self.length] = self._columns[: self.length]
             self._columns = columns
-
-
-def _use_maskable_attention(model: PreTrainedModel) -> None:
-    if model.config._attn_implementation in {"sdpa", "eager"}:
-        return
-    try:
-        model.set_attn_implementation("sdpa")
-    except ValueError:  # the family has none
-        model.set_attn_implementation("eager")

@@ -52,7 +52,7 @@ class Through(Protocol):
 
     @property
     def name(self) -> str:
-        """For records: "module" or "lean"."""
+        """For records: "module" or "lean", and where that is not what the family has, why."""
         ...
 
     def __call__(
@@ -71,12 +71,16 @@ class Through(Protocol):
 
 
 class ModulePass:
-    """Through the `transformers` module, whatever its family."""
+    """Through the `transformers` module, whatever its family.
 
-    name = "module"
+    Args:
+        model: the module.
+        reason: why not through its family's lean forward; empty where there is none, or by choice.
+    """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, reason: str = "") -> None:
         self.model = model
+        self.name = f"module: {reason}" if reason else "module"
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(

@@ -1,0 +1,325 @@
+"""A module that is changed after loading: the next text is that of the module as it is then, or one sentence."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from heads import random_head
+from tiny import tiny
+from torch import nn
+from torch.nn.utils import parametrize, prune
+
+from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
+from speclab.errors import ExactnessError
+from speclab.models.head_runner import HeadRunner
+from speclab.models.linear import Linear
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+from speclab.models.through import Answer
+
+pytestmark = pytest.mark.model
+PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10
+FAMILIES = ("gpt_neox", "llama")
+
+
+def _by_library(model, prompt=PROMPT):
+    """Greedy decoding by the module alone, without a cache."""
+    ids = list(prompt)
+    with torch.inference_mode():
+        for _ in range(NEW):
+            ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def _pair(family: str) -> ModelPair:
+    return ModelPair(Runner(tiny(family)), Runner(tiny(family, seed=1))).fresh()
+
+
+def _decoded(pair, **settings):
+    return generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, **settings).token_ids
+
+
+def _linear(model):
+    layer = model.base_model.layers[1]
+    return layer.mlp.dense_h_to_4h if hasattr(layer, "attention") else layer.mlp.up_proj
+
+
+def _data_added(model):
+    _linear(model).weight.data.add_(torch.linspace(-1, 1, _linear(model).weight.numel()).view_as(_linear(model).weight))
+
+
+def _data_replaced(model):
+    _linear(model).weight.data = -_linear(model).weight.data
+
+
+def _trained(optimizer):
+    def change(model):
+        model(torch.tensor([PROMPT]), labels=torch.tensor([PROMPT])).loss.backward()
+        optimizer(model.parameters()).step()
+        model.zero_grad()
+
+    return change
+
+
+def _pruned(model):
+    prune.random_unstructured(_linear(model), "weight", amount=0.5)
+    prune.remove(_linear(model), "weight")
+
+
+class _LowRank(nn.Module):
+    """What an adapter library puts in the place of a linear layer."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base_layer = base
+        self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+        self.merged = False
+
+    def forward(self, rows):
+        extra = 0 if self.merged else 3 * self.up(self.down(rows))
+        return self.base_layer(rows) + extra
+
+    def merge(self):
+        self.base_layer.weight.data += 3 * self.up.weight.data @ self.down.weight.data
+        self.merged = True
+
+
+def _place(model):
+    mlp = model.base_model.layers[1].mlp
+    return mlp, "dense_h_to_4h" if hasattr(mlp, "dense_h_to_4h") else "up_proj"
+
+
+def _adapted(model):
+    torch.manual_seed(5)
+    mlp, name = _place(model)
+    setattr(mlp, name, _LowRank(getattr(mlp, name)))
+
+
+def _merged(model):
+    _adapted(model)
+    getattr(*_place(model)).merge()
+
+
+def _merged_and_unloaded(model):
+    _merged(model)
+    mlp, name = _place(model)
+    setattr(mlp, name, getattr(mlp, name).base_layer)
+
+
+def _another_linear(model):
+    mlp, name = _place(model)
+    former = getattr(mlp, name)
+    torch.manual_seed(3)
+    setattr(mlp, name, nn.Linear(former.in_features, former.out_features, bias=former.bias is not None))
+
+
+def _another_head(model):
+    torch.manual_seed(3)
+    model.lm_head = nn.Linear(model.lm_head.in_features, model.lm_head.out_features, bias=False)
+
+
+def _another_norm(model):
+    name = "final_layer_norm" if hasattr(model.base_model, "final_layer_norm") else "norm"
+    setattr(model.base_model, name, nn.RMSNorm(model.config.hidden_size))
+    with torch.no_grad():
+        getattr(model.base_model, name).weight.copy_(torch.linspace(-2, 2, model.config.hidden_size))
+
+
+def _another_embedding(model):
+    torch.manual_seed(3)
+    model.set_input_embeddings(nn.Embedding(model.config.vocab_size, model.config.hidden_size))
+
+
+def _another_activation(model):
+    for layer in model.base_model.layers:
+        setattr(layer.mlp, "act" if hasattr(layer.mlp, "act") else "act_fn", nn.Tanh())
+
+
+def _shorter(model):
+    model.base_model.layers = model.base_model.layers[:1]
+
+
+def _other_angles(model):
+    model.base_model.rotary_emb.inv_freq.mul_(0.1)
+
+
+def _patched(model):
+    mlp = model.base_model.layers[0].mlp
+    mlp.forward = lambda rows, own=mlp.forward: own(rows).neg()
+
+
+def _parametrized(model):
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    parametrize.register_parametrization(_linear(model), "weight", Doubled())
+
+
+def _written(model):
+    with torch.no_grad():
+        _linear(model).weight.neg_()
+
+
+CHANGES = {
+    "data.add_": _data_added,
+    "data =": _data_replaced,
+    "fused AdamW": _trained(lambda weights: torch.optim.AdamW(weights, lr=0.1, fused=True)),
+    "fused SGD": _trained(lambda weights: torch.optim.SGD(weights, lr=0.5, fused=True)),
+    "AdamW": _trained(lambda weights: torch.optim.AdamW(weights, lr=0.1, foreach=True)),
+    "pruned": _pruned,
+    "adapter": _adapted,
+    "merged": _merged,
+    "merged and unloaded": _merged_and_unloaded,
+    "linear": _another_linear,
+    "head": _another_head,
+    "norm": _another_norm,
+    "embedding": _another_embedding,
+    "activation": _another_activation,
+    "layers": _shorter,
+    "inv_freq": _other_angles,
+    "patched forward": _patched,
+    "parametrization": _parametrized,
+    "float64": lambda model: model.double(),
+    "no_grad": _written,
+    "state_dict": lambda model: model.load_state_dict(tiny(model.config.model_type, seed=7).state_dict()),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_next_text_is_the_changed_modules(family, change):
+    pair = _pair(family)
+    before = _decoded(pair)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
+    session.step()
+    CHANGES[change](pair.target.model)
+    want = _by_library(pair.target.model)
+    assert _decoded(pair) == want
+    assert _decoded(pair, check=True) == want
+    assert change == "float64" or before != want, "the change shows in no text, so this would prove nothing"
+    fork = session.fork(at=0)
+    fork.run()
+    assert fork.token_ids[1:] == _by_library(pair.target.model, [*PROMPT, fork.token_ids[0]])[: len(fork.token_ids) - 1]
+    assert fork.pair.target.length == len(PROMPT) + len(fork.token_ids) - 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_module_in_another_dtype_decodes_in_it(family, dtype):
+    pair = _pair(family)
+    _decoded(pair)
+    pair.target.model.to(dtype)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True)
+    session.run()
+    assert session.pair.describe()["target_dtype"] == str(dtype).removeprefix("torch.")
+    assert len(session.token_ids) == NEW
+
+
+def test_dynamic_quantisation_in_place_goes_through_the_module():
+    pair = _pair("llama")
+    _decoded(pair)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.ao.quantization.quantize_dynamic(pair.target.model, {nn.Linear}, inplace=True)
+    except RuntimeError:
+        pytest.skip("this torch has no quantised engine")
+    assert _decoded(pair) == _by_library(pair.target.model)
+    assert "module: a part of it is a" in pair.fresh().describe()["target_forward"]
+
+
+def test_another_vocabulary_is_one_sentence():
+    pair = _pair("llama")
+    pair.target.model.resize_token_embeddings(80)
+    with pytest.raises(SpeclabError, match="had 64 token ids when it was loaded and now has 80: load the pair again"):
+        _decoded(pair)
+
+
+def test_a_hook_on_all_modules_is_called_in_passes():
+    pair, seen = _pair("llama"), []
+    hook = nn.modules.module.register_module_forward_hook(lambda part, *_: seen.append(type(part).__name__))
+    try:
+        pair.fresh().target.extend(PROMPT)
+    finally:
+        hook.remove()
+    assert seen.count("LlamaMLP") == 2
+
+
+def test_training_mode_ends_at_the_next_text():
+    pair = ModelPair(Runner(tiny("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5))).by_module()
+    want = _by_library(pair.target.model)
+    pair.target.model.train()
+    assert generate(pair, Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids == want
+    assert not any(part.training for part in pair.target.model.modules())
+
+
+def test_a_look_that_finds_nothing_makes_nothing_anew(monkeypatch):
+    pair = _pair("llama")
+    _decoded(pair)
+    forward = pair.fresh().target.through
+    monkeypatch.setattr(Linear, "lay_out", lambda _: pytest.fail("nothing was changed"))
+    _decoded(pair)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
+    session.step()
+    fork = session.fork()
+    assert fork.pair.target.through is forward
+    assert fork.pair.target.calls <= 1
+
+
+def test_after_a_change_everything_is_made_once():
+    pair = _pair("gpt_neox")
+    _decoded(pair)
+    _another_head(pair.target.model)
+    forwards = {id(pair.fresh().target.through) for _ in range(3)}
+    assert len(forwards) == 1
+    assert forwards != {id(pair.target.through)}
+
+
+def test_why_the_module_is_used_is_in_the_records():
+    pair = _pair("llama")
+    assert pair.describe()["target_forward"] == "lean"
+    _patched(pair.target.model)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
+    assert session.trace.models["target_forward"] == "module: the forward of its LlamaMLP was replaced"
+    assert session.trace.models["draft_forward"] == "lean"
+
+
+class _Off:
+    """A forward that is not the module's."""
+
+    name = "off"
+
+    def __init__(self, own):
+        self._own = own
+
+    def __call__(self, *args, **settings):
+        answer = self._own(*args, **settings)
+        return Answer(answer.logits.neg(), answer.states)
+
+
+def test_a_check_compares_with_the_module_and_not_with_the_forward_it_checks():
+    pair = _pair("llama")
+    pair.target.through = _Off(pair.target.through)
+    with pytest.raises(ExactnessError):
+        _decoded(pair, check=True)
+
+
+def test_heads_follow_a_changed_target():
+    model = tiny("llama")
+    target = Runner(model)
+    pair = ModelPair(target, heads=(HeadRunner(random_head(model), target),))
+    session = Session(pair, DraftHead(), PROMPT, max_new_tokens=NEW)
+    session.step()
+    model.double()
+    _another_embedding(model.double())
+    model.double()
+    fork = session.fork()
+    fork.run()
+    assert (
+        fork.token_ids[len(session.token_ids) :]
+        == _by_library(model, [*PROMPT, *session.token_ids])[: NEW - len(session.token_ids)]
+    )
+    assert fork.pair.heads[0].dtype == torch.float64
+    assert fork.pair.heads[0].length > 0
