@@ -134,7 +134,7 @@ def _choose(model: PreTrainedModel) -> tuple[Through, LeanPass | None]:
 
 def _why_not(model: PreTrainedModel) -> str:
     """Why a module of a family with a lean forward does not run as the family's does; empty if it does."""
-    config, layers = model.config, len(model.base_model.layers)
+    config, layers = model.config, len(list(model.base_model.get_submodule("layers").children()))
     rope = getattr(config, "rope_parameters", None) or {}
     if config._attn_implementation != "sdpa":
         return f"its attention is {config._attn_implementation}"

@@ -47,18 +47,16 @@ class Linear:
 
     def outdated(self) -> bool:
         """Whether the weights are other than those laid out; reads all of them once."""
-        kept, now = [*self._prints, self._bias], [*self._fingerprints(), self._biases()]
-        return not all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(kept, now, strict=True))
+        bias, now = self._bias, self._biases()
+        same = bias is now if bias is None or now is None else torch.equal(bias, now)
+        return not (same and all(map(torch.equal, self._prints, self._fingerprints())))
 
     def _biases(self) -> Tensor | None:
-        if all(module.bias is None for module in self.modules):
+        given: list[tuple[Tensor | None, int]] = [(module.bias, module.out_features) for module in self.modules]
+        if all(bias is None for bias, _ in given):
             return None
-        return torch.cat(
-            [
-                module.weight.new_zeros(module.out_features) if module.bias is None else module.bias.detach()
-                for module in self.modules
-            ]
-        )
+        zeros = self.modules[0].weight.new_zeros
+        return torch.cat([zeros(size) if bias is None else bias.detach() for bias, size in given])
 
     def _fingerprints(self) -> list[Tensor]:
         return [fingerprint(module.weight.detach()) for module in self.modules]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,8 @@ class Rotary:
     """
 
     def __init__(self, module: nn.Module, like: Tensor) -> None:
-        self._module, self._like = module, like
+        self._module: Any = module
+        self._like = like
         self._cos = self._sin = like.new_empty(0)
 
     def reserve(self, positions: int) -> None:
@@ -25,7 +28,7 @@ class Rotary:
         if positions > len(self._cos):
             wanted = torch.arange(max(positions, 2 * len(self._cos), FIRST_POSITIONS), device=self._like.device)
             cos, sin = self._module(self._like, wanted[None])
-            self._frequencies: Tensor = self._module.inv_freq.clone()
+            self._frequencies = self._module.inv_freq.clone()
             half = cos.shape[-1] // 2  # the second half repeats the first
             self._cos, self._sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,7 +56,8 @@ class Runner:
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
-        self.model, self.name = model, name
+        self.model: Any = model
+        self.name = name
         self.calls = 0
         self.length = 0
         self.kept = Kept(0, 0, ())
