@@ -130,18 +130,24 @@ def catch_up(decoding: Decoding) -> None:
 
 
 def _deepest(decoding: Decoding) -> int:
-    context = decoding.pair.context
-    return context - 1 - decoding.pair.target.length if context is not None else 1 << 30
+    bound = decoding.pair.bound(decoding.prompt_length)
+    return bound - 1 - decoding.pair.target.length if bound is not None else 1 << 30
 
 
 def _check_context(pair: ModelPair, prompt_length: int, max_new_tokens: int) -> None:
-    if pair.context is None or prompt_length + max_new_tokens <= pair.context:
+    bound = pair.bound(prompt_length)
+    if bound is None or prompt_length + max_new_tokens <= bound:
         return
-    room = pair.context - prompt_length
-    way_out = f"set max_new_tokens to {room} or less, or shorten the prompt" if room > 0 else "shorten the prompt"
+    room = bound - prompt_length
+    way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
+    asked = f"{prompt_length} prompt tokens and {max_new_tokens} new ones"
+    if bound == pair.context:
+        raise ContextExceededError(
+            f"{asked} exceed the context of {pair.name}, {bound} tokens: {way_out}shorten the prompt"
+        )
     raise ContextExceededError(
-        f"{prompt_length} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.name}, "
-        f"{pair.context} tokens: {way_out}"
+        f"{asked} cross {bound} tokens, where {pair.name} changes the angles of all positions (longrope): {way_out}"
+        f"give a prompt of more than {bound} tokens"
     )
 
 

@@ -12,11 +12,16 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 WINDOW = 8
+CHUNK = 8
 _COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
 # Tied embeddings would make a loud random Gemma repeat one token, whatever its attention sees.
 _GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}
 _HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
+
+BORDER = 32
+"""Texts of more tokens turn all positions by the long factors."""
+_FACTORS = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [6.0, 3.0, 9.0, 2.0]}
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt_neox": {**_COMMON, "rotary_pct": 0.5},
@@ -28,6 +33,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma2": {**_GEMMA, **_HYBRID},
     "gemma3_text": {**_GEMMA, **_HYBRID},
     "phi": {**_COMMON, "partial_rotary_factor": 0.5},
+    "phi3": {
+        **_COMMON,
+        "num_key_value_heads": 2,
+        "original_max_position_embeddings": BORDER,
+        "rope_parameters": _FACTORS | {"original_max_position_embeddings": BORDER},
+    },
+    "llama4_text": {
+        **_COMMON,
+        **_GROUPED,
+        "intermediate_size_mlp": 48,
+        "attention_chunk_size": CHUNK,
+        "no_rope_layers": [1, 0],
+        "num_local_experts": 2,
+        "moe_layers": [1],
+        "attn_temperature_tuning": False,
+    },
     "gpt_neo": {
         "hidden_size": 32,
         "num_layers": 2,

@@ -1,4 +1,4 @@
-"""Attention masks for tree passes: additive, 4-D, cut by positions where a family has a sliding window.
+"""Attention masks for tree passes: additive, 4-D, cut by positions where a family has a sliding window or chunks.
 
 Additive (0 where visible, the dtype's lowest number where hidden), because eager attention adds a boolean
 mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible, rows of the tree
@@ -17,16 +17,16 @@ from speclab.tree import Bools
 
 Mask = Tensor | dict[str, Tensor] | None
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 @dataclass(frozen=True)
 class MaskPlan:
     """How a family takes its masks.
 
-    `window`: a row sees a column if its position is less than `window` above the column's; None sees
-    everything. `kinds`: names of the layer kinds where the module takes a dict, one mask a kind; empty where
-    it takes one tensor.
+    `window`: a row sees a column if its position is less than `window` above the column's, or, in layers that
+    attend in chunks, if both lie in the same chunk of `window` positions; None sees everything. `kinds`: names of
+    the layer kinds where the module takes a dict, one mask a kind; empty where it takes one tensor.
     """
 
     window: int | None = None
@@ -34,11 +34,13 @@ class MaskPlan:
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> MaskPlan:
-        """Reads the plan from a text config: `sliding_window`, and `layer_types` where layers differ."""
+        """Reads the plan from a text config: `sliding_window` or `attention_chunk_size`, and `layer_types`."""
         window = getattr(config, "sliding_window", None)
         kinds = tuple(sorted(set(getattr(config, "layer_types", None) or ())))
         if SLIDING in kinds:
             return cls(window, kinds)
+        if CHUNKED in kinds:
+            return cls(config.attention_chunk_size, kinds)
         if kinds or getattr(config, "use_sliding_window", True) is False:
             window = None  # every layer is a full one, whatever the config says of windows
         return cls(window)
@@ -62,7 +64,10 @@ class MaskPlan:
         full[..., len(columns) - hidden.shape[1] :].masked_fill_(hidden, low)
         if self.window is None:
             return full
-        far = positions[:, None] - columns[None, :] >= self.window
+        if CHUNKED in self.kinds:
+            far = positions[:, None] // self.window != columns[None, :] // self.window
+        else:
+            far = positions[:, None] - columns[None, :] >= self.window
         banded = full.masked_fill(far, low)
         return self.spread(full, banded)
 
@@ -72,7 +77,7 @@ class MaskPlan:
 
     def spread(self, full: Tensor, banded: Tensor) -> Mask:
         """The two masks as the module takes them: the banded one alone, or each to its kind of layer."""
-        return {kind: banded if kind == SLIDING else full for kind in self.kinds} if self.kinds else banded
+        return {kind: full if kind == FULL else banded for kind in self.kinds} if self.kinds else banded
 
 
 def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:

@@ -15,9 +15,15 @@ def numbers(logits: Tensor, name: str) -> Tensor:
         LogitsError: a row has a NaN, an infinity, or nothing but minus infinity.
     """
     if not torch.isfinite(logits.amax(-1)).all():
-        dtype = str(logits.dtype).removeprefix("torch.")
         raise LogitsError(
-            f"{name} gave logits that are no numbers (NaN or infinity) in {dtype}: load it with dtype='float32', or "
-            "where it is float32 already, its weights are damaged: download them again"
+            f"{name} gave logits that are no numbers (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
+            f"{way_out(logits.dtype)}"
         )
     return logits
+
+
+def way_out(dtype: torch.dtype) -> str:
+    """What to do about a model whose logits are no numbers in this dtype."""
+    if dtype.itemsize < 4:
+        return "load it with dtype='float32', in which larger numbers fit"
+    return "its weights are damaged, or hold such numbers themselves: load them again, or choose another model"

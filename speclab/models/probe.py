@@ -7,18 +7,20 @@ on every argmax.
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
-from speclab.models.masks import FULL, SLIDING
+from speclab.models.masks import CHUNKED, FULL, SLIDING
+from speclab.models.numbers import way_out
+from speclab.models.placed import is_spread
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
 
@@ -47,6 +49,7 @@ _LEAVES = (3, 5, 6)
 _PREFIX = 12
 _PROBE_WINDOW = 8
 _LONGEST_PREFIX = 1024
+_SHARED_BYTES = 1 << 20
 
 
 def unfit(config: PreTrainedConfig) -> str | None:
@@ -58,15 +61,21 @@ def unfit(config: PreTrainedConfig) -> str | None:
         return _ALIBI
     if getattr(config, "is_encoder_decoder", False):
         return "it is an encoder with a decoder, and speclab decodes with decoders alone"
-    other = set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING}
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False):
+        return (
+            "its attention temperature (attn_temperature_tuning) follows a row's place in the cache, not its position"
+        )
+    other = kinds - {FULL, SLIDING, CHUNKED}
     return f"its layers of kind {', '.join(sorted(other))} take no tree mask" if other else None
 
 
 def check_trees(runner: Runner) -> float:
     """Refuses a model that does not verify trees; an empty runner learns the layout of its cache from the probe.
 
-    Where the family has a sliding window, the module's config is made to say a few tokens for the length of the probe,
-    so that a short tree crosses it.
+    Where the config names a length from which on the model computes otherwise (a sliding window, chunks, longrope), the
+    probe runs on a copy of the module, on the same weights, whose config says a few tokens, so that a short tree
+    crosses it; the module itself is not written to, and may decode meanwhile.
 
     Returns:
         The largest difference found, in logits.
@@ -74,15 +83,16 @@ def check_trees(runner: Runner) -> float:
     Raises:
         UnsupportedModelError: the family is known to be unfit, its pass fails, or its logits differ.
     """
-    reason = unfit(runner.model.config)
+    reason, way = unfit(runner.model.config), "choose another model"
     if reason is None:
         try:
-            with _narrow_window(runner) as probe:
-                difference, bound = measure(probe)
+            probe = _narrowed(runner) or runner.fork()
+            difference, bound = measure(probe)
         except OutOfMemoryError:
             raise
         except LogitsError:
-            reason = f"its logits are not numbers in {str(runner.dtype).removeprefix('torch.')} (try float32)"
+            reason = f"its logits are not numbers in {str(runner.dtype).removeprefix('torch.')}"
+            way = way_out(runner.dtype)
         except Exception as error:  # noqa: BLE001  # whatever a foreign module raises, the reason is the same
             first = next(iter(str(error).splitlines()), "")[:120]
             reason = f"its pass over a tree fails ({type(error).__name__}: {first})"
@@ -92,9 +102,7 @@ def check_trees(runner: Runner) -> float:
                     runner.cache = probe.cache.copy(0)
                 return difference
             reason = f"its logits over a tree differ from those over single paths by {difference:.2g}"
-    raise UnsupportedModelError(
-        f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; choose another model."
-    )
+    raise UnsupportedModelError(f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}.")
 
 
 @torch.inference_mode()
@@ -130,17 +138,37 @@ def _plain(runner: Runner, tokens: list[int]) -> Tensor:
     return logits
 
 
-@contextmanager
-def _narrow_window(runner: Runner) -> Iterator[Runner]:
-    """An empty fork whose window, and the module's for plain passes, is a few tokens wide."""
-    probe, window = runner.fork(), runner.plan.window
-    if window is None or window <= _PROBE_WINDOW:
-        yield probe
-        return
-    config = runner.model.config.get_text_config(decoder=True)
-    probe.plan = replace(runner.plan, window=_PROBE_WINDOW)
-    config.sliding_window = _PROBE_WINDOW
-    try:
-        yield probe
-    finally:
-        config.sliding_window = window
+def _narrowed(runner: Runner) -> Runner | None:
+    """An empty runner of a copy whose window, chunks or longrope border is a few tokens wide; None if all are, or none.
+
+    A module that is spread over devices is not copied: its placement belongs to it.
+    """
+    window, border = runner.plan.window or 0, runner.border or 0
+    if max(window, border) <= _PROBE_WINDOW or is_spread(runner.model):
+        return None
+    model = _sharing_weights(runner.model)
+    config = model.config.get_text_config(decoder=True)
+    for name in ("sliding_window", "attention_chunk_size"):
+        if window > _PROBE_WINDOW and getattr(config, name, None) == window:
+            setattr(config, name, _PROBE_WINDOW)
+    if border > _PROBE_WINDOW:
+        _narrow_border(config)
+    plan = replace(runner.plan, window=min(window, _PROBE_WINDOW) or None)
+    probe = Runner(model, runner.name, plan)
+    probe.vocab_size = runner.vocab_size
+    return probe
+
+
+def _narrow_border(config: Any) -> None:
+    if hasattr(config, "original_max_position_embeddings"):  # it goes before the one below
+        config.original_max_position_embeddings = _PROBE_WINDOW
+    rope = config.rope_parameters
+    for kind in rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else (rope,):
+        if kind.get("rope_type") == "longrope":
+            kind["original_max_position_embeddings"] = _PROBE_WINDOW
+
+
+def _sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with parts, small buffers and configs of its own, on the same parameters and large buffers."""
+    shared = [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES)]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})

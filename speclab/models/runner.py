@@ -50,6 +50,9 @@ class Runner:
         kept: what the last `keep` or `crop` left, for records.
         vocab_size: columns of the logits.
         context: positions that the model was trained for, None if the config names no bound.
+        border: positions up to which a text is turned by other angles than a longer one (longrope), None where there
+            is no such length. A pass takes the angles of its own largest position for all its rows, so the passes of
+            one text have to lie on one side.
         hidden: hidden states of every entry, None unless `watch` asked for them.
         through: what a pass goes through: the family's lean forward, or the module.
         version: counts the changes of the module that were found at starts of texts.
@@ -76,6 +79,7 @@ class Runner:
         self.device, self.dtype = self.model.device, self.model.dtype
         bounds = (getattr(config, field, None) for field in _CONTEXT_FIELDS)
         self.context: int | None = next((bound for bound in bounds if isinstance(bound, int)), None)
+        self.border = _border(config)
         self.plan = self._plan or MaskPlan.of(config)
         self.cache = KVCache()
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
@@ -267,3 +271,10 @@ class Runner:
             columns = self._slots.clone()
             columns[: self.length] = self._columns[: self.length]
             self._columns = columns
+
+
+def _border(config: Any) -> int | None:
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else (rope,)
+    borders = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
+    return min(borders, default=None)

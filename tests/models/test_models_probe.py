@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
-from tiny import FAMILIES, REFUSED, WINDOW, tiny
+from tiny import BORDER, FAMILIES, REFUSED, WINDOW, tiny
 from transformers import CONFIG_MAPPING
 
 from speclab.errors import OutOfMemoryError, UnsupportedModelError
@@ -63,21 +65,67 @@ def test_a_causal_mask_instead_of_the_trees_exceeds_the_bound(dtype, monkeypatch
         assert difference > bound
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
-def test_a_long_window_is_crossed_by_a_short_probe_and_restored(family):
-    model = tiny(family, sliding_window=200)
-    runner, lengths = Runner(model), []
+LONG = {
+    "mistral": {"sliding_window": 200},
+    "gemma3_text": {"sliding_window": 200},
+    "llama4_text": {"attention_chunk_size": 200, "attn_temperature_tuning": False},
+    "phi3": {},
+}
+"""What the config names is longer than the probe."""
+
+
+@pytest.mark.parametrize("family", LONG)
+def test_a_length_that_the_config_names_is_crossed_by_a_short_probe(family):
+    model = tiny(family, **LONG[family])
+    runner, lengths, seen = Runner(model), [], set()
     model.register_forward_pre_hook(lambda module, args: lengths.append(args[0].shape[1]))
+    model.register_forward_pre_hook(lambda module, _: seen.update(_lengths(module.config)))
     check_trees(runner)
     assert 0 < max(lengths) < 20
-    assert (model.config.sliding_window, runner.plan.window) == (200, 200)
+    assert seen == {8}
+    assert _lengths(model.config) == {BORDER if family == "phi3" else 200}
+    assert runner.plan.window == (None if family == "phi3" else 200)
 
 
-def test_the_window_is_restored_after_a_refusal():
-    model = tiny("gemma3_text", sliding_window=200)
-    with pytest.raises(UnsupportedModelError, match="differ from those over single paths"):
-        check_trees(Runner(model, plan=MaskPlan(200)))
-    assert model.config.sliding_window == 200
+def _lengths(config):
+    rope = config.rope_parameters
+    found = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    found.append(rope.get("original_max_position_embeddings") if "long_factor" in rope else None)
+    return {length for length in found if length is not None}
+
+
+@pytest.mark.parametrize(("family", "plan"), [("gemma3_text", MaskPlan(200)), ("llama4_text", MaskPlan(200))])
+def test_a_mask_that_is_wrong_beyond_a_long_window_is_found(family, plan):
+    with pytest.raises(UnsupportedModelError, match="cannot verify a draft tree"):
+        check_trees(Runner(tiny(family, **LONG[family]), plan=plan))
+
+
+@pytest.mark.parametrize("family", LONG)
+def test_another_thread_decodes_with_the_module_while_it_is_probed(family, monkeypatch):
+    model, prompt = tiny(family, **LONG[family]), torch.tensor([[5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8]])
+
+    def text():
+        return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8)[0].tolist()
+
+    want, texts = text(), []
+
+    def measure_meanwhile(runner):
+        other = threading.Thread(target=lambda: texts.append(text()))
+        other.start()
+        other.join()
+        return measure(runner)
+
+    monkeypatch.setattr(probe, "measure", measure_meanwhile)
+    check_trees(Runner(model))
+    assert texts == [want]
+
+
+def test_a_copy_for_the_probe_has_the_very_weights():
+    model = tiny("mistral", sliding_window=200)
+    narrowed = probe._narrowed(Runner(model))
+    assert narrowed.model is not model
+    for own, copied in zip(model.parameters(), narrowed.model.parameters(), strict=True):
+        assert own is copied
 
 
 def test_an_empty_runner_learns_its_layout_and_a_used_one_is_left_alone():
@@ -115,7 +163,7 @@ def test_a_pass_that_raises_is_a_reason_and_running_out_of_memory_is_not():
     [
         ("falcon", {"alibi": True}, "ALiBi"),
         ("t5", {}, "encoder"),
-        ("llama4_text", {}, "chunked_attention"),
+        ("llama4_text", {}, "attention temperature"),
         ("qwen3_next", {}, "linear_attention"),
         ("rwkv", {}, "recurrent"),
     ],
