@@ -44,6 +44,7 @@ class TableRunner:
 
     family = "table"
     through = SimpleNamespace(name="law")
+    border = None
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
@@ -143,6 +144,9 @@ class TableRunner:
         other = type(self)(self.law, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
+
+    def by_module(self) -> TableRunner:
+        return self.fork()
 
     def mask_given(self) -> tuple[np.ndarray, list[int]]:
         return self._given
