@@ -58,7 +58,7 @@ def geese(draw: st.DrawFn, **fixed: object) -> speclab.Goose:
         "bypass_acceptance": draw(st.floats(0, 1)),
         "spine": draw(st.sampled_from(["context", "transitions", "off"])),
         "spine_branches": draw(st.booleans()),
-        "schedule": draw(st.sampled_from(["harmonic", "optimal"])),
+        "schedule": draw(st.sampled_from(["harmonic", "optimal", "equal"])),
         "bigram_entries": draw(st.sampled_from([0, 8, 1000])),
     }
     return speclab.Goose(**(drawn | fixed))

@@ -74,7 +74,7 @@ def ask(
         protocol: what is measured.
         pair: the models.
         workload: prompts, as many as are wanted.
-        max_new_tokens: T; by default the protocol's.
+        max_new_tokens: T; by default the protocol's for this workload.
         repeats: rounds that are kept.
         arguments: what `RunInfo.arguments` holds beside the protocol, the prompts and the lengths.
 
@@ -82,7 +82,7 @@ def ask(
         MeasurementError: nothing is left to measure.
         PromptError: the pair has no tokenizer.
     """
-    wanted = max_new_tokens or protocol.max_new_tokens
+    wanted = max_new_tokens or protocol.limits.get(workload.name, protocol.max_new_tokens)
     prompts, notes = _prompts(pair, workload, protocol.prompt_tokens, wanted)
     new = wanted if pair.context is None else min(wanted, pair.context - max(len(prompt.ids) for prompt in prompts))
     if new < wanted:

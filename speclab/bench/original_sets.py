@@ -28,6 +28,11 @@ def _mbpp(record: dict[str, Any]) -> str:
     return f'"""\n{record["text"]}\n{tests}\n"""\n'
 
 
+def _question(record: dict[str, Any]) -> str:
+    """GSM8K as GOOSE's authors ask it."""
+    return f"Question: {record['question']}\n\nAnswer: Let me solve step by step.\n"
+
+
 def _passage(record: dict[str, Any]) -> str:
     """Prose of some length; headings and short lines are no prompts."""
     text = str(record["text"]).strip()
@@ -37,12 +42,16 @@ def _passage(record: dict[str, Any]) -> str:
 ORIGINALS = {
     "openai_humaneval": Original("openai/openai_humaneval", None, "test", lambda record: record["prompt"]),
     "gsm8k": Original("openai/gsm8k", "main", "test", lambda record: f"Question: {record['question']}\nAnswer:"),
+    "goose-gsm8k": Original("openai/gsm8k", "main", "test", _question),
+    "goose-mbpp": Original("google-research-datasets/mbpp", "full", "test", lambda record: f"# {record['text']}\n"),
+    "classeval": Original("FudanSELab/ClassEval", None, "test", lambda record: str(record["skeleton"])),
     "mbpp": Original("google-research-datasets/mbpp", "full", "test", _mbpp),
     "wikitext": Original("Salesforce/wikitext", "wikitext-2-raw-v1", "test", _passage),
     "mt-bench": Original("HuggingFaceH4/mt_bench_prompts", None, "train", lambda record: record["prompt"][0]),
     "pg19": Original("emozilla/pg19-test", None, "test", lambda record: str(record["text"])[:8000]),
 }
-"""By the name of the workload. Each prompt is plain text: no chat template."""
+"""By the name of the workload. Each prompt is plain text: no chat template. Those of a paper's name have the wording of
+its authors' code; so have classeval, openai_humaneval and mt-bench of GOOSE's."""
 
 
 def original(name: str, limit: int | None = None) -> Iterator[Row]:

@@ -49,6 +49,7 @@ _GOOSE = {
     "draft head, EAGLE-2 tree": "EAGLE-2",
     "Goose": GOOSE,
     "Goose, the paper's bypass": GOOSE,
+    "Goose, authors' code": GOOSE,
 }
 _PARTS = {
     "Goose, the paper's bypass": GOOSE,
@@ -58,7 +59,19 @@ _PARTS = {
     "without spine": "w/o context-match spine",
     "spine of transitions": "w/o PLD tokens (shape kept)",
 }
-_SHAPES = {"Goose": "Spine", "isotropic, b 3": "Iso(3)", "isotropic, b 5": "Iso(5)"}
+_SHAPES = {
+    "Goose": "Spine",
+    "Goose, authors' code": "Spine",
+    "isotropic, b 3": "Iso(3)",
+    "isotropic, b 3, table alone": "Iso(3)",
+    "isotropic, b 5": "Iso(5)",
+}
+_ADDED = {
+    "isotropic, table alone": "isotropic, TR only",
+    "+ spine": "+ spine",
+    "+ bigrams": "+ bigram",
+    "+ bypass": "+ bypass",
+}
 _MODELS = ("Vicuna-7B", "Llama-3-8B", "Qwen3-8B", "Vicuna-13B", "Vicuna-33B")
 
 
@@ -83,7 +96,11 @@ BESIDE: dict[str, tuple[Beside, ...]] = {
     "dynatree-depth": (Beside(papers_dynatree.SWEEPS),),
     "dynatree-fixed-sweep": (Beside(papers_dynatree.FIXED_SWEEP),),
     "dynatree-memory": (Beside(papers_dynatree.MEMORY, _DYNATREE, ("peak_mb", "AR")),),
-    "goose-main": (Beside(papers_goose.MAIN, _GOOSE, settings=_by_model(papers_goose.MAIN)),),
+    "goose-main": (
+        Beside(papers_goose.MAIN, _GOOSE, settings=_by_model(papers_goose.MAIN)),
+        Beside(papers_goose.AVERAGES, _GOOSE),
+        Beside(papers_goose.BENCHMARKS),
+    ),
     "goose-topology": (
         Beside(
             papers_goose.TOPOLOGY,
@@ -93,6 +110,9 @@ BESIDE: dict[str, tuple[Beside, ...]] = {
         ),
     ),
     "goose-ablation": (Beside(papers_goose.ABLATION, _PARTS, ("tokens_per_iteration", GOOSE)),),
+    "goose-steps": (Beside(papers_goose.STEPS, _ADDED, ("tokens_per_iteration", "isotropic, TR only")),),
+    "goose-allocation": (Beside(papers_goose.ALLOCATION),),
+    "goose-tasks": (Beside(papers_goose.TASKS, _GOOSE), Beside(papers_goose.SPREAD)),
     "goose-decomposition": (Beside(papers_goose.DECOMPOSITION),),
     "goose-bound": (Beside(papers_goose.BOUND),),
     "dual-draft-routing": (Beside(papers_dual_draft.ROUTING),),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
@@ -28,6 +28,7 @@ class Protocol:
         workload: prompts by name, where none are given.
         limit: prompts a kind, where no number is given.
         max_new_tokens: T, where none is given; a shorter context cuts it.
+        limits: T by the name of a workload that has one of its own.
         prompt_tokens: L_max, the most tokens of a prompt; None takes all of it.
         recorded: every strategy of ours decodes each prompt once more with records, off the clock, for what only
             they tell: sources, paths, bounds, heads.
@@ -45,6 +46,7 @@ class Protocol:
     workload: str = "shipped"
     limit: int = 3
     max_new_tokens: int = 128
+    limits: Mapping[str, int] = field(default_factory=dict)
     prompt_tokens: int | None = None
     recorded: bool = False
     stop_at_eos: bool = True

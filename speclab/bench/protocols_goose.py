@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from speclab.bench import contenders as ways
 from speclab.bench.contenders import ours
 from speclab.bench.protocols import Protocol
 from speclab.drafters.goose import Goose
+from speclab.drafters.isotropic import IsotropicTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.token_recycling import TokenRecycling
 
@@ -20,17 +22,25 @@ MAIN = Protocol(
     source="GOOSE, Table 3 and Figure 3",
     contenders=(
         ways.PLAIN, ways.LOOKUP, ways.RECYCLING, ways.LOOKAHEAD, ways.RETRIEVAL, ways.EAGLE_TREE, ways.GOOSE,
-        ways.GOOSE_PAPER, ways.PEER, ways.PEER_LOOKUP,
+        ways.GOOSE_PAPER, ways.GOOSE_AUTHORS, ways.PEER, ways.PEER_LOOKUP,
     ),
     max_new_tokens=512,
+    limits={"gsm8k": 1024, "goose-gsm8k": 1024, "mt-bench": 1024},
 )  # fmt: skip
 
 TOPOLOGY = replace(
     MAIN,
     name="goose-topology",
     title="A spine with branches against trees of one width, same sources and budget",
-    source="GOOSE, Table 2 (section 5.3)",
-    contenders=(ways.PLAIN, ways.GOOSE, ways.ISOTROPIC_3, ways.ISOTROPIC_5),
+    source="GOOSE, Table 1 (section 5.3)",
+    contenders=(
+        ways.PLAIN,
+        ways.GOOSE,
+        ways.GOOSE_AUTHORS,
+        ways.ISOTROPIC_3,
+        ways.ISOTROPIC_TABLE,
+        ways.ISOTROPIC_5,
+    ),
 )
 
 ABLATION = replace(
@@ -48,6 +58,79 @@ ABLATION = replace(
         ours("spine of transitions", Goose(bypass_acceptance=0, spine="transitions")),
         ours("our bypass", Goose()),
     ),
+)
+
+STEPS = replace(
+    MAIN,
+    name="goose-steps",
+    title="From an isotropic tree of transitions to Goose, one part after another",
+    source="GOOSE, section 5.3",
+    contenders=(
+        ways.PLAIN,
+        ours("isotropic, table alone", IsotropicTree(copies=False, bigram_entries=0)),
+        ours("+ spine", Goose(bypass="off", bigram_entries=0)),
+        ours("+ bigrams", Goose(bypass="off")),
+        ours("+ bypass", Goose(bypass_acceptance=0)),
+    ),
+)
+
+ALLOCATION = replace(
+    MAIN,
+    name="goose-allocation",
+    title="How branches are spread: the share along the spine, and its decay",
+    source="GOOSE, Figure 4b",
+    contenders=(
+        ways.PLAIN,
+        ours("all at the root", Goose(bypass="off", spine_branches=False)),
+        ours("straight line of theory", Goose(bypass="off", schedule="optimal")),
+        *(
+            ours(name, Goose(bypass="off", schedule=schedule, spine_branch_ratio=share)).at(share)
+            for name, schedule in (("as 1, 1/2, 1/3, …", "harmonic"), ("as many everywhere", "equal"))
+            for share in (0.25, 0.5, 0.75)
+        ),
+    ),
+    x_name="β",
+)
+
+TASKS = replace(
+    MAIN,
+    name="goose-tasks",
+    title="Tokens an iteration by kind of text, and from prompt to prompt",
+    source="GOOSE, appendices D.3 and D.4",
+    contenders=(ways.PLAIN, ways.GOOSE, ways.GOOSE_AUTHORS),
+    limit=10,
+)
+
+_CODE = Goose.of_authors_code()
+_CODE_ALONE: dict[str, dict[str, Any]] = {
+    "probabilities as scores": {"scores": "vocabulary"},
+    "bounds 0.2 and 0.4": {"low_acceptance": 0.2, "high_acceptance": 0.4},
+    "first match": {"pick": "first"},
+    "confidence by degrees": {"bypass": "gradual"},
+    "matched again, up to 100 tokens": {"extended_spine": 100},
+    "consensus of occurrences": {"consensus": "occurrences"},
+    "depth from the root": {"depth_from": "root"},
+    "breadth-first": {"filling": "breadth"},
+    "share of the spine": {"statistic": "spine"},
+    "by degrees, 60 to 100 nodes": {"bypass": "gradual", "node_budget": 100, "reserved_share": 0.4},
+}
+
+CODE = replace(
+    MAIN,
+    name="goose-code",
+    title="Goose by the paper's text and by its authors' code, and each difference alone",
+    source="ours",
+    contenders=(
+        ways.PLAIN,
+        ways.GOOSE,
+        ways.GOOSE_AUTHORS,
+        ours("authors' code, 60 nodes", _CODE.changed(node_budget=60, reserved_share=0.0)),
+        ours("Goose, 100 nodes", Goose(node_budget=100)),
+        *(ours(name, Goose(**changes)) for name, changes in _CODE_ALONE.items()),
+    ),
+    limit=10,
+    max_new_tokens=96,
+    stop_at_eos=False,
 )
 
 DECOMPOSITION = replace(
@@ -68,4 +151,4 @@ BOUND = replace(
     recorded=True,
 )
 
-PROTOCOLS = (MAIN, TOPOLOGY, ABLATION, DECOMPOSITION, BOUND)
+PROTOCOLS = (MAIN, TOPOLOGY, ABLATION, STEPS, ALLOCATION, TASKS, CODE, DECOMPOSITION, BOUND)

@@ -49,8 +49,9 @@ class Goose(Strategy):
     )
     successors: Successors = 10
     scores: Literal["vocabulary", "kept"] = Field(
-        "vocabulary",
-        description="a successor's score is its probability; or its share among the successors kept (authors' code)",
+        "kept",
+        description="a successor's score is its share among the successors kept (authors' code; the paper's text does "
+        "not say); or its probability",
     )
     score_threshold: float = Field(0.01, ge=0, lt=1, description="successors with a lower score are not drafted")
     spine_branch_ratio: float = Field(
@@ -94,8 +95,10 @@ class Goose(Strategy):
         "context", description="what the spine is made of; the others are ablations: its shape kept, and none at all"
     )
     spine_branches: bool = Field(True, description="branches along the spine, not only at the root")
-    schedule: Literal["harmonic", "optimal"] = Field(
-        "harmonic", description="branches along the spine: as 1, 1/2, 1/3, … (paper), or the straight line of theory"
+    schedule: Literal["harmonic", "optimal", "equal"] = Field(
+        "harmonic",
+        description="branches along the spine: as 1, 1/2, 1/3, … (paper), the straight line of theory, or as many "
+        "everywhere",
     )
     bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"

@@ -203,9 +203,9 @@ class GooseDrafter(TableDrafter):
             return [float(rest)]
         if s.schedule == "optimal":
             return list(optimal_widths(self._rates.spine.mean, self._rates.branch.mean, length + 1, rest))
-        harmonic = [1 / place for place in range(1, length + 1)]
-        along = s.spine_branch_ratio * rest / sum(harmonic)
-        return [(1 - s.spine_branch_ratio) * rest, *(along * share for share in harmonic)]
+        weights = [1 / place if s.schedule == "harmonic" else 1 for place in range(1, length + 1)]
+        along = s.spine_branch_ratio * rest / sum(weights)
+        return [(1 - s.spine_branch_ratio) * rest, *(along * weight for weight in weights)]
 
     def _told(self, trie: Trie, route: _Route, matches: Sequence[Match]) -> Event:
         found = dict.fromkeys((f"match_{length}" for length in self._index.lengths), 0)

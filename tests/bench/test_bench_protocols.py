@@ -23,7 +23,8 @@ VOCAB = 8
 PAPERS = {
     "dynatree-main", "dynatree-latency", "dynatree-verification", "dynatree-ablation", "dynatree-length",
     "dynatree-prompt-length", "dynatree-thresholds", "dynatree-breadth", "dynatree-depth", "dynatree-fixed-sweep",
-    "dynatree-memory", "goose-main", "goose-topology", "goose-ablation", "goose-decomposition", "goose-bound",
+    "dynatree-memory", "goose-main", "goose-topology", "goose-ablation", "goose-steps", "goose-allocation",
+    "goose-tasks", "goose-decomposition", "goose-bound",
     "dual-draft-routing",
 }  # fmt: skip
 
@@ -84,6 +85,13 @@ def test_every_protocol_fits_the_shipped_prompts(pair):
         asked = ask(protocol, longer, load(protocol.workload, protocol.limit))
         assert asked.max_new_tokens >= min(100, protocol.max_new_tokens), protocol.name
         assert len(asked.contenders) >= len({one.name for one in protocol.contenders}), protocol.name
+
+
+def test_a_workload_may_have_a_limit_of_its_own(pair):
+    protocol, some = protocols()["goose-main"], load("shipped", 1)
+    asked = [ask(protocol, pair, replace(some, name=name)) for name in ("gsm8k", "mbpp")]
+    assert [one.arguments["max_new_tokens"] for one in asked] == [1024, 512]
+    assert ask(protocol, pair, replace(some, name="gsm8k"), max_new_tokens=7).max_new_tokens == 7
 
 
 def test_list_shows_protocols_and_workloads():

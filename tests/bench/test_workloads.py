@@ -112,5 +112,8 @@ def test_how_records_become_prompts():
     }  # fmt: skip
     assert prompts["mt-bench"](record) == "first turn"
     assert prompts["wikitext"](record) == ""
+    assert prompts["goose-mbpp"]({"text": "Write f."}) == "# Write f.\n"
+    assert prompts["goose-gsm8k"](record) == "Question: q\n\nAnswer: Let me solve step by step.\n"
+    assert prompts["classeval"]({"skeleton": "class A:\n"}) == "class A:\n"
     assert prompts["wikitext"]({"text": " " + "prose " * 100}) == ("prose " * 100).strip()
     assert prompts["mbpp"](record | {"text": "Write f."}) == '"""\nWrite f.\nassert f(1)\n"""\n'

@@ -159,12 +159,15 @@ def whole(parts: Sequence[float]) -> list[int]:
 
 
 def shares(s: dict, length: int, rest: int, widths: Callable[[int, int], list[float]]) -> list[float]:
-    """For the root, and for each spine node: 1 - β of the rest, and β of it in the proportion 1, 1/2, 1/3, …"""
+    """For the root, and for each spine node: 1 - β of the rest, and β of it as 1, 1/2, 1/3, …, or in equal parts."""
     if length == 0 or not s["spine_branches"]:
         return [rest]
     if s["schedule"] == "optimal":
         return widths(length + 1, rest)
-    beta, total = s["spine_branch_ratio"], sum(1 / place for place in range(1, length + 1))
+    beta = s["spine_branch_ratio"]
+    if s["schedule"] == "equal":
+        return [(1 - beta) * rest, *[beta * rest / length] * length]
+    total = sum(1 / place for place in range(1, length + 1))
     return [(1 - beta) * rest, *(beta * rest / total / place for place in range(1, length + 1))]
 
 
