@@ -67,12 +67,13 @@ class GooseDrafter(TableDrafter):
         if route.confidence > SURE_ENOUGH:
             most = min(int(s.extended_spine * route.confidence), s.node_budget - 1, context.max_depth)
             route = route._replace(chain=self._extended(route.chain, most, sure=route.confidence == 1))
-        if self._bypasses(route):
+        alone = route.confidence == 1 and s.bypass != "gradual"
+        if alone:
             trie = self.rooted(context)
             self._spine = self._lay(trie, route.chain)
         else:
             trie = self._shaped(context, () if s.spine == "off" else route.chain, route.confidence)
-        draft = finished(trie, [self._told(trie, route, matches), *map(match_event, matches)])
+        draft = finished(trie, [self._told(trie, route, matches, alone=alone), *map(match_event, matches)])
         self._tree = draft.tree
         return draft
 
@@ -127,9 +128,6 @@ class GooseDrafter(TableDrafter):
         if wanted[s.bypass] and mean < needed:
             reason += f"; copies are accepted {mean:.0%} of the time, and a bypass needs {needed:.0%}"
         return _Route(chain, float(wanted[s.bypass] and mean >= needed), consensus, reason)
-
-    def _bypasses(self, route: _Route) -> bool:
-        return route.confidence == 1 and self.settings.bypass != "gradual"
 
     def _agree(self, matches: Sequence[Match], after: Sequence[int] = ()) -> bool:
         if self.settings.consensus == "occurrences":
@@ -207,26 +205,12 @@ class GooseDrafter(TableDrafter):
         along = s.spine_branch_ratio * rest / sum(weights)
         return [(1 - s.spine_branch_ratio) * rest, *(along * weight for weight in weights)]
 
-    def _told(self, trie: Trie, route: _Route, matches: Sequence[Match]) -> Event:
+    def _told(self, trie: Trie, route: _Route, matches: Sequence[Match], *, alone: bool) -> Event:
         found = dict.fromkeys((f"match_{length}" for length in self._index.lengths), 0)
         found |= {f"match_{match.length}": len(match.tokens) for match in matches}
-        name = (
-            "bypass"
-            if self._bypasses(route)
-            else "spine tree"
-            if self._spine
-            else "transitions"
-            if len(trie) > 1
-            else "plain"
-        )
-        values = {
-            "consensus": route.consensus,
-            "confidence": route.confidence,
-            **found,
-            **self._state(),
-            "spine": self._spine,
-        }
-        return self.route(name, f"{name}: {route.reason}", **values)
+        name = "bypass" if alone else "spine tree" if self._spine else "transitions" if len(trie) > 1 else "plain"
+        values = {"consensus": route.consensus, "confidence": route.confidence, **found, **self._state()}
+        return self.route(name, f"{name}: {route.reason}", **values, spine=self._spine)
 
     def _state(self) -> dict[str, Value]:
         acceptance = self._rates.spine.mean

@@ -58,13 +58,7 @@ class ContextIndex:
         for length in self.lengths:
             places, count = self._earlier(length, after)
             if count:
-                place = (
-                    places[0]
-                    if pick == "first"
-                    else places[count - 1]
-                    if pick == "last"
-                    else self._agreeing(places[max(0, count - COMPARED) : count], after)
-                )
+                place = self._picked(pick, places, count, after)
                 found.append(Match(length, place, self._copy(place, limit, after)))
         return found
 
@@ -94,8 +88,10 @@ class ContextIndex:
                         del self._places[n][key]
             self._tokens.pop()
 
-    def _agreeing(self, places: Sequence[int], after: Sequence[int]) -> int:
-        """The last of `places` before which most tokens equal those at the end."""
+    def _picked(self, pick: Pick, places: Sequence[int], count: int, after: Sequence[int]) -> int:
+        """One of the first `count` places."""
+        if pick != "longest":
+            return places[0 if pick == "first" else count - 1]
         text, end = self._tokens, (*self._tokens[-REACH:], *after)[-REACH:]
 
         def agreement(place: int) -> int:
@@ -104,7 +100,7 @@ class ContextIndex:
                 back += 1
             return back
 
-        return max(reversed(places), key=agreement)
+        return max(reversed(places[max(0, count - COMPARED) : count]), key=agreement)
 
     def _copy(self, place: int, limit: int, after: Sequence[int]) -> tuple[int, ...]:
         copied = self._tokens[place : place + limit]
