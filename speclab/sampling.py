@@ -21,7 +21,7 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     Returns:
         `[n, vocabulary]` float64 probabilities. At temperature 0 the untransformed law: the choice is the argmax.
     """
-    scores = logits.double()
+    scores = (logits.cpu() if logits.device.type == "mps" else logits).double()  # an Apple GPU has no float64
     if settings.temperature == 0:
         return scores.softmax(-1)
     # The largest score goes to 0 first, so that no temperature, however small, overflows.

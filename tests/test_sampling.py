@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,3 +189,18 @@ def test_seeds_give_different_texts_and_the_same_seed_the_same():
     texts = [tuple(_text(pair, STRATEGIES["dynatree"], seed, {"temperature": 1.0})) for seed in range(12)]
     assert len(set(texts)) == 12
     assert tuple(_text(pair, STRATEGIES["dynatree"], 3, {"temperature": 1.0})) == texts[3]
+
+
+def test_where_the_device_has_no_float64_the_law_is_worked_out_on_the_host():
+    class OnAppleGpu(SimpleNamespace):
+        def double(self):
+            raise TypeError(
+                "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64."
+            )
+
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    there = OnAppleGpu(device=torch.device("mps"), cpu=lambda: logits)
+    for settings in (SessionSettings(), SessionSettings(temperature=0.7, top_k=2, top_p=0.9)):
+        law = transform(there, settings)
+        assert law.dtype == torch.float64
+        assert torch.equal(law, transform(logits, settings))

@@ -136,10 +136,12 @@ class KVCache(Cache):
         if settled == len(slots):
             self.shorten(prefix + settled)
             return
-        moved = torch.tensor(slots[settled:], device=self.layers[0].device)
+        moved: dict[torch.device, Tensor] = {}  # a module over several devices keeps each layer's entries on its own
         for layer in self.layers:
             if layer.is_initialized:
-                layer.gather(prefix + settled, moved)
+                if layer.device not in moved:
+                    moved[layer.device] = torch.tensor(slots[settled:], device=layer.device)
+                layer.gather(prefix + settled, moved[layer.device])
 
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on; moves nothing."""

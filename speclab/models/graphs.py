@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -20,9 +21,9 @@ from speclab.models.cache import KVCache
 from speclab.models.masks import Mask
 from speclab.models.rotary import Rotary
 from speclab.models.static_cache import Pool, Rows, Shape, Store, lent
-from speclab.models.through import Answer, Through
+from speclab.models.through import TOLERANCE, Answer, Rung
 
-MOST_ROWS = 256
+MOST_ROWS = 128
 """Larger passes (prompts) keep a GPU busy without a graph."""
 FIRST_COLUMNS = 256
 
@@ -30,8 +31,8 @@ FIRST_COLUMNS = 256
 class Graph(Protocol):
     """A pass that can be run again."""
 
-    def capture(self, run: Callable[[], Answer]) -> Answer:
-        """Notes what `run` does; its answer, whose tensors every `replay` writes anew."""
+    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+        """Runs, then notes what `run` does: what the run gave, and an answer that every `replay` writes anew."""
         ...
 
     def replay(self) -> None:
@@ -39,22 +40,48 @@ class Graph(Protocol):
         ...
 
 
-class CudaGraph:
-    """The real one; what it needs beside its inputs lies in a memory pool of its own."""
+_STREAMS: dict[torch.device, Any] = {}
+_CAPTURING = Lock()
+"""torch allows one capture at a time in a process."""
+
+
+class CudaGraphs:
+    """Makes graphs of one device that share a memory pool: whoever replays one takes its answer before the next."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._graph = device, torch.cuda.CUDAGraph()
+        self._device = device
+        self._memory: Any = None
 
-    def capture(self, run: Callable[[], Answer]) -> Answer:
-        """Runs once on a stream of its own, for libraries set up at the first call what no graph can hold."""
-        with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
+    def __call__(self) -> CudaGraph:
+        """An empty one."""
+        self._memory = self._memory or torch.cuda.graph_pool_handle()
+        return CudaGraph(self._device, self._memory)
+
+
+class CudaGraph:
+    """The real one."""
+
+    def __init__(self, device: torch.device, memory: Any) -> None:
+        self._device, self._memory, self._graph = device, memory, torch.cuda.CUDAGraph()
+
+    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+        """The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
+
+        The stream is ours, one a device: torch's own lies on the device of the process's first capture, and what runs
+        on another device is not captured. A capture that fails leaves its stream in use; the outer block puts the
+        thread's own back.
+        """
+        with _CAPTURING, torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.current_stream()):
+            own = torch.cuda.current_stream()
+            stream = _STREAMS.pop(self._device, None) or torch.cuda.Stream()
+            stream.wait_stream(own)
             with torch.cuda.stream(stream):
-                run()
-            torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                return run()
+                first = run()
+            own.wait_stream(stream)
+            with torch.cuda.graph(self._graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
+                answer = run()
+            _STREAMS[self._device] = stream  # kept only where the capture went well
+        return first, answer
 
     def replay(self) -> None:
         """Queues the kernels; nothing waits for them."""
@@ -62,15 +89,10 @@ class CudaGraph:
             self._graph.replay()
 
 
-class Lean(Through, Protocol):
+class Lean(Rung, Protocol):
     """A lean forward: `rows` is the pass as tensor work alone, over angles that were reserved."""
 
     rotary: Rotary
-
-    @property
-    def hooked(self) -> bool:
-        """Whether somebody watches the module, so that passes have to go through it."""
-        ...
 
     def rows(self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool) -> Answer:
         """As the whole pass."""
@@ -134,62 +156,71 @@ class GraphPass:
     Args:
         lean: the forward.
         model: whose forward it is.
-        graph: makes an empty graph for a device.
-
-    Attributes:
-        reason: why passes are no longer captured; empty while they are.
+        graph: makes an empty graph; by default a real one.
     """
 
-    def __init__(self, lean: Lean, model: Any, graph: Callable[[torch.device], Graph] = CudaGraph) -> None:
-        self._lean, self._graph, self._pool = lean, graph, Pool(Shape.of(model))
+    name, feature = "lean, CUDA graphs", "CUDA graphs"
+
+    def __init__(self, lean: Lean, model: Any, graph: Callable[[], Graph] | None = None) -> None:
+        self._lean, self._pool = lean, Pool(Shape.of(model))
+        self._graph = graph or CudaGraphs(self._pool.shape.device)
+        self._captured: WeakKeyDictionary[Store, dict[Size, Captured]] = WeakKeyDictionary()
         self._one_at_a_time = Lock()
-        self.reason = ""
         self._context: int = model.config.max_position_embeddings
         lean.rotary.reserve(self._context)
         self._angles = lean.rotary.tables  # held, for graphs read them even when longer ones have taken their place
 
-    @property
-    def name(self) -> str:
-        """For records."""
-        return f"lean, without CUDA graphs: {self.reason}" if self.reason else "lean, CUDA graphs"
+    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:
+        """Whether it is small, within the context, and nobody watches the module."""
+        fits = isinstance(mask, Tensor) and len(tokens) <= MOST_ROWS and cache.length + len(tokens) <= self._context
+        return fits and self._lean.takes(tokens, mask, cache)
+
+    def blames_itself(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whatever a driver or a version raises, and want of memory too: graphs and their buffers take some."""
+        return True
 
     def __call__(
         self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
     ) -> Answer:
         """A pass, as `Through` says."""
         start, rows = cache.length, len(tokens)
-        fits = isinstance(mask, Tensor) and rows <= MOST_ROWS and start + rows <= self._context
-        if not fits or self.reason or self._lean.hooked:
-            return self._lean(tokens, positions, mask, cache, last=last, states=states)
         size = Size.of(rows, start, states=states)
-        try:
-            layers = lent(cache, self._pool, size.columns)
-            captured = self._captured(layers[0].lease.store, size, (tokens, positions, cast("Tensor", mask), start))
-        except RuntimeError as error:  # out of memory is one too
-            self.reason = _why(error)
-            cache.shorten(start)
-            return self._lean(tokens, positions, mask, cache, last=last, states=states)
-        captured.graph.replay()
+        layers = lent(cache, self._pool, size.columns)
+        with self._one_at_a_time:  # graphs share memory: the next replay may write over this answer
+            captured = self._of(layers[0].lease.store, size, (tokens, positions, cast("Tensor", mask), start))
+            captured.graph.replay()
+            answer = _cut(captured.answer, rows, last)
         for layer in layers:
             layer.advance(start + rows)
-        return _cut(captured.answer, rows, last)
+        return answer
 
-    def _captured(self, store: Store, size: Size, given: tuple[Tensor, Tensor, Tensor, int]) -> Captured:
+    def _of(self, store: Store, size: Size, given: tuple[Tensor, Tensor, Tensor, int]) -> Captured:
         """The graph of a size on a store, its inputs filled."""
-        captured = store.captured.get(size)
-        if captured is not None:
-            captured.inputs.fill(*given)
-            return cast("Captured", captured)
-        with self._one_at_a_time:
-            inputs, graph = Inputs.empty(size, self._pool.shape), self._graph(self._pool.shape.device)
-            inputs.fill(*given)
-            rows = cast("KVCache", Rows(store, inputs.slots, size.columns))
+        on_store = self._captured.setdefault(store, {})
+        if size in on_store:
+            on_store[size].inputs.fill(*given)
+            return on_store[size]
+        inputs, graph = Inputs.empty(size, self._pool.shape), self._graph()
+        inputs.fill(*given)
+        rows = cast("KVCache", Rows(store, inputs.slots, size.columns))
 
-            def run() -> Answer:
-                return self._lean.rows(inputs.tokens, inputs.positions, inputs.mask, rows, last=0, states=size.states)
+        def run() -> Answer:
+            return self._lean.rows(inputs.tokens, inputs.positions, inputs.mask, rows, last=0, states=size.states)
 
-            captured = store.captured[size] = Captured(graph, inputs, graph.capture(run))
-        return captured
+        first, answer = graph.capture(run)
+        _check(graph, first, answer)
+        return on_store.setdefault(size, Captured(graph, inputs, answer))
+
+
+def _check(graph: Graph, first: Answer, answer: Answer) -> None:
+    """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
+    for tensor in (answer.logits, *answer.states):
+        tensor.fill_(torch.nan)
+    graph.replay()
+    for want, got in zip((first.logits, *first.states), (answer.logits, *answer.states), strict=True):
+        bound = TOLERANCE.get(want.dtype, 1e-3) * max(1.0, want.float().nan_to_num(0.0, 0.0, 0.0).std().item())
+        if not torch.allclose(got.float(), want.float(), rtol=0.0, atol=bound, equal_nan=True):
+            raise RuntimeError("its replay gives other numbers than the pass that was captured")
 
 
 def _cut(answer: Answer, rows: int, last: int) -> Answer:
@@ -200,9 +231,3 @@ def _cut(answer: Answer, rows: int, last: int) -> Answer:
 
 def _power(count: int) -> int:
     return 1 << (count - 1).bit_length()
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, torch.OutOfMemoryError):
-        return "no memory was left to capture a pass"
-    return f"a pass could not be captured ({str(error).splitlines()[0]})"

@@ -21,9 +21,10 @@ from speclab.models.changes import Snapshot
 from speclab.models.graphs import GraphPass
 from speclab.models.linear import Copies, Linear, packable
 from speclab.models.masks import Mask
+from speclab.models.memory import is_out_of_memory
 from speclab.models.placed import weighs_itself
 from speclab.models.rotary import Rotary
-from speclab.models.through import Answer, ModulePass, Parts, Through
+from speclab.models.through import Answer, Ladder, ModulePass, Parts
 
 _FAMILIES: dict[str, Callable[..., Parts]] = {
     "GPTNeoXForCausalLM": lean_neox.parts,
@@ -36,23 +37,29 @@ _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 
 
 class LeanPass:
-    """Through the layers of a family, written out; through the module while a hook waits for its call."""
+    """Through the layers of a family, written out; it takes no pass while a hook waits for the module's call."""
 
-    name = "lean"
+    name, feature = "lean", "lean forward"
 
     def __init__(self, model: PreTrainedModel, parts: Parts, *, pack: bool) -> None:
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = Linear(parts.head, pack=pack)
         self.copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
-        self._module, self._hookable = ModulePass(model), tuple(model.modules())
+        self._hookable = tuple(model.modules())
+
+    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:  # noqa: ARG002
+        """Whether nobody watches the module."""
+        return not self.hooked
+
+    def blames_itself(self, error: Exception) -> bool:
+        """The module would need as much memory."""
+        return not is_out_of_memory(error)
 
     def __call__(
         self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
     ) -> Answer:
         """A pass, as `Through` says."""
-        if self.hooked:
-            return self._module(tokens, positions, mask, cache, last=last, states=states)
         self.rotary.reserve(cache.length + len(tokens))
         self.copies.refresh()
         return self.rows(tokens, positions, mask, cache, last=last, states=states)
@@ -77,7 +84,7 @@ class LeanPass:
         return Answer(self.head(rows[-last:]), [state[None] for state in kept] if states else ())
 
 
-def through(model: PreTrainedModel) -> Through:
+def through(model: PreTrainedModel) -> Ladder:
     """The lean forward of a model where it has one and runs as its family's module does, else the module's own.
 
     On CUDA its small passes run as graphs.
@@ -120,16 +127,17 @@ class Forwards:
         self.through, self._lean = _choose(self._model)
 
 
-def _choose(model: PreTrainedModel) -> tuple[Through, LeanPass | None]:
+def _choose(model: PreTrainedModel) -> tuple[Ladder, LeanPass | None]:
     """What passes go through, and the lean forward inside it."""
     family = _FAMILIES.get(type(model).__name__)
     reason = "" if family is None else _why_not(model)
     if family is None or reason:
-        return ModulePass(model, reason), None
+        return Ladder(ModulePass(model, reason)), None
     pack = packable(model)
     with torch.inference_mode():
         lean = LeanPass(model, family(model, pack=pack), pack=pack)
-    return (GraphPass(lean, model) if model.device.type == "cuda" else lean), lean
+    graphs = [GraphPass(lean, model)] if model.device.type == "cuda" else []
+    return Ladder(*graphs, lean, ModulePass(model)), lean
 
 
 def _why_not(model: PreTrainedModel) -> str:

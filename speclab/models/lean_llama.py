@@ -59,4 +59,5 @@ class Layer:
         group, (count, columns) = self.heads // self.shared, mask.shape[2:]
         rows = query.reshape(1, self.shared, group * count, self.dim)
         seen = mask.expand(1, group, count, columns).reshape(1, 1, group * count, columns)
-        return F.scaled_dot_product_attention(rows, keys, values, seen).view(1, self.heads, count, self.dim)
+        out = F.scaled_dot_product_attention(rows, keys, values, seen)
+        return out.reshape(1, self.heads, count, self.dim)  # CUDA's memory-efficient kernel answers transposed

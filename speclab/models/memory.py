@@ -22,9 +22,13 @@ def needed(parameters: int, item_bytes: float) -> int:
 
 
 def free(device: torch.device) -> int | None:
-    """Bytes free on a device, None where the machine does not say; on CPU the container's limit counts."""
+    """Bytes free on a device, None where the machine does not say; on CPU the container's limit counts.
+
+    On CUDA what torch keeps for later, and no tensor holds, is free too: the next model may take it.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     if device.type != "cpu":
         return None
     return min((room for room in (_machine(), _container()) if room is not None), default=None)
@@ -60,8 +64,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def usage(device: torch.device) -> str:
     """What is in use, in words: of a GPU by everyone, of the machine by this process."""
     if device.type == "cuda":
-        room, total = torch.cuda.mem_get_info(device)
-        return f"{device}: {amount(total - room)} of {amount(total)} in use"
+        total = torch.cuda.mem_get_info(device)[1]
+        return f"{device}: {amount(total - (free(device) or 0))} of {amount(total)} in use"
     known = {"in use": _held(), "free": free(torch.device("cpu"))}
     said = ", ".join(f"{amount(count)} {what}" for what, count in known.items() if count is not None)
     return f"memory: {said}" if said else ""

@@ -22,6 +22,7 @@ from speclab.models.masks import CHUNKED, FULL, SLIDING
 from speclab.models.numbers import way_out
 from speclab.models.placed import is_spread
 from speclab.models.runner import Runner
+from speclab.models.through import TOLERANCE, Ladder
 from speclab.tree import DraftTree
 
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
@@ -37,11 +38,6 @@ _UNFIT = {
     "recurrent_gemma": _RECURRENT,
     "xlstm": _RECURRENT,
 }
-
-# Largest difference allowed between the tree's logits and the paths', in units of the logits' own deviation where that
-# exceeds 1. Fixed, between what was measured on random models of nine families: right masks differ by at most 2e-5, .03
-# and .19 (float32, float16, bfloat16), a causal mask in place of the tree's by .24 and more, an ignored window by 2.4.
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
 
 # 0 has children 1 and 2, 1 has 3 and 4, 2 has 5, and 4 has 6: three leaves, depth 3.
 _PARENTS = (-1, 0, 0, 1, 1, 2, 4)
@@ -84,25 +80,35 @@ def check_trees(runner: Runner) -> float:
         UnsupportedModelError: the family is known to be unfit, its pass fails, or its logits differ.
     """
     reason, way = unfit(runner.model.config), "choose another model"
-    if reason is None:
-        try:
-            probe = _narrowed(runner) or runner.fork()
-            difference, bound = measure(probe)
-        except OutOfMemoryError:
-            raise
-        except LogitsError:
-            reason = f"its logits are not numbers in {str(runner.dtype).removeprefix('torch.')}"
-            way = way_out(runner.dtype)
-        except Exception as error:  # noqa: BLE001  # whatever a foreign module raises, the reason is the same
-            first = next(iter(str(error).splitlines()), "")[:120]
-            reason = f"its pass over a tree fails ({type(error).__name__}: {first})"
+    while reason is None:
+        probe = _narrowed(runner) or runner.fork()
+        why, way, difference = _wrong(probe)
+        if not why:
+            if runner.length == 0:
+                runner.cache = probe.cache.copy(0)
+            return difference
+        ladder = probe.through
+        if isinstance(ladder, Ladder) and ladder is runner.through and len(ladder.rungs) > 1:
+            ladder.leave(ladder.rungs[0], why)  # whose fault it is shows one rung below
         else:
-            if difference <= bound:
-                if runner.length == 0:
-                    runner.cache = probe.cache.copy(0)
-                return difference
-            reason = f"its logits over a tree differ from those over single paths by {difference:.2g}"
+            reason = f"its {why}"
     raise UnsupportedModelError(f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}.")
+
+
+def _wrong(probe: Runner) -> tuple[str, str, float]:
+    """What is wrong with the way that passes go now, empty where nothing is; the way out; the largest difference."""
+    way = "choose another model"
+    try:
+        difference, bound = measure(probe)
+    except OutOfMemoryError:
+        raise
+    except LogitsError:
+        return f"logits are not numbers in {str(probe.dtype).removeprefix('torch.')}", way_out(probe.dtype), torch.inf
+    except Exception as error:  # noqa: BLE001  # whatever a foreign module raises, the reason is the same
+        first = next(iter(str(error).splitlines()), "")[:120]
+        return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf
+    differ = f"logits over a tree differ from those over single paths by {difference:.2g}"
+    return "" if difference <= bound else differ, way, difference
 
 
 @torch.inference_mode()

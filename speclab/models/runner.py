@@ -18,7 +18,7 @@ from speclab.models.lean import Forwards
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
 from speclab.models.numbers import numbers
-from speclab.models.through import ModulePass, Through
+from speclab.models.through import ModulePass, Through, no_cudnn_attention
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -223,7 +223,8 @@ class Runner:
         try:
             ids, mask = torch.tensor(tokens, device=self.device), self._mask(positions, visible)
             watched = self.hidden is not None
-            answer = self.through(ids, positions, mask, self.cache, last=last, states=watched)
+            with no_cudnn_attention:
+                answer = self.through(ids, positions, mask, self.cache, last=last, states=watched)
             logits = numbers(answer.logits, self.name)
             if self.hidden is not None:
                 self.hidden.append(answer.states)

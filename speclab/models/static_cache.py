@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 
 
 class Store:
-    """The buffers of one cache, by layer `[1, heads, slots, dim]`, and the passes `captured` on them.
+    """The buffers of one cache, by layer `[1, heads, slots, dim]`.
 
     They start as zeros: a captured pass reads slots that no row was written to, hides them, and must not meet a NaN.
     """
@@ -51,7 +51,6 @@ class Store:
         self.keys, self.values = (
             [torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)] for _ in range(2)
         )
-        self.captured: dict[Any, Any] = {}
 
 
 class Pool:
@@ -95,6 +94,12 @@ class Lease:
             self._stores.append(self._pool.take(slots))
         return self.store
 
+    def give_back_smaller(self) -> None:
+        """Every layer has moved to the newest store."""
+        if len(self._stores) > 1:
+            self._pool.give_back(self._stores[:-1])
+            del self._stores[:-1]
+
 
 class StaticLayer(BufferLayer):
     """A layer of a cache whose buffers are lent; like any other in a pass that is not captured."""
@@ -132,6 +137,7 @@ def lent(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:
     for layer in layers:
         if layer.capacity < slots:
             layer.reserve(slots)
+    layers[0].lease.give_back_smaller()
     return layers
 
 

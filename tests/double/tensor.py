@@ -240,7 +240,8 @@ class Functions(TorchFunctionMode):
 def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`to` and `cuda`."""
     if function is torch.Tensor.cuda:
-        args = (streams.indexed(args[0] if args else "cuda"),)
+        args = args or ("cuda",)
+    args = tuple(streams.indexed(value) if type(value) is int else value for value in args)
     options = {name: value for name, value in kwargs.items() if name != "copy"}
     place, dtype, late, _ = torch._C._nn._parse_to(*args, **options)
     if place is None or place.type != "cuda":
@@ -267,6 +268,11 @@ def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tens
         return function(*args, **kwargs, device=torch.device("cpu")).to(streams.indexed(place))
     made = function(*args, **kwargs, device=place)
     return pin(made) if pinned else made
+
+
+def _device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.device:
+    """A number alone names a CUDA device."""
+    return function("cuda", *args) if len(args) == 1 and isinstance(args[0], int) else function(*args, **kwargs)
 
 
 def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -338,6 +344,7 @@ def is_pinned(tensor: torch.Tensor) -> bool:
 OURS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.to: _moved,
     torch.Tensor.cuda: _moved,
+    torch.device: _device,
     torch.tensor: _made,
     torch.as_tensor: _made,
     F.scaled_dot_product_attention: _attention,

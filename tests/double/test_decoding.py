@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tiny import tiny
 
 import speclab
 from double import device
+from speclab.models import memory
 from speclab.prompts import examples
+from speclab.timing import Stopwatch
 
 pytestmark = pytest.mark.double
 
@@ -44,3 +47,44 @@ def test_families_decode_in_every_dtype(family, dtype):
         got = text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree())
         if dtype == "float32":
             assert got == text(pair(family, device="cpu"), speclab.DynaTree())
+
+
+def test_heads_that_share_keys_decode_under_a_kernel_that_answers_transposed():
+    with device():
+        assert text(pair("llama", device="cuda"), speclab.DynaTree()) == text(
+            pair("llama", device="cpu"), speclab.DynaTree()
+        )
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "llama", "mistral"])
+@pytest.mark.parametrize(
+    "strategy",
+    [speclab.DynaTree(), speclab.Goose(), speclab.DynaTree(commit="rebuild")],
+    ids=["DynaTree", "Goose", "rebuild"],
+)
+def test_a_model_over_two_devices(family, strategy):
+    from accelerate import dispatch_model
+
+    with device(2):
+        target = tiny(family)
+        base, room = target.base_model, target.base_model_prefix
+        places = {f"{room}.{name}": 0 for name, _ in base.named_children() if name != "layers"}
+        target = dispatch_model(target, places | {f"{room}.layers.0": 0, f"{room}.layers.1": 1, "lm_head": 1})
+        assert {str(weight.device) for weight in target.parameters()} == {"cuda:0", "cuda:1"}
+        spread = speclab.load_pair(target=target, draft=tiny(family, seed=1).to("cuda:1"))
+        assert text(spread, strategy) == text(pair(family, device="cpu"), strategy)
+
+
+def test_a_second_load_may_take_what_torch_keeps_for_later():
+    with device() as gpu:
+        gpu.free, gpu.reserved, gpu.allocated = 1 << 20, 60 << 30, 10 << 30
+        assert memory.free(torch.device("cuda")) == (50 << 30) + (1 << 20)
+        assert memory.usage(torch.device("cuda")) == "cuda: 30.0 GiB of 80.0 GiB in use"
+        speclab.load_pair(device="cuda", dtype="float32")
+
+
+def test_a_clock_waits_for_the_models_stream_and_for_nothing_else():
+    with device(2) as gpu:
+        watch = Stopwatch(torch.device("cuda:1"))
+        watch.lap("pass")
+        assert gpu.waited("stream") == gpu.waited() == 2

@@ -58,7 +58,7 @@ def _both(variant: str, pack: bool) -> tuple[Runner, Runner]:
         patch.setattr(linear, "PACKED_BYTES", linear.PACKED_BYTES if pack else 0)
         lean = Runner(MODELS[variant])
     assert lean.through.name == "lean"
-    assert lean.through.head.pack is pack
+    assert lean.through.rungs[0].head.pack is pack
     module = lean.by_module()
     assert module.through.name == "module"
     return lean, module

@@ -1,0 +1,148 @@
+"""Graphs that fail, at every place where they can: the text stays the CPU's, and who asks is told why."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from tiny import tiny
+
+import speclab
+from double import device, graphs
+from speclab.models.probe import measure
+from speclab.models.runner import Runner
+
+pytestmark = [pytest.mark.double, pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")]
+
+PROMPT = [1, 2, 3, 1, 2, 3, 4]
+FAULTS = {
+    "warm-up": "launch failure",
+    "begin": "initialization error",
+    "middle": "error during capture",
+    "end": "error during capture",
+    "empty": "other numbers",
+    "wrong": "other numbers",
+    "replay": "illegal memory access",
+    "replay oom": "no memory",
+}
+
+
+def text(pair, **settings):
+    return speclab.generate(pair, speclab.DynaTree(), PROMPT, max_new_tokens=10, **settings).token_ids
+
+
+def pair(family="llama", **where):
+    return speclab.load_pair(target=tiny(family), draft=tiny(family, seed=1), **where)
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    with device():
+        return text(pair(device="cpu"))
+
+
+@pytest.mark.parametrize("when", ["at load", "later"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_graph_that_fails_costs_its_speed_alone(fault, when, wanted):
+    with device() as gpu:
+        gpu.fault = fault if when == "at load" else ""
+        own = pair(device="cuda")
+        gpu.fault = fault
+        assert text(own) == wanted
+        for forward in (own.describe()["target_forward"], own.describe()["draft_forward"]):
+            assert forward.startswith("lean, without CUDA graphs: ")
+            assert FAULTS[fault] in forward
+        assert torch.cuda.current_stream().is_default
+        assert text(own) == wanted, "and stays right"
+
+
+def test_what_a_failed_graph_held_is_free(wanted):
+    with device() as gpu:
+        made = weakref.WeakSet()
+        own_init = graphs.CUDAGraph.__init__
+
+        def init(graph):
+            own_init(graph)
+            made.add(graph)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(graphs.CUDAGraph, "__init__", init)
+            own = pair(device="cuda")
+            assert text(own) == wanted
+            assert made
+            gpu.fault = "replay"
+            assert text(own) == wanted
+        gc.collect()
+        assert not made
+
+
+def test_the_next_model_is_captured_again_after_one_failed(wanted):
+    with device() as gpu:
+        gpu.fault = "end"
+        pair(device="cuda")
+        gpu.fault = ""
+        own = pair(device="cuda")
+        assert text(own) == wanted
+        assert own.describe()["target_forward"] == own.describe()["draft_forward"] == "lean, CUDA graphs"
+
+
+@pytest.mark.parametrize("second", ["cuda:0", "cuda:1"])
+def test_graphs_on_every_device_are_of_that_device(wanted, second):
+    with device(2) as gpu:
+        assert text(pair(device="cuda:0")) == wanted
+        own = pair(device=second)
+        assert text(own) == wanted
+        assert own.describe()["target_forward"] == "lean, CUDA graphs"
+        assert not gpu.graphs["empty graphs"]
+
+
+def test_a_target_and_its_draft_on_two_devices(wanted):
+    with device(2):
+        target, draft = tiny("llama").to("cuda:0"), tiny("llama", seed=1).to("cuda:1")
+        own = speclab.load_pair(target=target, draft=draft)
+        assert text(own) == wanted
+        assert own.describe()["target_forward"] == own.describe()["draft_forward"] == "lean, CUDA graphs"
+
+
+def test_the_graphs_of_a_model_share_one_memory_pool(wanted):
+    with device() as gpu:
+        assert text(pair(device="cuda")) == wanted
+        assert gpu.graphs["captures"] > 4
+        assert len(gpu.pools) == 2, "the target's and the draft's"
+
+
+def test_a_family_is_not_blamed_for_its_graphs():
+    """Graphs that answer wrong numbers behind the check's back: the probe steps down, and loading goes on."""
+    with device(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("speclab.models.graphs._check", lambda *_: None)
+        replay = graphs.CUDAGraph.replay
+
+        def wrong(graph):
+            replay(graph)
+            for entry in graph.entries[-1:]:
+                entry.answer.mul_(-1)
+
+        patch.setattr(graphs.CUDAGraph, "replay", wrong)
+        own = pair(device="cuda")
+        assert own.describe()["target_forward"].startswith("lean, without CUDA graphs: logits over a tree differ")
+
+
+def test_a_family_is_not_blamed_for_its_lean_forward():
+    with device(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("speclab.models.rotary.Rotary.at", lambda *_: 1 / 0)
+        own = pair(device="cuda")
+        forward = own.describe()["target_forward"]
+        assert forward.startswith("module, without CUDA graphs: ")
+        assert "without lean forward: a pass failed (ZeroDivisionError" in forward
+
+
+def test_passes_never_make_a_plan_of_cudnns_attention_and_leave_its_flag_as_it_was():
+    for name in ("llama", "qwen3"):
+        with device(cudnn=True) as gpu:
+            runner = Runner(tiny(name).to("cuda", torch.float16))
+            measure(runner.fork())
+            text(pair(name, device="cuda", dtype="bfloat16"))
+            assert not gpu.plans
+            assert torch.backends.cuda.cudnn_sdp_enabled()
