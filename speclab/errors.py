@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+LONGEST = 500
+"""Characters of a sentence at most; of a longer one the middle is left out, which is some value that was given."""
+
 
 class SpeclabError(Exception):
-    """Root of every error that a user can cause and mend."""
+    """Root of every error that a user can cause and mend: one sentence that any terminal can print."""
+
+    def __init__(self, sentence: str = "") -> None:
+        if len(sentence) > LONGEST:
+            sentence = f"{sentence[: LONGEST - 200]} … {sentence[-180:]}"
+        super().__init__("".join(char if char.isprintable() else "\ufffd" for char in sentence.replace("\n", " ")))
 
 
 class SettingsError(SpeclabError, ValueError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
+from speclab.packing import Natural, Seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -14,15 +16,15 @@ class Counts:
     `draft_calls`: forward passes; `lossy`: iterations under a rule that changes the output distribution.
     """
 
-    iterations: int = 0
-    committed: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    longest_path: int = 0
-    target_calls: int = 0
-    draft_calls: int = 0
-    seconds: float = 0.0
-    lossy: int = 0
+    iterations: Natural = 0
+    committed: Natural = 0
+    drafted: Natural = 0
+    accepted: Natural = 0
+    longest_path: Natural = 0
+    target_calls: Natural = 0
+    draft_calls: Natural = 0
+    seconds: Seconds = 0.0
+    lossy: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))

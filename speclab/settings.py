@@ -15,7 +15,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -24,7 +24,7 @@ class Settings(BaseModel):
     def __setattr__(self, name: str, value: Any) -> None:
         raise SettingsError(f"settings are frozen: take a copy with .changed({name}={value!r})")
 
-    def changed(self, **values: Any) -> Self:
+    def changed(self, /, **values: Any) -> Self:
         """A validated copy with some values changed."""
         return type(self)(**{**self.model_dump(), **values})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from speclab.packing import Many, Natural, Probability
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -13,10 +15,10 @@ class Share:
     law that the candidates were drawn from; None where none were drawn.
     """
 
-    token: int
-    residual: float
-    target: float
-    draft: float | None
+    token: Natural
+    residual: Probability
+    target: Probability
+    draft: Probability | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class Try:
     threshold of typical acceptance. The first of a node meets both laws whole.
     """
 
-    node: int
-    target: float
-    against: float
+    node: Natural
+    target: Probability
+    against: Probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,6 @@ class Residual:
     `tries`: in their order; none where the target drew once, and no candidate carries what it drew.
     """
 
-    node: int | None
-    shares: tuple[Share, ...]
-    tries: tuple[Try, ...] = ()
+    node: Natural | None
+    shares: Many[Share]
+    tries: Many[Try] = ()

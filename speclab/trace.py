@@ -6,19 +6,18 @@ Every view is a function of one Step (or of a Trace), so stepping back never tou
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from speclab.late import Late
 from speclab.metrics import Counts, Metrics
-from speclab.packing import MaskBits, TreeColumns
+from speclab.packing import Many, MaskBits, Named, Natural, Probability, Real, Seconds, Text, Texts, TreeColumns, Whole
 from speclab.shares import Residual
 
 VERSION = 1
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
-Value = float | int | str | bool | None
+Value = Real | Whole | Text | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ class Event:
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """
 
-    kind: str
-    node: int | None
-    reason: str
-    values: Mapping[str, Value] = field(default_factory=dict)
+    kind: Text
+    node: Natural | None
+    reason: Text
+    values: Named[Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +48,18 @@ class NodeRecord:
     law after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
     """
 
-    index: int
-    token: int
-    draft_prob: float
-    path_prob: float
-    target_prob: float | None
-    target_choice: int
+    index: Natural
+    token: Natural
+    draft_prob: Probability
+    path_prob: Probability
+    target_prob: Probability | None
+    target_choice: Natural
     verdict: Verdict
-    reason: str
-    kv_slot: int
-    entropy: float
-    target_top: tuple[tuple[int, float], ...] = ()
-    draft_top: tuple[tuple[int, float], ...] = ()
+    reason: Text
+    kv_slot: Natural
+    entropy: Real
+    target_top: Many[tuple[Natural, Probability]] = ()
+    draft_top: Many[tuple[Natural, Probability]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,11 @@ class ExtraRow:
     `target_choice`: its likeliest next token.
     """
 
-    token: int
-    depth: int
-    sees: tuple[int, ...]
-    prefix_seen: int
-    target_choice: int
+    token: Natural
+    depth: Natural
+    sees: Many[Natural]
+    prefix_seen: Natural
+    target_choice: Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +87,10 @@ class Proposal:
     `chosen`: whether the target verified its nodes.
     """
 
-    name: str
+    name: Text
     tree: TreeColumns
-    confidence: float
-    score: float
+    confidence: Probability
+    score: Real
     chosen: bool
 
 
@@ -105,13 +104,13 @@ class BudgetRecord:
     draft passes, by their measured curve. `rows`, `seconds`: the measured cost of a target pass, seconds by rows.
     """
 
-    probabilities: tuple[float, ...]
-    verified: int
+    probabilities: Many[Probability]
+    verified: Natural
     verified_root: bool
-    extra: int
-    spent: float
-    rows: tuple[int, ...]
-    seconds: tuple[float, ...]
+    extra: Natural
+    spent: Seconds
+    rows: Many[Natural]
+    seconds: Many[Seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +122,24 @@ class CacheRecord:
     entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: bytes a slot.
     """
 
-    name: str
-    before: int
-    written: int
-    kept: tuple[int, ...]
-    moved: tuple[tuple[int, int], ...]
-    after: int
-    committed: int
-    capacity: int
-    slot_bytes: int
+    name: Text
+    before: Natural
+    written: Natural
+    kept: Many[Natural]
+    moved: Many[tuple[Natural, Natural]]
+    after: Natural
+    committed: Natural
+    capacity: Natural
+    slot_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
     """What the drafter changed for the next iteration, and why; `before` and `after` hold the changed settings."""
 
-    reason: str
-    before: Mapping[str, Value] = field(default_factory=dict)
-    after: Mapping[str, Value] = field(default_factory=dict)
+    reason: Text
+    before: Named[Value] = field(default_factory=dict)
+    after: Named[Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,28 +159,28 @@ class Step(Late):
     worth verifying, where costs decided.
     """
 
-    index: int
-    prefix_length: int
+    index: Natural
+    prefix_length: Natural
     tree: TreeColumns
-    nodes: tuple[NodeRecord, ...]
-    accepted: tuple[int, ...]
-    committed: tuple[int, ...]
-    bonus: int | None
-    root_choice: int | None
-    settings: Mapping[str, Value]
-    events: tuple[Event, ...]
-    caches: tuple[CacheRecord, ...]
-    seconds: Mapping[str, float]
+    nodes: Many[NodeRecord]
+    accepted: Many[Natural]
+    committed: Many[Natural]
+    bonus: Natural | None
+    root_choice: Natural | None
+    settings: Named[Value]
+    events: Many[Event]
+    caches: Many[CacheRecord]
+    seconds: Named[Seconds]
     adaptation: Adaptation
     counts: Counts
     mask: MaskBits
-    prefix_seen: tuple[int, ...]
-    texts: Mapping[int, str]
-    note: str = ""
-    extra: tuple[ExtraRow, ...] = ()
-    rule: str = ""
+    prefix_seen: Many[Natural]
+    texts: Texts
+    note: Text = ""
+    extra: Many[ExtraRow] = ()
+    rule: Text = ""
     residual: Residual | None = None
-    proposals: tuple[Proposal, ...] = ()
+    proposals: Many[Proposal] = ()
     budget: BudgetRecord | None = None
 
 
@@ -194,16 +193,16 @@ class Trace:
     `prefill_calls` target passes.
     """
 
-    prompt_ids: tuple[int, ...]
-    first_token: int
-    steps: tuple[Step, ...]
-    settings: Mapping[str, Value]
-    models: Mapping[str, Value]
-    texts: Mapping[int, str]
-    prefill_seconds: float = 0.0
-    prefill_calls: int = 1
-    finished: str = ""
-    version: int = VERSION
+    prompt_ids: Many[Natural]
+    first_token: Natural
+    steps: Many[Step]
+    settings: Named[Value]
+    models: Named[Value]
+    texts: Texts
+    prefill_seconds: Seconds = 0.0
+    prefill_calls: Natural = 1
+    finished: Text = ""
+    version: Natural = VERSION
 
     def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
         """Generated ids after `cursor` iterations (all by default), the prefill's first token included."""

@@ -49,13 +49,13 @@ def test_a_mask_that_is_not_the_closure_survives(tmp_path):
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():
     trace = trace_of(step_of(TREE), step_of(TREE, 1))
-    assert trace.token_ids() == (4, 3, 1, 3, 1)
-    assert [trace.token_ids(i) for i in range(3)] == [(4,), (4, 3, 1), (4, 3, 1, 3, 1)]
+    assert trace.token_ids() == (4, 4, 1, 4)
+    assert [trace.token_ids(i) for i in range(3)] == [(4,), (4, 4, 1), (4, 4, 1, 4)]
 
 
 def test_metrics_are_the_sum_of_the_steps():
     metrics = trace_of(step_of(TREE), step_of(TREE, 1)).metrics
-    assert metrics.counts == Counts(2, 4, 6, 2, 6, 2, 4, 0.2)
+    assert metrics.counts == Counts(2, 3, 8, 2, 6, 2, 4, 0.2)
     assert metrics.ttft == 0.5
 
 

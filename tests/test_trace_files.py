@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 
+import mutants
 import pytest
 from records import assert_same
 from traces import TREE, step_of, trace_of
@@ -68,14 +74,50 @@ def test_a_flipped_byte_is_refused_or_harmless(tmp_path):
     assert refused >= len(whole) // 11 - 2
 
 
-def test_bytes_after_the_end_are_refused(tmp_path):
+def test_bytes_after_the_end_are_refused_for_what_they_are(tmp_path):
     path = trace_of(step_of(TREE)).save(tmp_path / "t")
     path.write_bytes(path.read_bytes() + b"more")
-    _refused(path)
+    assert "after its end" in _refused(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize(("start", "unit", "mebibytes"), [(b"", b"\0", 2048), (b"", b"[", 63), (b'{"steps":[', b"1,", 63)])
+def test_a_file_that_unpacks_to_very_much_costs_little(tmp_path, start, unit, mebibytes):
+    """More than is allowed is never unpacked, and what is unpacked is refused at its first error."""
+    path = tmp_path / "bomb"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(start)
+        for _ in range(mebibytes):
+            file.write(unit * ((1 << 20) // len(unit)))
+        file.write(b"1]}" if start else b"")
+    code = (
+        "import sys, speclab\n"
+        "try: speclab.load_trace(sys.argv[1])\n"
+        "except speclab.TraceError: print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1 << 20, "more than 1 GiB"
+
+
+def test_the_most_that_is_unpacked_is_a_setting(tmp_path):
+    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    size = len(gzip.decompress(path.read_bytes()))
+    with pytest.raises(TraceError, match="max_bytes="):
+        load_trace(path, max_bytes=size - 1)
+    assert len(load_trace(path, max_bytes=size).steps) == 1
+
+
+@pytest.mark.parametrize("place", ["a\0b", "x" * 5000, "/dev/zero", "fifo"], ids=["NUL", "long", "device", "pipe"])
+def test_a_path_of_no_file_is_one_sentence(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    with pytest.raises(TraceError, match="cannot be read") as caught:
+        load_trace(place)
+    assert len(str(caught.value)) <= 500
 
 
 def _edited(tmp_path, change) -> str:
-    path = trace_of(step_of(TREE)).save(tmp_path / "t")
+    path = trace_of(step_of(TREE), step_of(TREE, 1)).save(tmp_path / "t")
     data = json.loads(gzip.decompress(path.read_bytes()))
     change(data)
     path.write_bytes(gzip.compress(json.dumps(data).encode()))
@@ -118,6 +160,71 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_trace_with_a_wrong_field_says_where(tmp_path, edit):
     assert "not a speclab trace" in _edited(tmp_path, edit)
+
+
+def _of_step(**values):
+    return lambda data: data["steps"][1].update(values)
+
+
+def _of_cache(**values):
+    return lambda data: data["steps"][1]["caches"][0].update(values)
+
+
+CONTRADICTIONS = {
+    "index": _of_step(index=7),
+    "prefix_length": _of_step(prefix_length=10**6),
+    "nodes": _of_step(nodes=[]),
+    "accepted": _of_step(accepted=[99]),
+    "committed": _of_step(committed=[1, 2, 3]),
+    "bonus": _of_step(bonus="one"),
+    "mask": _of_step(mask=[]),
+    "prefix_seen": _of_step(prefix_seen=[]),
+    "seconds": _of_step(seconds={"draft": float("inf")}),
+    "counts.committed": lambda data: data["steps"][1]["counts"].update(committed=10**400),
+    "counts": lambda data: data["steps"][1]["counts"].update(committed=10**6),
+    "caches.0.before": _of_cache(before=-1),
+    "caches": _of_cache(before=10**9),
+    "caches ": _of_cache(written=10**8),
+    "caches  ": _of_cache(kept=[10**7]),
+    "caches.0.capacity": _of_cache(capacity=10**30),
+    "events": lambda data: data["steps"][1]["events"][0].update(node=4),
+    "events ": lambda data: data["steps"][1]["events"][0].update(values={"branches": "two"}),
+    "extra": lambda data: data["steps"][1]["extra"][0].update(sees=[6]),
+    "nodes.2.draft_prob": lambda data: data["steps"][1]["nodes"][2].update(draft_prob=1.5),
+    "tree": lambda data: data["steps"][1]["tree"].update(log_prob=[0, float("nan"), 0, 0]),
+    "residual": _of_step(residual={"node": 4, "shares": []}),
+    "budget": _of_step(budget={"probabilities": [0.5], "verified": 9, "verified_root": True, "extra": 0, "spent": 0,
+                               "rows": [1], "seconds": [1]}),
+    "texts": _of_step(texts={"1": "x" * 10**6}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "edit"), CONTRADICTIONS.items())
+def test_fields_that_contradict_each_other_are_refused_by_name(tmp_path, field, edit):
+    """Views draw what loads without asking again."""
+    message = _edited(tmp_path, edit)
+    assert f"steps.1.{field.strip()}" in message
+
+
+def test_proposals_are_none_or_as_many_in_every_step(tmp_path):
+    def change(data):
+        tree = data["steps"][1]["tree"]
+        one = {"name": "a", "tree": tree, "confidence": 0.5, "score": 0.5, "chosen": True}
+        data["steps"][1]["proposals"] = [one]
+
+    assert "proposals" in _edited(tmp_path, change)
+
+
+def test_whatever_loads_of_damaged_files_is_drawn():
+    """A few of many; `python tests/mutants.py 20000 0` tries more."""
+    packed = mutants.seeds()
+    found = Counter(mutants.outcome(mutants.mutant(seed, packed)) for seed in range(150))
+    assert found.keys() == {"refused", "drawn"}
+    assert min(found.values()) > 20
+
+
+def test_sound_files_of_every_strategy_are_drawn():
+    assert {mutants.outcome(packed, also_figures=True) for packed in mutants.seeds()} == {"drawn"}
 
 
 def test_a_file_without_what_came_later_still_opens(tmp_path):

@@ -8,17 +8,18 @@ from speclab.tree import DraftTree
 
 
 def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
-    """A step with something in every field; the figures need not make sense together."""
-    n = len(tree)
+    """A step with something in every field, whose drafted root alone was accepted; the text ends inside every other."""
+    n, bonus = len(tree), None if index else 1
+    committed = (int(tree.token[0]), *([] if bonus is None else [bonus]))
     nodes = tuple(
         NodeRecord(
             index=i,
             token=int(tree.token[i]),
             draft_prob=0.1 + i / 97,
             path_prob=1 / 3,
-            target_prob=None if i == 0 else 0.25,
+            target_prob=0.25,
             target_choice=i % 5,
-            verdict="root" if i == 0 else "rejected",
+            verdict="rejected" if i else "accepted",
             reason="the target chose “é” · not this",
             kv_slot=prefix + i,
             entropy=1.5,
@@ -33,9 +34,9 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
         tree=tree,
         nodes=nodes,
         accepted=(0,),
-        committed=(3, 1),
-        bonus=None if index else 1,
-        root_choice=4,
+        committed=committed,
+        bonus=bonus,
+        root_choice=int(tree.token[0]),
         settings={
             "base_depth": 5,
             "high_confidence": 0.9,
@@ -47,10 +48,10 @@ def step_of(tree: DraftTree, index: int = 0, prefix: int = 3) -> Step:
             Event("expand", 0, "confidence 0.5", {"confidence": 0.5, "branches": 2}),
             Event("route", None, "both"),
         ),
-        caches=(CacheRecord("target", 3, n, (3, 5), ((5, 4),), 5, 5, 64, 1024),),
+        caches=(CacheRecord("target", prefix, n + 2, (3, 4), ((4, 3),), 5, 5, 64, 1024),),
         seconds={"draft": 0.25, "verify": 1e-9},
         adaptation=Adaptation("mean 0.9", {"base_depth": 5}, {"base_depth": 6}),
-        counts=Counts(1, 2, n - 1, 1, 3, 1, 2, 0.1),
+        counts=Counts(1, len(committed), n, 1, 3, 1, 2, 0.1),
         mask=tree.ancestor_mask(),
         prefix_seen=(prefix,) * n,
         texts={3: " the", 1: "\n", 0: "<0xE2>"},

@@ -106,8 +106,9 @@ def present(step: Step, moment: Moment = WHOLE) -> Bools:
     if moment.event is None:
         return depth <= (moment.level or 0)
     asked = {event.node for event in step.events[: moment.event] if event.kind == "expand"}
-    shown = np.array([parent in asked for parent in step.tree.parent.tolist()], dtype=np.bool_)
-    shown[0] = True
+    shown = np.ones(len(step.tree), dtype=np.bool_)
+    for node, parent in enumerate(step.tree.parent.tolist()):
+        shown[node] = parent < 0 or (shown[parent] and parent in asked)
     return shown
 
 
