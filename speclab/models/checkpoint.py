@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,12 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
 from speclab.errors import ModelNotFoundError, OfflineError
+from speclab.writing import read_whole, reason_of
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
+_LONGEST_HEADER = 100_000_000  # bytes, as the safetensors library has it
+_LONGEST_ID = 96
 _SECONDS = 10.0
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -50,17 +56,25 @@ def locate(source: str | PathLike[str]) -> Checkpoint:
     return here(source) or _on_hub(str(source))
 
 
+def folder_of(source: str | PathLike[str]) -> Path | None:
+    """The local folder of that path; None where there is none, whatever else the path may be."""
+    try:
+        folder = Path(source).expanduser()
+        return folder if folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
+        return None
+
+
 def here(source: str | PathLike[str]) -> Checkpoint | None:
     """A local folder, or a model in the hub's cache; None where the hub would have to be asked, which this never does.
 
     Raises:
         ModelNotFoundError: there is no such folder, and it is no hub id.
     """
-    name = str(source)
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    name, folder = str(source), folder_of(source)
+    if folder is not None:
         return _in_folder(name, folder)
-    if not _HUB_ID.fullmatch(name) or name.startswith("."):
+    if not _HUB_ID.fullmatch(name) or name.startswith(".") or len(name) > _LONGEST_ID:
         raise ModelNotFoundError(
             f"There is no folder {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
         )
@@ -73,7 +87,9 @@ def here(source: str | PathLike[str]) -> Checkpoint | None:
 def _in_folder(name: str, folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
-    files = [path for path in _weights(folder) if path.is_file()]
+    files = _weights(folder)
+    if missing := [path.name for path in files if not path.is_file()]:
+        raise ModelNotFoundError(f"The folder {name} lacks {missing[0]}, which its index names: fetch it again.")
     parameters, item_bytes = count(files)
     return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), _is_pickled(folder), local=True)
 
@@ -105,9 +121,13 @@ def offline(name: str) -> OfflineError:
 
 def _weights(folder: Path) -> list[Path]:
     """The safetensors files that the library loads, there or not; none if the folder has no such weights."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return [folder / shard for shard in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    listed = folder / "model.safetensors.index.json"
+    if listed.is_file():
+        shards = read_json(listed).get("weight_map")
+        names = set(map(str, shards.values())) if isinstance(shards, dict) else set()
+        if not names or not all(map(_SHARD.fullmatch, names)):
+            raise damaged(listed, "its weight_map names no safetensors files of this folder")
+        return [folder / shard for shard in sorted(names)]
     single = folder / "model.safetensors"
     return [single] if single.is_file() else []
 
@@ -126,20 +146,52 @@ def count(files: Iterable[Path]) -> tuple[int | None, float]:
     """Parameters in safetensors files, and bytes each takes, read from the headers alone."""
     parameters, stored = 0, 0
     for path in files:
-        for tensor in _header(path).values():
-            size = prod(tensor["shape"])
+        for kind, size in _header(path):
             parameters += size
-            stored += size * _ITEM_BYTES.get(tensor["dtype"], 4)
+            stored += size * _ITEM_BYTES.get(kind, 4)
     return (parameters, stored / parameters) if parameters else (None, 4.0)
 
 
-def _header(path: Path) -> dict[str, Any]:
-    """A safetensors header: its length in 8 little-endian bytes, then JSON (the format's specification)."""
+def _header(path: Path) -> list[tuple[str, int]]:
+    """Dtype and elements of each tensor: behind the header's length, 8 little-endian bytes, stands JSON (the format's
+    specification).
+    """
     try:
         with path.open("rb") as file:
+            room = os.fstat(file.fileno()).st_size - 8
             length = int.from_bytes(file.read(8), "little")
-            header: dict[str, Any] = json.loads(file.read(length))
-    except (OSError, ValueError) as error:
-        raise ModelNotFoundError(f"{path.name} is no readable safetensors file: fetch it again.") from error
-    header.pop("__metadata__", None)
-    return header
+            if not 0 < length <= min(room, _LONGEST_HEADER):
+                raise damaged(path, "its header is as long as no header may be")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        found = []
+        for tensor in header.values():
+            size, (start, end) = prod(map(index, tensor["shape"])), tensor["data_offsets"]
+            if min(tensor["shape"], default=0) < 0 or not 0 <= start <= end <= room - length:
+                raise damaged(path, "its tensors lie outside the file")
+            found.append((str(tensor["dtype"]), size))
+    except OSError as error:
+        raise damaged(path, reason_of(error)) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, "its header is no list of tensors") from None
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of a model's folder.
+
+    Raises:
+        ModelNotFoundError: it is missing, or holds something else.
+    """
+    try:
+        found = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_HEADER))
+    except (ValueError, RecursionError):
+        raise damaged(path, "it is no JSON") from None
+    if not isinstance(found, dict):
+        raise damaged(path, "it holds no JSON object")
+    return found
+
+
+def damaged(path: Path, why: str) -> ModelNotFoundError:
+    """The error for a file of a model's folder that is not what it should be."""
+    return ModelNotFoundError(f"{path.name} in {path.parent.name} is missing or damaged ({why}): fetch it again.")
