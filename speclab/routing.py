@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict
-
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.errors import SettingsError
+from speclab.packing import TreeColumns
 from speclab.trace import Proposal, Step, Trace
-from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -128,9 +126,7 @@ def _part(rows: list[tuple[Step, Proposal]], reached: list[int]) -> Part:
 class _Given(Strategy):
     """A tree that is there already, verified as it is."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    tree: DraftTree
+    tree: TreeColumns
 
     def describe(self) -> dict[str, Any]:
         return {"strategy": "a given tree"}

@@ -22,7 +22,7 @@ class Settings(BaseModel):
             raise SettingsError(_sentence(type(self), error)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise SettingsError(f"settings are frozen: take a copy with .changed({name}={value!r})")
+        raise SettingsError(f"settings are frozen: take a copy with .changed({name}={_shown(value)})")
 
     def changed(self, /, **values: Any) -> Self:
         """A validated copy with some values changed."""
@@ -32,9 +32,9 @@ class Settings(BaseModel):
 class SessionSettings(Settings):
     """How a text is decoded, whatever the strategy."""
 
-    max_new_tokens: int = Field(256, ge=1, description="most tokens to generate")
+    max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")
     temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
-    top_k: int | None = Field(None, ge=1, description="sample among the k likeliest tokens only")
+    top_k: int | None = Field(None, ge=1, lt=2**31, description="sample among the k likeliest tokens only")
     top_p: float | None = Field(None, gt=0, le=1, description="sample among the likeliest tokens of this total mass")
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
     stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
@@ -66,4 +66,11 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
     message = first["msg"].replace("Input should be", "must be")
-    return f"{kind.__name__}: {name} {message} (got {first['input']!r})"
+    return f"{kind.__name__}: {name} {message} (got {_shown(first['input'])})"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # an integer of too many digits, an object that does not say what it is
+        return f"some {type(value).__name__}"

@@ -14,7 +14,7 @@ from functools import lru_cache
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -68,32 +68,39 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
         raise TraceError(f"{name} is cut short or damaged; save the trace again") from None
     if len(data) > max_bytes:
         raise TraceError(
-            f"{name} unpacks to more than {max_bytes >> 20} MiB: if you trust it, load it with max_bytes={max_bytes * 4}"
+            f"{name} unpacks to more than {max_bytes:,} bytes: to load it all the same, pass max_bytes={4 * max_bytes}"
         )
     return parse_trace(data, name)
 
 
 def parse_trace(data: bytes, name: str) -> Trace:
     """Reads a trace from JSON bytes; `name` is what errors call it."""
+    raw = _json(data, name)
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
     try:
-        if data.count(b"[") + data.count(b"{") > len(data) // 16 + 1000:  # as values they would be a hundred times larger
-            raise ValueError("the file: holds hardly anything but brackets")
-        raw = from_json(data)
-        version = raw.get("version") if isinstance(raw, dict) else None
-        if isinstance(version, int) and version > VERSION:
-            raise TraceError(
-                f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade"
-            )
         trace = _adapter().validate_python(raw)
+        wrong = next(_contradictions(trace), None)
     except ValidationError as error:
-        raise TraceError(f"{name} is not a speclab trace: {first_error(error)}; save it again") from None
-    except TraceError:
-        raise
-    except ValueError as error:
-        raise TraceError(f"{name} is not a speclab trace: {error}; save it again") from None
-    if wrong := next(_contradictions(trace), None):
-        raise TraceError(f"{name} is not a speclab trace: {wrong}; save it again")
+        wrong = first_error(error)
+    if wrong is not None:
+        raise _no_trace(name, wrong)
     return trace
+
+
+def _json(data: bytes, name: str) -> object:
+    # As a value a bracket would be a hundred times larger; of a trace, every fortieth byte is one.
+    if data.count(b"[") + data.count(b"{") > len(data) // 16 + 1000:
+        raise _no_trace(name, "it holds hardly anything but brackets")
+    try:
+        return from_json(data)
+    except ValueError as error:
+        raise _no_trace(name, str(error)) from None
+
+
+def _no_trace(name: str, why: str) -> TraceError:
+    return TraceError(f"{name} is not a speclab trace: {why}; save it again")
 
 
 class _At(NamedTuple):
@@ -177,7 +184,7 @@ def _residual_fits(at: _At) -> bool:
 
 
 def _proposals_fit(at: _At) -> bool:
-    """The tree that was verified is the one chosen, or the part of it that was worth it; or it was merged of several."""
+    """The tree that was verified is the one chosen, or a part of it; or several were merged."""
     step = at.step
     chosen = [one.tree for one in step.proposals if one.chosen]
     if len(chosen) != 1:
@@ -208,7 +215,11 @@ _RULES: tuple[tuple[str, str, Callable[[_At], bool]], ...] = (
     ("index", "count the steps from 0", lambda at: at.step.index == at.place),
     ("prefix_length", "be at most the tokens of the text so far", lambda at: at.step.prefix_length <= at.text),
     ("nodes", "be the nodes of the tree, one by one, each in the slot behind the prefix", _nodes_agree),
-    ("nodes", "have the verdict root at the root alone", lambda at: all(n.verdict != "root" for n in at.step.nodes[1:])),
+    (
+        "nodes",
+        "have the verdict root at the root alone",
+        lambda at: all(n.verdict != "root" for n in at.step.nodes[1:]),
+    ),
     ("accepted", "be a path of the tree from its root", _is_path),
     ("committed", "be the accepted tokens and the bonus", _committed_agrees),
     ("counts", "count what was accepted and committed", _counts_agree),
@@ -225,7 +236,11 @@ _RULES: tuple[tuple[str, str, Callable[[_At], bool]], ...] = (
         lambda at: all((event.node or 0) < len(at.step.tree) for event in at.step.events),
     ),
     ("events", "count children in numbers", lambda at: all(map(_event_reads, at.step.events))),
-    ("caches", "fit the text, and move slots they hold", lambda at: all(_cache_fits(one, at) for one in at.step.caches)),
+    (
+        "caches",
+        "fit the text, and move slots they hold",
+        lambda at: all(_cache_fits(one, at) for one in at.step.caches),
+    ),
     ("residual", "speak of nodes of the tree", _residual_fits),
     ("proposals", "hold the tree that was verified", _proposals_fit),
     ("budget", "be a choice among the drafted nodes, by a cost curve", _budget_fits),

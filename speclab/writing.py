@@ -61,7 +61,7 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Why a path cannot be used: it is missing, too long, holds a NUL, …"""
+    """Why a path cannot be used, such as one that is missing, too long, or holds a NUL."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

@@ -23,6 +23,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
 _LONGEST_HEADER = 100_000_000  # bytes, as the safetensors library has it
 _LONGEST_ID = 96
+_LAYERS, _MOST_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 1000
 _SECONDS = 10.0
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -74,11 +75,15 @@ def here(source: str | PathLike[str]) -> Checkpoint | None:
     name, folder = str(source), folder_of(source)
     if folder is not None:
         return _in_folder(name, folder)
-    if not _HUB_ID.fullmatch(name) or name.startswith(".") or len(name) > _LONGEST_ID:
+    try:
+        is_id = _HUB_ID.fullmatch(name) and not name.startswith(".") and len(name) <= _LONGEST_ID
+        cached = try_to_load_from_cache(name, "config.json") if is_id else None
+    except HFValidationError:
+        is_id = None
+    if not is_id:
         raise ModelNotFoundError(
             f"There is no folder {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
         )
-    cached = try_to_load_from_cache(name, "config.json")
     if isinstance(cached, str) and _is_whole(Path(cached).parent):
         return _in_folder(name, Path(cached).parent)
     return None
@@ -87,11 +92,27 @@ def here(source: str | PathLike[str]) -> Checkpoint | None:
 def _in_folder(name: str, folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
+    check_config(folder)
     files = _weights(folder)
     if missing := [path.name for path in files if not path.is_file()]:
         raise ModelNotFoundError(f"The folder {name} lacks {missing[0]}, which its index names: fetch it again.")
     parameters, item_bytes = count(files)
     return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), _is_pickled(folder), local=True)
+
+
+def check_config(folder: Path) -> None:
+    """Refuses a config that is no JSON object, or has more layers than could ever be built.
+
+    Raises:
+        ModelNotFoundError: its config.json is damaged.
+    """
+    place = folder / "config.json"
+    if place.is_file():
+        config = read_json(place)
+        parts = (config, *(part for part in config.values() if isinstance(part, dict)))
+        layers = [part[name] for part in parts for name in _LAYERS if isinstance(part.get(name), int)]
+        if max(layers, default=0) > _MOST_LAYERS:
+            raise damaged(place, f"it names {max(layers)} layers")
 
 
 def _on_hub(name: str) -> Checkpoint:

@@ -6,7 +6,6 @@ pickle is opened as plain tensors only, so it cannot run code.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +18,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.models.checkpoint import read_json
 from speclab.models.heads import Head, HeadConfig
 from speclab.models.runner import Runner
+from speclab.writing import read_whole
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
 _EAGLE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_LONGEST_CONFIG = 1 << 20
 _MARK = "fc.weight"  # the joining matrix: no language model has a parameter of this name
 
 
@@ -48,7 +50,7 @@ def holds_head(folder: Path) -> bool:
     try:
         with safe_open(file, framework="pt") as opened:
             return _MARK in opened.keys()  # noqa: SIM118  # safe_open is no mapping
-    except SafetensorError:
+    except (SafetensorError, OSError):
         raise _unreadable(file) from None
 
 
@@ -103,7 +105,7 @@ def check_fit(config: HeadConfig, target: Runner) -> None:
 
 def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     try:
-        config = HeadConfig.model_validate_json((folder / CONFIG).read_bytes())
+        config = HeadConfig.model_validate_json(read_whole(folder / CONFIG, ModelNotFoundError, _LONGEST_CONFIG))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -114,10 +116,7 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
 def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), folder / _EAGLE_WEIGHTS[0])
     tensors = _tensors(file)
-    try:
-        facts: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
-        raise ModelNotFoundError(f"{folder.name} has no readable config.json: fetch the head again.") from None
+    facts = read_json(folder / "config.json")
     if any(name.startswith("layers.1.") or name in {"d2t", "midlayer.hidden_norm.weight"} for name in tensors):
         raise UnsupportedModelError(
             f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."
@@ -148,16 +147,17 @@ def _eagle_config(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        if file.suffix == ".bin":
-            loaded: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-            return loaded
-        return load_file(file)
+        pickled = file.suffix == ".bin"
+        loaded = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
     except pickle.UnpicklingError:
         raise ModelNotFoundError(
             f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
         ) from None
-    except (OSError, SafetensorError, RuntimeError, EOFError):
-        raise _unreadable(file) from None
+    except Exception as error:
+        raise _unreadable(file) from error
+    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
+        raise _unreadable(file)
+    return loaded
 
 
 def _unreadable(file: Path) -> ModelNotFoundError:

@@ -10,7 +10,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from transformers import PreTrainedModel
 
 from speclab.errors import ModelNotFoundError, SpeclabError
-from speclab.models.checkpoint import offline
+from speclab.models.checkpoint import folder_of, offline
 from speclab.models.download import Report, fetch
 from speclab.models.head_files import check_fit, holds_head, read_head
 from speclab.models.head_runner import HeadRunner
@@ -48,11 +48,10 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
 
 def _folder(source: str | PathLike[str], report: Report) -> Folder | None:
     """The folder of a local source, or of a hub id whose files can be had; None where it is neither."""
-    folder = Folder(source).expanduser()
-    if folder.is_dir():
+    folder, name = folder_of(source), str(source)
+    if folder is not None:
         return folder
-    name = str(source)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if name.count("/") != 1 or not name.isprintable() or name.startswith((".", "/", "~")):
         return None
     try:
         return fetch(name, report, _HEAD_FILES)

@@ -15,6 +15,7 @@ from torch.nn import functional
 from speclab.models.cache import KVCache
 
 Angles = tuple[Tensor, Tensor]
+_MOST = 1 << 24  # of any size: more than that is a damaged file
 
 
 class HeadConfig(BaseModel):
@@ -24,14 +25,16 @@ class HeadConfig(BaseModel):
 
     name: str = Field("head", description="what pictures and records call it")
     target: str = Field("", description="name of the target that it was trained for")
-    vocab_size: int = Field(ge=2, description="token ids of the target")
-    hidden_size: int = Field(ge=8, description="width of the target's hidden states")
+    vocab_size: int = Field(ge=2, le=_MOST, description="token ids of the target")
+    hidden_size: int = Field(ge=8, le=_MOST, description="width of the target's hidden states")
     layers: tuple[int, ...] = Field(
         (-1,), min_length=1, description="target layers whose hidden states are fused; -1 the last, 0 the embeddings"
     )
-    heads: int = Field(ge=1, description="attention heads")
-    key_value_heads: int = Field(ge=1, description="heads of keys and values, shared by groups of attention heads")
-    feed_forward: int = Field(ge=1, description="width of the feed-forward part")
+    heads: int = Field(ge=1, le=_MOST, description="attention heads")
+    key_value_heads: int = Field(
+        ge=1, le=_MOST, description="heads of keys and values, shared by groups of attention heads"
+    )
+    feed_forward: int = Field(ge=1, le=_MOST, description="width of the feed-forward part")
     rope_theta: float = Field(10000.0, gt=0, description="base of the rotary positions")
     norm_epsilon: float = Field(1e-6, gt=0, description="epsilon of the norm before the feed-forward part")
     bias: bool = Field(default=True, description="whether the joining matrix has a bias")

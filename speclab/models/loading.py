@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path as Folder
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ from transformers.utils import logging
 
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
 from speclab.models import memory
-from speclab.models.checkpoint import Checkpoint, locate, offline
+from speclab.models.checkpoint import Checkpoint, check_config, folder_of, locate, offline
 from speclab.models.download import Report, fetch, silent
 from speclab.models.placed import check_place
 from speclab.models.probe import unfit
@@ -63,15 +64,16 @@ class Loader:
 
     def tokenizer(self, source: Path) -> PreTrainedTokenizerBase | None:
         """Loads a tokenizer from a hub id or folder; None if the folder holds none."""
-        folder = Folder(source).expanduser()
-        where = str(folder) if folder.is_dir() else locate(source).where
-        if Folder(where).is_dir() and not any((Folder(where) / name).is_file() for name in _TOKENIZER_FILES):
-            return None
+        where = str(folder_of(source) or locate(source).where)
+        if Folder(where).is_dir():
+            if not any((Folder(where) / name).is_file() for name in _TOKENIZER_FILES):
+                return None
+            check_config(Folder(where))
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 where, trust_remote_code=self.trust_remote_code
             )
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:
             raise _explain(error, str(source), "tokenizer") from error
         return loaded
 
@@ -96,7 +98,7 @@ class Loader:
     def _config(self, place: Checkpoint) -> PreTrainedConfig:
         try:
             config: PreTrainedConfig = AutoConfig.from_pretrained(place.where, trust_remote_code=self.trust_remote_code)
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:
             raise _explain(error, place.name, "config") from error
         return config
 
@@ -116,15 +118,21 @@ class Loader:
         self.report(f"Loading {short_name(place.name)}{f', about {memory.amount(needs)}' if needs else ''}…")
         try:
             with _progress_shown(not place.local and not watched):
-                model = AutoModelForCausalLM.from_pretrained(
+                found: Any = AutoModelForCausalLM.from_pretrained(
                     place.where,
+                    output_loading_info=True,
                     dtype=self._dtype_for_load(),
                     trust_remote_code=self.trust_remote_code,
                     use_safetensors=None if self.allow_pickle else True,
                 )
+            model, told = found
             loaded: PreTrainedModel = nn.Module.to(model, self._place)
         except Exception as error:
             raise _explain(error, place.name, "model") from error
+        if missing := sorted(told["missing_keys"]):  # the library has drawn them at random
+            raise ModelNotFoundError(
+                f"The weights of {place.name} lack {missing[0]}, of {len(missing)}: fetch it again."
+            )
         loaded.config.name_or_path = place.name
         return loaded
 
@@ -152,7 +160,8 @@ def shown_name(model: PreTrainedModel) -> str:
 
 def short_name(name: str) -> str:
     """A hub id; the end of a folder's path."""
-    return "/".join(Folder(name).resolve().parts[-2:]) if Folder(name).is_dir() else name
+    folder = folder_of(name)
+    return name if folder is None else "/".join(folder.resolve().parts[-2:])
 
 
 @contextmanager
