@@ -82,7 +82,7 @@ def test_bytes_after_the_end_are_refused_for_what_they_are(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize(
-    ("start", "unit", "mebibytes"), [(b"", b"\0", 2048), (b"", b"[", 63), (b'{"steps":[', b"1,", 63)]
+    ("start", "unit", "mebibytes"), [(b"", b"\0", 512), (b"", b"[", 63), (b'{"steps":[', b"1,", 63)]
 )
 def test_a_file_that_unpacks_to_very_much_costs_little(tmp_path, start, unit, mebibytes):
     """More than is allowed is never unpacked, and what is unpacked is refused at its first error."""

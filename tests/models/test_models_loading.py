@@ -105,11 +105,81 @@ def test_a_folder_without_weights(folder):
 
 def test_damaged_weights(folder):
     (folder / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0not json at all")
-    assert "no readable safetensors file" in refusal(ModelNotFoundError, target=folder)
+    assert "model.safetensors in" in refusal(ModelNotFoundError, target=folder)
     tiny("llama").save_pretrained(folder)
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:-100])
-    assert str(folder) in refusal(SpeclabError, target=folder)
+    assert "outside the file" in refusal(ModelNotFoundError, target=folder)
+
+
+def _header(change):
+    """Weights whose header is changed, the tensors behind it left as they are."""
+
+    def damage(folder):
+        whole = (folder / "model.safetensors").read_bytes()
+        length = int.from_bytes(whole[:8], "little")
+        header = json.loads(whole[8 : 8 + length])
+        text = json.dumps(change(header) or header).encode()
+        (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + length :])
+
+    return damage
+
+
+def _written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def _config(**values):
+    def damage(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | values))
+
+    return damage
+
+
+INDEX = "model.safetensors.index.json"
+DAMAGES = {
+    "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "model.safetensors"),
+    "a header of 40 GiB": (_written("model.safetensors", (40 << 30).to_bytes(8, "little")), "model.safetensors"),
+    "no bytes": (_written("model.safetensors", b""), "model.safetensors"),
+    "a header that is a list": (_header(lambda header: [1]), "model.safetensors"),
+    "a header that is very deep": (_header(lambda header: "x"), "model.safetensors"),
+    "a tensor without shape": (_header(lambda header: header["model.norm.weight"].pop("shape") and None), "tensors"),
+    "a shape of text": (_header(lambda header: header["model.norm.weight"].update(shape="ab")), "tensors"),
+    "a shape below zero": (_header(lambda header: header["model.norm.weight"].update(shape=[-32])), "tensors"),
+    "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
+    "an index that is empty": (_written(INDEX, b"{}"), INDEX),
+    "an index that is a list": (_written(INDEX, b"[]"), INDEX),
+    "an index that is no JSON": (_written(INDEX, b"{"), INDEX),
+    "an index that leads out": (_written(INDEX, b'{"weight_map": {"a": "../other/model.safetensors"}}'), INDEX),
+    "an index of numbers": (_written(INDEX, b'{"weight_map": {"a": 3}}'), INDEX),
+    "an index of a missing file": (_written(INDEX, b'{"weight_map": {"a": "model-9.safetensors"}}'), "model-9"),
+    "a config that is a list": (_written("config.json", b"[]"), "config.json"),
+    "a config that is no JSON": (_written("config.json", b"\0"), "config.json"),
+    "a size of text": (_config(hidden_size="x"), "hidden_size"),
+    "a size below zero": (_config(vocab_size=-1), "negative"),
+    "a size that is huge": (_config(hidden_size=10**9), "does not load"),
+    "layers without end": (_config(num_hidden_layers=10**9), "1000000000 layers"),
+    "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
+    "a tokenizer that is a list": (_written("tokenizer.json", b"[]"), "tokenizer"),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_is_one_sentence_that_names_what_is_wrong(folder, damage, said):
+    damage(folder)
+    assert said in refusal(SpeclabError, target=folder)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "7" * 5000, "x/" * 3000, "a" * 97, "..", "a--b", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("part", ["target", "heads", "tokenizer"])
+def test_a_name_that_can_be_no_model_is_not_asked_from_the_hub(part, name, monkeypatch):
+    monkeypatch.setattr(checkpoint, "HfApi", lambda: pytest.fail("asked the hub"))
+    given = {"target": tiny("llama")} | {part: name}
+    with pytest.raises(SpeclabError) as caught:
+        load_pair(**given)
+    assert len(str(caught.value)) <= 500
+    assert str(caught.value).isprintable()
 
 
 def test_pickled_weights_are_loaded_only_if_allowed(folder):
