@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 from operator import attrgetter
 from pathlib import Path
@@ -98,8 +99,8 @@ def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     """`setting=value` there is a default, or a preset has it: of this strategy, or of one that its heading names."""
     text = _written_by_hand(kind)
     kinds = [kind, *(speclab.strategies()[name] for name in re.findall(r"`(\w+)`", text.split("\n")[1]))]
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {row.count("|") for row in rows} == {row.count("|") for row in rows[:1]}
+    for is_table, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("|")):
+        assert not is_table or len({line.count("|") for line in lines}) == 1
     for field, value in re.findall(r"`(\w+)=([^`]+)`", text):
         assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (field, value)
     for preset in re.findall(r"preset “([^”]+)”", text):

@@ -118,6 +118,7 @@ class Goose(Strategy):
             "paper, but for the bypass": cls(),
             "the paper's bypass": cls(bypass_acceptance=0),
             "authors' code": cls.of_authors_code(),
+            "probabilities as scores": cls(scores="vocabulary"),
             "ablation: no spine branches": cls(spine_branches=False),
             "ablation: no bigrams": cls(bigram_entries=0),
             "ablation: no bypass": cls(bypass="off"),
