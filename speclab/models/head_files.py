@@ -117,6 +117,11 @@ def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), folder / _EAGLE_WEIGHTS[0])
     tensors = _tensors(file)
     facts = read_json(folder / "config.json")
+    if "dflash_config" in facts or "DFlash" in str(facts.get("architectures")):
+        raise UnsupportedModelError(
+            f"{folder.name} is a DFlash head, which fills a block of masked tokens in one pass: speclab runs heads of "
+            "EAGLE-1 and EAGLE-2, which draft token by token."
+        )
     if any(name.startswith("layers.1.") or name in {"d2t", "midlayer.hidden_norm.weight"} for name in tensors):
         raise UnsupportedModelError(
             f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."

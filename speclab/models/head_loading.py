@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path as Folder
 
 from huggingface_hub.errors import RepositoryNotFoundError
+from torch import nn
 from transformers import PreTrainedModel
 
 from speclab.errors import ModelNotFoundError, SpeclabError
@@ -15,10 +16,10 @@ from speclab.models.download import Report, fetch
 from speclab.models.head_files import check_fit, holds_head, read_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.heads import Head
-from speclab.models.loading import Loader, Source, shown_name
+from speclab.models.loading import Loader, Source, shown_name, unwrapped
 from speclab.models.runner import Runner
 
-HeadSource = Source | Head
+HeadSource = Source | nn.Module
 _HEAD_FILES = ("*.json", "*.safetensors", "*.bin")
 
 
@@ -26,7 +27,7 @@ def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSour
     """One head, several or none, as a sequence."""
     if heads is None:
         return ()
-    return (heads,) if isinstance(heads, str | PathLike | PreTrainedModel | Head) else heads
+    return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
 
 
 def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner | Runner:
@@ -38,6 +39,7 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     if isinstance(source, Head):
         check_fit(source.config, target)
         return HeadRunner(source, target)
+    source = unwrapped(source)
     folder = None if isinstance(source, PreTrainedModel) else _folder(source, loader.report)
     if folder is not None and holds_head(folder):
         loader.report(f"Loading the draft head {folder.name}…")

@@ -160,7 +160,7 @@ def _foreign(part: nn.Module, family: str) -> str:
     kind = type(part)
     own = {family, "transformers.activations", "torch.nn.modules.activation"}
     if kind not in _PLAIN and kind.__module__ not in own:
-        return f"a part of it is a {kind.__name__}"
+        return f"a part of it is a {kind.__module__}.{kind.__qualname__}"
     if "forward" in vars(part) or kind.forward.__module__ not in own | {parent.__module__ for parent in _PLAIN}:
         return f"the forward of its {kind.__name__} was replaced"
     return f"its {kind.__name__} is placed by accelerate" if hasattr(part, "_hf_hook") else ""

@@ -152,6 +152,32 @@ class Loader:
         return model
 
 
+def unwrapped(source: object) -> Source:
+    """What can be loaded: a name as it is, a module out of the wrappers of `torch.compile` and of peft.
+
+    A compiled module would be compiled again for every shape of tree. What peft puts inside the layers stays there.
+
+    Raises:
+        SettingsError: it is neither a name nor a transformers model.
+        UnsupportedModelError: it is a peft model with more than its layers (a learned prompt).
+    """
+    module = getattr(source, "_orig_mod", source)
+    adapters = getattr(module, "peft_config", None)
+    if not isinstance(module, PreTrainedModel) and isinstance(adapters, dict) and hasattr(module, "get_base_model"):
+        if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
+            raise UnsupportedModelError(
+                "This peft model puts a learned prompt before every text, and speclab runs adapters inside the layers "
+                "alone (such as LoRA): choose one of those, or its base model."
+            )
+        module = module.get_base_model()
+        module = getattr(module, "_orig_mod", module)
+    if isinstance(module, str | PathLike | PreTrainedModel):
+        return module
+    raise SettingsError(
+        f"A model is a hub id, a folder or a transformers model, and {type(source).__name__} is none of them: give one."
+    )
+
+
 def shown_name(model: PreTrainedModel) -> str:
     """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
     name = str(model.config.name_or_path)

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError
 from speclab.models.download import Report, silent
 from speclab.models.head_loading import HeadSource, listed, load_head
 from speclab.models.head_runner import HeadRunner
-from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name
+from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name, unwrapped
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.runner import Runner
@@ -174,8 +175,8 @@ _ONE_AT_A_TIME = Lock()
 def load_pair(
     name: str = "mini",
     *,
-    target: Source | None = None,
-    draft: Source | None = None,
+    target: Source | nn.Module | None = None,
+    draft: Source | nn.Module | None = None,
     heads: HeadSource | Sequence[HeadSource] | None = None,
     tokenizer: PreTrainedTokenizerBase | Path | None = None,
     device: str | torch.device | None = None,
@@ -190,7 +191,8 @@ def load_pair(
 
     Args:
         name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
-        target, draft: hub id, local folder, or a `transformers` module; no draft for strategies that need none.
+        target, draft: hub id, local folder, or a `transformers` module; no draft for strategies that need none. A peft
+            model with adapters inside its layers will do, and a compiled one, which is taken out of `torch.compile`.
         heads: draft heads for the target, or draft models in their place: folders of ours or EAGLE's, hub ids, modules.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
@@ -210,10 +212,11 @@ def load_pair(
     else:
         name = ""
     loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, report)
-    return _assemble(loader, [target] if draft is None else [target, draft], listed(heads), tokenizer, name)
+    sources = [unwrapped(source) for source in (target, draft) if source is not None]
+    return _assemble(loader, sources, listed(heads), tokenizer, name)
 
 
-def _preset(name: str, draft: Source | None) -> Preset:
+def _preset(name: str, draft: object) -> Preset:
     if draft is not None:
         raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
     return find(name)

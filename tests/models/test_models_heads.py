@@ -201,6 +201,16 @@ def test_a_head_of_eagle_3_or_of_several_layers(tmp_path, extra):
         load(folder)
 
 
+@pytest.mark.parametrize("facts", [{"dflash_config": {"mask_token_id": 3}}, {"architectures": ["DFlashDraftModel"]}])
+def test_a_head_of_dflash_is_refused_by_its_name(tmp_path, facts):
+    folder = tmp_path / "flash"
+    eagle_folder(folder, tiny("llama"))
+    save_file(load_file(folder / "model.safetensors") | {"layers.1.x": torch.zeros(2)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | facts))
+    with refused(UnsupportedModelError, "DFlash", "block of masked tokens", "EAGLE-2"):
+        load(folder)
+
+
 def test_an_eagle_folder_without_its_config(tmp_path):
     folder = tmp_path / "eagle"
     eagle_folder(folder, tiny("llama"))

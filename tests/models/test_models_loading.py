@@ -182,6 +182,12 @@ def test_a_name_that_can_be_no_model_is_not_asked_from_the_hub(part, name, monke
     assert str(caught.value).isprintable()
 
 
+def test_a_tied_head_is_not_missing(folder):
+    model = tiny("llama", tie_word_embeddings=True)
+    model.save_pretrained(folder)
+    assert load_pair(target=folder).target.model.lm_head.weight is not None
+
+
 def test_pickled_weights_are_loaded_only_if_allowed(folder):
     torch.save(tiny("llama").state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
