@@ -80,6 +80,17 @@ def figures(settings: Sequence[str], metrics: Sequence[str], rows: Mapping[str, 
     return tuple(_read(settings, metrics, rows))
 
 
+def with_speedups(table: Sequence[Figure], plain: float | None = None) -> tuple[Figure, ...]:
+    """The figures, and behind each throughput its ratio to that of "AR" in its setting, or to `plain`."""
+    base = {figure.setting: figure.value for figure in table if figure.method == "AR" and figure.metric == "throughput"}
+    ratios = (
+        Figure(each.method, each.setting, "speedup", round(each.value / (plain or base[each.setting]), 3))
+        for each in table
+        if each.metric == "throughput"
+    )
+    return (*table, *ratios)
+
+
 def _read(settings: Sequence[str], metrics: Sequence[str], rows: Mapping[str, Sequence[Cell]]) -> Iterator[Figure]:
     places = [(setting, metric) for setting in settings for metric in metrics]
     for method, cells in rows.items():

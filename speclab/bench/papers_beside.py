@@ -34,9 +34,12 @@ _DYNATREE = {
     "fixed tree, D 5 B 2": SMALL_FIXED,
     "DynaTree": TREE,
     "DynaTree, paper's procedure": TREE,
+    "DynaTree, authors' code": TREE,
 }
+_FIXED_TREES = {f"fixed tree, τ {at:g}": f"Fixed Tree, τ {at:g}" for at in (0.01, 0.02, 0.03, 0.05, 0.1)}
 _STEPS = {
     "fixed tree, D 5 B 2": SMALL_FIXED,
+    "+ breadth": "+ Dynamic Breadth (log)",
     "+ breadth and depth": "+ Dynamic Breadth & Depth",
     "+ history": "+ History Adaptation",
 }
@@ -89,12 +92,18 @@ BESIDE: dict[str, tuple[Beside, ...]] = {
     "dynatree-latency": (Beside(papers_dynatree.LATENCY, _DYNATREE),),
     "dynatree-verification": (Beside(papers_dynatree.VERIFICATION, _DYNATREE),),
     "dynatree-ablation": (Beside(papers_dynatree.ABLATION, _STEPS, ("throughput", SMALL_FIXED)),),
-    "dynatree-length": (Beside(papers_dynatree.LENGTH, _DYNATREE),),
-    "dynatree-prompt-length": (Beside(papers_dynatree.PROMPT_LENGTH, _DYNATREE),),
-    "dynatree-thresholds": (Beside(papers_dynatree.SWEEPS),),
-    "dynatree-breadth": (Beside(papers_dynatree.SWEEPS),),
-    "dynatree-depth": (Beside(papers_dynatree.SWEEPS),),
-    "dynatree-fixed-sweep": (Beside(papers_dynatree.FIXED_SWEEP),),
+    "dynatree-length": (
+        Beside(papers_dynatree.LENGTH, _DYNATREE),
+        Beside(papers_dynatree.LENGTH_AGAIN, _DYNATREE),
+    ),
+    "dynatree-prompt-length": (
+        Beside(papers_dynatree.PROMPT_LENGTH, _DYNATREE),
+        Beside(papers_dynatree.PROMPT_LENGTH_AGAIN, _DYNATREE),
+    ),
+    "dynatree-thresholds": (Beside(papers_dynatree.THRESHOLDS, _DYNATREE),),
+    "dynatree-breadth": (Beside(papers_dynatree.BREADTHS, _DYNATREE),),
+    "dynatree-depth": (Beside(papers_dynatree.DEPTHS, _DYNATREE),),
+    "dynatree-fixed-sweep": (Beside(papers_dynatree.FIXED_SWEEP, _FIXED_TREES),),
     "dynatree-memory": (Beside(papers_dynatree.MEMORY, _DYNATREE, ("peak_mb", "AR")),),
     "goose-main": (
         Beside(papers_goose.MAIN, _GOOSE, settings=_by_model(papers_goose.MAIN)),

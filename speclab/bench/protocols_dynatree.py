@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from speclab.bench import contenders as ways
@@ -12,23 +13,30 @@ from speclab.bench.protocols import Protocol
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
 
-LENGTHS = (100, 200, 300, 500, 750, 1000, 1500, 2000)
-PROMPT_LENGTHS = (25, 50, 100, 200, 400, 800)
+LENGTHS = (100, 200, 300, 500, 1000, 1200, 1500, 1800, 2000)
+PROMPT_LENGTHS = (100, 200, 300, 500, 750, 1000)
 THRESHOLDS = (
-    (0.7, 0.2),
+    (0.6, 0.2),
+    (0.7, 0.3),
     (0.7, 0.4),
+    (0.7, 0.5),
     (0.8, 0.3),
+    (0.8, 0.4),
     (0.8, 0.5),
-    (0.9, 0.2),
+    (0.8, 0.6),
     (0.9, 0.4),
+    (0.9, 0.5),
     (0.9, 0.6),
+    (0.9, 0.7),
     (0.95, 0.3),
-    (0.95, 0.5),
 )
-BREADTHS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 2), (2, 3), (2, 4))
-DEPTHS = ((3, 6), (4, 6), (4, 8), (5, 6), (5, 8), (5, 10), (6, 8), (6, 10), (8, 12))
+BREADTHS = ((1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 5), (3, 5))
+DEPTHS = ((4, 6), (5, 7), (5, 8), (6, 8), (6, 10), (7, 10), (8, 12))
+FIXED_TREES = tuple(product((0.01, 0.02, 0.03, 0.05, 0.1), range(3, 9), (2, 3, 4)))
+"""τ, D and B of Figure 7, every one with every other."""
 
-_TUNED = FixedTree(depth=8, branching=3, prune_probability=0.1)
+_SWEPT = {"high_confidence": 0.8, "low_confidence": 0.4}
+"""What Figures 6b and 6c have in place of 0.9 and 0.4."""
 _MAIN = (ways.PLAIN, ways.LINEAR_5, ways.LINEAR_8, ways.FIXED_8_3, ways.DYNATREE)
 
 
@@ -41,16 +49,11 @@ def _dynatree(x: float, x2: float, **settings: Any) -> Contender:
     return ours("DynaTree", DynaTree(**settings)).at(x, x2)
 
 
-def _fixed(name: str, settings: Mapping[float, dict[str, Any]]) -> list[Contender]:
-    """A line of the sweep: everything but one setting as the tuned tree has it."""
-    return [ours(name, _TUNED.changed(**changed)).at(x) for x, changed in settings.items()]
-
-
 MAIN = Protocol(
     name="dynatree-main",
     title="Throughput and speedup",
     source="DynaTree, Table 1",
-    contenders=(*_MAIN, ways.DYNATREE_UNSURE, ways.PAPERS_PROCEDURE, *ways.PEERS),
+    contenders=(*_MAIN, ways.DYNATREE_UNSURE, ways.PAPERS_PROCEDURE, ways.AUTHORS_CODE, *ways.PEERS),
     max_new_tokens=1500,
     prompt_tokens=800,
     stop_at_eos=False,
@@ -76,6 +79,7 @@ ABLATION = replace(
     contenders=(
         ways.PLAIN,
         ways.FIXED_5_2,
+        ours("+ breadth", DynaTree(history="off", max_depth=5, stop_probability=0, deep_probability=0)),
         ours("+ breadth and depth", DynaTree(history="off")),
         ours("+ history", DynaTree()),
     ),
@@ -86,7 +90,7 @@ LENGTH = replace(
     name="dynatree-length",
     title="Speed over the number of new tokens",
     source="DynaTree, Figure 5",
-    contenders=_swept((*_MAIN, ways.PEER, ways.PEER_ASSISTED), LENGTHS),
+    contenders=_swept((*_MAIN, ways.FIXED_5_2, ways.PEER, ways.PEER_ASSISTED), LENGTHS),
     swept="new tokens",
     x_name="new tokens (T)",
     limit=1,
@@ -98,7 +102,7 @@ PROMPT_LENGTH = replace(
     name="dynatree-prompt-length",
     title="Speed over the length of the prompt",
     source="DynaTree, Figure 8",
-    contenders=_swept(_MAIN, PROMPT_LENGTHS),
+    contenders=_swept((*_MAIN, ways.FIXED_5_2), PROMPT_LENGTHS),
     swept="prompt tokens",
     x_name="prompt tokens (L_max)",
     workload="shipped-long",
@@ -114,7 +118,7 @@ THRESHOLD_SWEEP = replace(
     source="DynaTree, Figure 6a",
     contenders=(
         ways.PLAIN,
-        ways.FIXED_8_3,
+        ways.FIXED_5_2,
         *(_dynatree(high, low, high_confidence=high, low_confidence=low) for high, low in THRESHOLDS),
     ),
     x_name="τ_h",
@@ -129,14 +133,14 @@ BREADTH_SWEEP = replace(
     source="DynaTree, Figure 6b",
     contenders=(
         ways.PLAIN,
-        ways.FIXED_8_3,
+        ways.FIXED_5_2,
         *(
-            _dynatree(most, least, min_branches=least, mid_branches=(least + most) // 2, max_branches=most)
+            _dynatree(least, most, min_branches=least, mid_branches=max(2, least), max_branches=most, **_SWEPT)
             for least, most in BREADTHS
         ),
     ),
-    x_name="B_max",
-    x2_name="B_min",
+    x_name="B_min",
+    x2_name="B_max",
 )
 
 DEPTH_SWEEP = replace(
@@ -146,8 +150,8 @@ DEPTH_SWEEP = replace(
     source="DynaTree, Figure 6c",
     contenders=(
         ways.PLAIN,
-        ways.FIXED_8_3,
-        *(_dynatree(base, most, base_depth=base, max_depth=most) for base, most in DEPTHS),
+        ways.FIXED_5_2,
+        *(_dynatree(base, most, base_depth=base, max_depth=most, **_SWEPT) for base, most in DEPTHS),
     ),
     x_name="D_0",
     x2_name="D_max",
@@ -160,11 +164,15 @@ FIXED_SWEEP = replace(
     source="DynaTree, Figure 7",
     contenders=(
         ways.PLAIN,
-        *_fixed("fixed tree, by depth", {depth: {"depth": depth} for depth in (3, 4, 5, 6, 7, 8)}),
-        *_fixed("fixed tree, by branching", {branching: {"branching": branching} for branching in (1, 2, 3, 4)}),
-        *_fixed("fixed tree, by threshold", {at: {"prune_probability": at} for at in (0.01, 0.03, 0.05, 0.1, 0.2)}),
+        *(
+            ours(f"fixed tree, τ {at:g}", FixedTree(depth=depth, branching=width, prune_probability=at)).at(
+                depth, width
+            )
+            for at, depth, width in FIXED_TREES
+        ),
     ),
-    x_name="D, B or τ",
+    x_name="D",
+    x2_name="B",
     limit=1,
 )
 

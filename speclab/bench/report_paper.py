@@ -70,6 +70,8 @@ def _table(each: Beside, found: Sequence[Row]) -> str:
         return ""
     if not set(each.published.metrics) <= set(METRICS):
         return _stated(each.published)
+    if any(one.x2 is not None for one in found):
+        return _over_points(each, found)
     if any(one.x is not None for one in found):
         return _over_x(each, found)
     columns, known = list(_columns(each, found)), each.published.methods
@@ -160,17 +162,39 @@ def _our_change(metric: str, base: Row | None) -> Callable[[Pair], Drawn]:
 
 
 def _over_x(each: Beside, found: Sequence[Row]) -> str:
-    """Contenders by the swept value, the paper's settings being such values."""
-    published, metric = each.published, each.published.metrics[0]
+    """Contenders by the swept value, the paper's settings being such values: a table a metric."""
+    published = each.published
     swept = sorted({one.x for one in found if one.x is not None} | {float(name) for name in published.settings})
+    drawn = []
+    for metric in published.metrics:
+        lines = []
+        for method in published.methods:
+            cells = (_theirs(published, (f"{x:g}",), metric)((None, method)) for x in swept)
+            lines.append(row(f"{method}, theirs", cells))
+        for name in dict.fromkeys(one.name for one in found):
+            own = {one.x: one for one in found if one.name == name}
+            lines.append(row(name, (_ours(metric, spread=False)((own.get(x), "")) for x in swept)))
+        title = f"{METRICS[metric].heading}, {'medians' if METRICS[metric].timed else 'means'}"
+        drawn.append(table(("", *(f"{x:g}" for x in swept)), lines, title))
+    return "".join(drawn)
+
+
+def _over_points(each: Beside, found: Sequence[Row]) -> str:
+    """Two settings swept, the paper's settings being such pairs: a row a method and point, ours beside theirs."""
+    published = each.published
+    own = {(each.methods.get(one.name), f"{one.x:g}, {one.x2:g}"): one for one in found if one.x2 is not None}
     lines = []
     for method in published.methods:
-        cells = (_theirs(published, (f"{x:g}",), metric)((None, method)) for x in swept)
-        lines.append(row(f"{method}, theirs", cells))
-    for name in dict.fromkeys(one.name for one in found):
-        own = {one.x: one for one in found if one.name == name}
-        lines.append(row(name, (_ours(metric, spread=False)((own.get(x), "")) for x in swept)))
-    return table(("", *(f"{x:g}" for x in swept)), lines, f"{METRICS[metric].heading}, medians")
+        for point in published.settings:
+            ours = (_ours(metric, spread=False)((own.get((method, point)), "")) for metric in published.metrics)
+            theirs = (
+                _theirs(published, (point,), metric, edge=not place)((None, method))
+                for place, metric in enumerate(published.metrics)
+            )
+            lines.append(row(method, (point, *ours, *theirs)))
+    headings = [METRICS[metric].heading for metric in published.metrics]
+    groups = [("", 2), ("ours", len(headings)), ("theirs", len(headings))]
+    return table(("", "at", *headings, *headings), lines, "", groups, words=2)
 
 
 def _stated(published: Published) -> str:

@@ -53,6 +53,15 @@ def _varied(
 
 
 def _grids(found: Sequence[Row], run: RunInfo, name: str) -> str:
+    """A grid for each contender that two settings of were varied."""
+    names = dict.fromkeys(each.name for each in found if each.x2 is not None)
+    return "".join(
+        _grid([each for each in found if each.name == who], run, who, f"{name}-grid-{place}")
+        for place, who in enumerate(names)
+    )
+
+
+def _grid(found: Sequence[Row], run: RunInfo, who: str, name: str) -> str:
     cells = {(each.x, each.x2): each.speedup.median for each in found
              if each.x is not None and each.x2 is not None and each.speedup}  # fmt: skip
     if not cells:
@@ -60,10 +69,10 @@ def _grids(found: Sequence[Row], run: RunInfo, name: str) -> str:
     x, x2 = run.x_name or "x", run.x2_name or "x2"
     best = max(cells, key=lambda at: cells[at])
     label = (
-        f"Median speedup over {run.baseline} by {x} and {x2}. The best is {x} {best[0]:g}, {x2} {best[1]:g}: "
+        f"{who}: median speedup over {run.baseline} by {x} and {x2}. The best is {x} {best[0]:g}, {x2} {best[1]:g}: "
         f"{times(cells[best])}; the middle of all is {times(median(cells.values()))}."
     )
-    return drawing(figures.grid(cells, x, x2, "×"), label, _grid_table(cells, x, x2), f"{name}-grid")
+    return drawing(figures.grid(cells, x, x2, "×"), label, _grid_table(cells, x, x2), name)
 
 
 def _grid_table(cells: Mapping[tuple[float, float], float], x: str, x2: str) -> str:

@@ -61,7 +61,7 @@ def reached(statistic: Statistic, outcome: Outcome, root: Root, base_depth: int)
 
 
 def remember(window: Window, share: float) -> Window:
-    """The window with one more iteration's share of drafted nodes committed (a_r), the oldest dropped."""
+    """The window with one more entry (a_r), the oldest dropped."""
     return (*window, share)[-WINDOW:]
 
 

@@ -90,7 +90,9 @@ class ModelPicker(HBox):
         """Whether the choice comes with a draft model."""
         if self.name.value == GIVEN:
             return self._pair is not None and self._pair.draft is not None
-        return self.name.value != OWN or bool(self.draft.value.strip())
+        if self.name.value == OWN:
+            return bool(self.draft.value.strip())
+        return PRESETS[self.name.value].draft is not None
 
     def _fit(self) -> None:
         own, given = self.name.value == OWN, self.name.value == GIVEN

@@ -96,6 +96,7 @@ def _preset_places(preset: Preset) -> dict[str, Checkpoint]:
     return {
         role: here(source) or Checkpoint(source, source, parameters, item_bytes.itemsize, True, False, local=False)
         for role, (source, parameters) in known.items()
+        if source is not None
     }
 
 

@@ -1,4 +1,4 @@
-"""Pairs by name: the shipped mini family, and well-known pairs on the hub, with what they need."""
+"""Models by name: the shipped mini family, and well-known targets on the hub, most with a draft, and what they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class Preset:
-    """Two checkpoints that share a tokenizer.
+    """A target, and a draft that shares its tokenizer; `draft` is None where a target has no small model of its kind.
 
     `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones once.
     `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `stored`: that of the
@@ -22,7 +22,7 @@ class Preset:
     """
 
     target: str
-    draft: str
+    draft: str | None
     target_parameters: int
     draft_parameters: int
     note: str = ""
@@ -32,9 +32,13 @@ class Preset:
     heads: tuple[str, ...] = ()
 
     def weight_bytes(self, dtype: str = "float32") -> int:
-        """Bytes of both models' weights; decoding takes about a fifth more (`speclab.models.memory`)."""
+        """Bytes of all weights; decoding takes about a fifth more (`speclab.models.memory`)."""
         return (self.target_parameters + self.draft_parameters) * _ITEM_BYTES[dtype]
 
+
+_ALONE = "a target alone, of GOOSE's five"
+_PICKLED = f"{_ALONE}; its weights are pickled: allow_pickle=True"
+_EAGLE = "; EAGLE-2's head for it, as there: heads='yuhuili/EAGLE-{}'"
 
 # Parameter counts follow from the published configs.
 PRESETS = {
@@ -67,6 +71,20 @@ PRESETS = {
         1_235_814_400,
         "gated: accept the licence on the hub first",
     ),
+    "llama3-8b-instruct": Preset(
+        "meta-llama/Meta-Llama-3-8B-Instruct",
+        None,
+        8_030_261_248,
+        0,
+        f"{_ALONE}; gated: accept the licence on the hub first" + _EAGLE.format("LLaMA3-Instruct-8B"),
+    ),
+    "vicuna-7b": Preset(
+        "lmsys/vicuna-7b-v1.3", None, 6_738_415_616, 0, _PICKLED + _EAGLE.format("Vicuna-7B-v1.3"), stored="float16"
+    ),
+    "vicuna-13b": Preset(
+        "lmsys/vicuna-13b-v1.3", None, 13_015_864_320, 0, _PICKLED + _EAGLE.format("Vicuna-13B-v1.3"), stored="float16"
+    ),
+    "vicuna-33b": Preset("lmsys/vicuna-33b-v1.3", None, 32_528_943_616, 0, _PICKLED, stored="float16"),
     "smollm2-1.7b": Preset("HuggingFaceTB/SmolLM2-1.7B", "HuggingFaceTB/SmolLM2-135M", 1_711_376_384, 134_515_008),
     "gpt2-large": Preset(
         "openai-community/gpt2-large", "openai-community/gpt2", 774_030_080, 124_439_808, stored="float32"

@@ -17,34 +17,51 @@ def _swept(protocol, contenders, **info):
     return read(report_html([stored(some, protocol=protocol, contenders=names, **info)]))
 
 
-def test_a_sweep_of_lengths_stands_beside_the_papers_three_figures():
+def test_a_sweep_of_lengths_stands_beside_the_papers_own():
     ways = [(("plain",), {"x": x}) for x in (100.0, 500.0)]
     ways += [(("DynaTree",), {"x": x, "per": 4.0, "cost": cost}) for x, cost in ((100.0, 3.0), (500.0, 2.0))]
     page = _swept("dynatree-length", ways, x_name="new tokens (T)")
-    beside = table(page, "100", "500", "1500")
-    assert beside["DynaTree, theirs"] == ["0.90×", "1.44×", "1.65×"]
-    assert beside["DynaTree"] == ["1.32×", "1.96×", "–"]
+    lengths = ("100", "200", "300", "500", "1000", "1500")
+    assert table(page, *lengths, "1800")["DynaTree, theirs"][:4] == ["116.6", "142.0", "144.7", "185.8"]
+    theirs = [row for row in _rows(page, *lengths, "2000") if row[0] == "DynaTree, theirs"]
+    assert theirs[1][1:7] == ["0.90×", "1.24×", "1.20×", "1.41×", "1.58×", "1.65×"]
+    assert theirs[2][1:5] == ["2.50", "3.39", "4.35", "5.38"]
+    ours = [row for row in _rows(page, *lengths, "2000") if row[0] == "DynaTree"]
+    assert ours[1][1:5] == ["1.32×", "–", "–", "1.96×"]
     assert [label for label in page.labels if label.startswith("speedup over new tokens (T)")]
 
 
-def test_a_sweep_of_two_settings_is_a_grid():
+def test_a_sweep_of_two_settings_is_a_grid_beside_the_papers_points():
     ways = [(("plain",), {})]
     ways += [
-        (("DynaTree",), {"x": x, "x2": y, "per": 4.0, "cost": c}) for x, y, c in ((0.9, 0.4, 2.0), (0.8, 0.2, 3.0))
+        (("DynaTree",), {"x": x, "x2": y, "per": 4.0, "cost": c}) for x, y, c in ((0.9, 0.4, 2.0), (0.8, 0.3, 3.0))
     ]
     page = _swept("dynatree-thresholds", ways, x_name="τ_h", x2_name="τ_ℓ")
     cells = table(page, "τ_h 0.8", "τ_h 0.9")
-    assert cells["τ_ℓ 0.2"] == ["1.32×", "–"]
+    assert cells["τ_ℓ 0.3"] == ["1.32×", "–"]
     assert cells["τ_ℓ 0.4"] == ["–", "1.96×"]
     assert [label for label in page.labels if "The best is τ_h 0.9, τ_ℓ 0.4: 1.96×" in label]
+    points = {row[1]: row[2:] for row in _rows(page, "ours", "theirs")}
+    assert points["0.9, 0.4"][2] == "1.96×"
+    assert points["0.9, 0.4"][-3:] == ["187.8± 47.3", "6.88", "1.65×"]
+    assert points["0.6, 0.2"][:3] == ["–", "–", "–"]
+
+
+def test_each_contender_of_two_settings_has_a_grid_of_its_own():
+    ways = [(("plain",), {})]
+    ways += [((f"fixed tree, τ {at}",), {"x": 5.0, "x2": x, "per": 2.0}) for at in ("0.05", "0.1") for x in (2.0, 3.0)]
+    page = _swept("dynatree-fixed-sweep", ways, x_name="D", x2_name="B")
+    assert [label.partition(":")[0] for label in page.labels if "The best is D" in label] == [
+        "fixed tree, τ 0.05", "fixed tree, τ 0.1",
+    ]  # fmt: skip
 
 
 def test_settings_of_different_kinds_are_drawn_apart():
     ways = [(("plain",), {})]
     ways += [(("by depth",), {"x": x, "per": 2.0}) for x in (3.0, 5.0)]
     ways += [(("by threshold",), {"x": x, "per": 2.0}) for x in (0.05, 0.1)]
-    page = _swept("dynatree-fixed-sweep", ways, x_name="D, B or τ")
-    assert len([label for label in page.labels if label.startswith("speedup over D, B or τ")]) == 2
+    page = _swept("main", ways, x_name="D or τ")
+    assert len([label for label in page.labels if label.startswith("speedup over D or τ")]) == 2
 
 
 def _recorded(**fields):

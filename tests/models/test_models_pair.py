@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tiny import tiny
 
+import speclab
 from speclab.errors import (
     ModelNotFoundError,
+    NoDraftError,
     OutOfMemoryError,
     PromptError,
     SettingsError,
@@ -234,7 +237,20 @@ def test_presets_say_what_they_need():
     for preset in presets.PRESETS.values():
         both = preset.target_parameters + preset.draft_parameters
         assert preset.draft_parameters < preset.target_parameters
+        assert (preset.draft is None) == (preset.draft_parameters == 0)
         assert (preset.weight_bytes("float16"), preset.weight_bytes()) == (2 * both, 4 * both)
+
+
+def test_a_preset_may_be_a_target_alone(monkeypatch):
+    mini = presets.PRESETS["mini"]
+    alone = replace(mini, draft=None, draft_parameters=0, heads=())
+    monkeypatch.setitem(presets.PRESETS, "alone", alone)
+    found = load_pair("alone")
+    assert (found.name, found.draft, list(found.runners)) == ("alone", None, ["target"])
+    plain = speclab.generate(found, speclab.Autoregressive(), "The sea", max_new_tokens=12)
+    assert speclab.generate(found, speclab.Goose(), "The sea", max_new_tokens=12).token_ids == plain.token_ids
+    with pytest.raises(NoDraftError, match="alone has none"):
+        speclab.generate(found, speclab.DynaTree(), "The sea")
 
 
 def test_two_threads_may_load_at_once():
