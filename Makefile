@@ -8,9 +8,9 @@ PYTEST := $(BIN)/python -m pytest
 NOTEBOOK_SECONDS ?= 180
 
 # One thread is steadier where other work shares the cores; a whole tier takes about as long.
-unit model double notebooks browser: export OMP_NUM_THREADS ?= 1
+unit model double cuda notebooks browser: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup lab app test check format unit model double notebooks browser chromium bench bench-lab constraints clean
+.PHONY: help setup lab app test check format unit model double cuda notebooks browser chromium bench bench-lab constraints clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ model: $(READY) ## tests on the mini family and on random models
 
 double: $(READY) ## decode on a device that is not there: what would fail on a GPU
 	$(PYTEST) tests/double
+
+cuda: $(READY) ## on a machine with a GPU: the same tests on it, and what decoding costs there
+	$(BIN)/speclab bench gpu --shape tiny
+	$(PYTEST) tests/double/test_decoding.py
 
 notebooks: $(READY) ## run every notebook top to bottom
 	$(PYTEST) -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \

@@ -147,11 +147,29 @@ def costs(
 
 
 @app.command()
-def doctor() -> None:
-    """Say what this machine offers: versions, device, threads, memory, and how to reach JupyterLab on it."""
+def doctor(
+    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
+    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+) -> None:
+    """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
+    import speclab
     from speclab.host import report
 
-    _print_pairs(report())
+    facts = report()
+    try:
+        models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+        # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
+        speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
+        told = models.describe()
+        facts |= {f"{role} of {models.name}": str(told[f"{role}_forward"]) for role in models.runners}
+    except ImportError:  # without torch nothing is decoded, and the report has said so
+        pass
+    except SpeclabError as error:
+        facts["pair"] = str(error)
+    _print_pairs(facts)
 
 
 def _strategy(name: str, assignments: list[str]) -> Any:

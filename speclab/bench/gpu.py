@@ -6,6 +6,7 @@ a copy kernel reaches in the same run. Where acceptance matters it is modelled (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
@@ -13,8 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
+from torch.profiler import ProfilerActivity, profile
 
-from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow
+from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow, WorkRow
 from speclab.bench.gpu_shapes import modelled
 from speclab.decoder import iterate, start
 from speclab.drafters import Strategy
@@ -38,6 +41,13 @@ STRATEGIES: dict[str, Strategy] = {
 COPIED = {"cuda": 1 << 30, "cpu": 1 << 26}
 """Bytes that are copied to measure bandwidth: more than any cache holds."""
 WARM_UP = 3
+CALLS = {
+    "waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
+    "kernels": ("cudaLaunchKernel", "cuLaunchKernel"),
+    "replays": ("cudaGraphLaunch",),
+    "copies": ("cudaMemcpy", "cudaMemset"),
+}
+"""How the calls of CUDA's interface begin, as the profiler names them (cudaLaunchKernelExC, cudaMemcpyAsync, …)."""
 
 
 class Iterated(NamedTuple):
@@ -130,6 +140,29 @@ class Bench:
         for way in STRATEGIES:
             yield self._speed_row(way, acceptance, [decoded[way] for decoded in rounds], plain)
 
+    def work(self, acceptance: float, tokens: int) -> Iterator[WorkRow]:
+        """What an iteration asks for, way by way; only CUDA's calls are seen."""
+        pair, activities = modelled(self._pair, acceptance), [ProfilerActivity.CPU]
+        if self._device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        for way, strategy in STRATEGIES.items():
+            plain = [self._decode(pair, strategy, tokens) for _ in range(1 + self._rounds)][1:]
+            with profile(activities=activities) as seen:
+                decoded = self._decode(pair, strategy, tokens)
+            events, count = seen.events() or [], len(decoded)
+            busy = sum(event.time_range.elapsed_us() for event in events if event.device_type == DeviceType.CUDA)
+            calls = calls_by_kind(event.name for event in events if event.device_type == DeviceType.CPU)
+            spent = 1000 * median(_mean(one.counts.seconds for one in iterations) for iterations in plain)
+            yield WorkRow(
+                **self._ran(self._pair.target),
+                way=way,
+                iterations=count,
+                **{kind: calls[kind] / count for kind in CALLS},
+                device_ms=busy / 1000 / count,
+                iteration_ms=spent,
+                host=1 - busy / 1000 / count / spent,
+            )
+
     def _speed_row(self, way: str, acceptance: float, rounds: Sequence[Sequence[Iterated]], plain: float) -> SpeedRow:
         iterations = [iteration for decoded in rounds for iteration in decoded]
         counts, speed = [one.counts for one in iterations], median(map(_speed, rounds))
@@ -182,6 +215,12 @@ class Bench:
 
     def _ran(self, runner: Runner) -> dict[str, str]:
         return self._facts | {"forward": runner.through.name}
+
+
+def calls_by_kind(names: Iterable[str]) -> Counter[str]:
+    """Calls by what they do, of `CALLS`, from their names."""
+    kinds = ((kind, name) for name in names for kind, begins in CALLS.items() if name.startswith(begins))
+    return Counter(kind for kind, _ in kinds)
 
 
 def _read(runner: Runner) -> int:

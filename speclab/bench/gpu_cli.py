@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from speclab.bench.gpu import ROWS, Bench, the_device
-from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow
+from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow, WorkRow
 from speclab.bench.gpu_shapes import SHAPES, random_pair, shape
 from speclab.errors import SettingsError
 from speclab.models.loading import parse_dtype
@@ -52,8 +52,11 @@ def gpu(
         found = list(bench.speed(share, tokens))
         console.print(*speed_tables(found))
         speeds += found
+    worked = list(bench.work(shares[0], tokens)) if place.type == "cuda" else []
+    if worked:
+        console.print(work_table(worked))
     console.print("Weights are random and agreement is modelled, so no text is meant; all times were measured.")
-    _write(out, [floor, *verified, *speeds])
+    _write(out, [floor, *verified, *speeds, *worked])
 
 
 def floor_table(row: FloorRow) -> Table:
@@ -85,6 +88,16 @@ def speed_tables(rows: Sequence[SpeedRow]) -> Iterator[Table]:
     for row in rows:
         shown.add_row(row.way, *(f"{row.milliseconds[name]:.2f}" for name in PHASES))
     yield shown
+
+
+def work_table(rows: Sequence[WorkRow]) -> Table:
+    """What an iteration asks of host and device."""
+    title = "An iteration: calls by the profiler's count, time without it"
+    shown = _table(title, "way", "waits", "kernels", "replays", "copies", "device ms", "iteration ms", "host alone")
+    for row in rows:
+        calls = (f"{count:.1f}" for count in (row.waits, row.kernels, row.replays, row.copies))
+        shown.add_row(row.way, *calls, f"{row.device_ms:.2f}", f"{row.iteration_ms:.2f}", f"{row.host:.0%}")
+    return shown
 
 
 def _table(title: str, *columns: str) -> Table:

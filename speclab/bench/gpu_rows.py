@@ -59,3 +59,23 @@ class SpeedRow(Row):
     """To plain decoding under the same model of acceptance, in the same run."""
     milliseconds: dict[str, float]
     """By phase, means over the iterations after the warm-up."""
+
+
+class WorkRow(Row):
+    """What an iteration of one way asks of host and device, by the profiler's count of calls; means."""
+
+    way: str
+    iterations: int
+    waits: float
+    """Calls in which the host waits: for a stream, an event or the device."""
+    kernels: float
+    """Launched one by one, outside graphs."""
+    replays: float
+    copies: float
+    """Between host and device, or on the device, outside graphs."""
+    device_ms: float
+    """In which the device computes or copies."""
+    iteration_ms: float
+    """Measured without the profiler, the median of the rounds."""
+    host: float
+    """1 - `device_ms` / `iteration_ms`: the share in which the device has nothing to do."""

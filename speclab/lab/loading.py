@@ -101,9 +101,14 @@ class Loaded:
         return self.pair
 
     def usage(self) -> str:
-        """The memory in use where the models are, in words; none before there are any."""
+        """The memory in use where the models are, and which faster way of passes failed; none before there are any."""
         if self.pair is None:
             return ""
         from speclab.models.memory import usage
 
-        return usage(self.pair.target.device)
+        left = [
+            f"{role} without {feature}: {why}"
+            for role, runner in self.pair.runners.items()
+            for feature, why in getattr(runner.through, "left", {}).items()
+        ]
+        return " · ".join(filter(None, [usage(self.pair.target.device), *left]))

@@ -13,6 +13,7 @@ from speclab.models.cache import KVCache
 from speclab.models.heads import Head, rotary
 from speclab.models.numbers import numbers
 from speclab.models.runner import Kept, Runner
+from speclab.models.through import no_cudnn_attention
 from speclab.tree import Bools
 
 
@@ -114,7 +115,8 @@ class HeadRunner:
         ids = torch.tensor(tokens, device=self.device)
         joined = self.model.join(self._embed(ids), features.to(self.dtype))
         try:
-            out = self.model(joined[None], self._turns(positions), self._mask(visible, len(tokens)), self.cache)[0]
+            with no_cudnn_attention:
+                out = self.model(joined[None], self._turns(positions), self._mask(visible, len(tokens)), self.cache)[0]
             logits = numbers(self._output(out[-1:] if last else out), self.name)
         except BaseException:
             self.cache.shorten(self.length)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import speclab
 from speclab.bench.cli import app
-from speclab.bench.gpu import Bench, the_device
+from speclab.bench.gpu import Bench, calls_by_kind, the_device
 from speclab.bench.gpu_shapes import SHAPES, modelled, random_pair
 from speclab.errors import OutOfMemoryError, SettingsError
 
@@ -80,6 +80,17 @@ def test_a_small_shape_runs_on_a_cpu_and_writes_its_rows(tmp_path):
     assert [row["way"] for row in rows[9:]] == ["plain", "LinearSpeculation", "DynaTree"]
     assert rows[9]["speedup"] == rows[9]["tokens_per_iteration"] == 1
     assert {row["forward"] for row in rows} == {"lean"}
+
+
+def test_what_an_iteration_asks_for_is_counted_from_the_names_of_cudas_calls(pair):
+    names = ["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemcpyAsync"]
+    names += ["cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamIsCapturing", "aten::copy_", "cudaGraphExec"]
+    assert calls_by_kind(names) == {"kernels": 3, "replays": 1, "copies": 1, "waits": 2}
+    rows = list(Bench(pair, "tiny", prefix=8, rounds=1).work(0.7, tokens=6))
+    assert [row.way for row in rows] == ["plain", "LinearSpeculation", "DynaTree"]
+    assert rows[0].iterations == 5
+    assert {(row.kernels, row.waits, row.device_ms) for row in rows} == {(0, 0, 0)}, "on a CPU CUDA is not called"
+    assert all(row.iteration_ms > 0 for row in rows)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import pytest
 import torch
 
 from double import gpu, graphs, streams
 from double.gpu import Gpu
 from double.tensor import Double, Functions, Operators
 
-__all__ = ["Double", "Gpu", "absent", "device"]
+__all__ = ["Double", "Gpu", "absent", "device", "on_gpu"]
 
 _PLACES = {"cuda": 1, "meta": 14}
 """c10::DeviceType, the index of the table below."""
@@ -44,9 +45,20 @@ def absent() -> str:
     return ""
 
 
+def on_gpu(count: int = 1) -> contextlib.AbstractContextManager[object]:
+    """So many real devices where there are some, else doubles."""
+    if not torch.cuda.is_available():
+        return device(count)
+    if torch.cuda.device_count() < count:
+        pytest.skip(f"{count} GPUs are needed")
+    return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
-    """So many CUDA devices, each as `Gpu` says."""
+    """So many CUDA devices, each as `Gpu` says; skips a test where there can be none."""
+    if why := absent():
+        pytest.skip(why)
     machine = gpu.put(Gpu(count, **settings))
     streams.reset()
     own_run = threading.Thread.run

@@ -1,13 +1,16 @@
-"""Decoding on a GPU, as far as a device double can tell: the text is the CPU's text, and no pass fails."""
+"""Decoding on a GPU, a real one or a double: the text is the CPU's text, no pass fails, and small passes are graphs."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from heads import random_head
 from tiny import tiny
+from typer.testing import CliRunner
 
 import speclab
-from double import device
+from double import device, on_gpu
+from speclab.cli import app
 from speclab.models import memory
 from speclab.prompts import examples
 from speclab.timing import Stopwatch
@@ -28,14 +31,14 @@ def pair(family, **where):
 
 @pytest.fixture(scope="module")
 def mini():
-    with device():
+    with on_gpu():
         return [speclab.load_pair(device=name, dtype="float32") for name in ("cpu", "cuda")]
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", speclab.strategies())
 def test_every_strategy_decodes_the_text_of_the_cpu(name, settings, mini):
-    with device():
+    with on_gpu():
         texts = [text(each, speclab.strategies()[name](), examples()[0].text, **settings) for each in mini]
     assert texts[0] == texts[1]
 
@@ -43,14 +46,14 @@ def test_every_strategy_decodes_the_text_of_the_cpu(name, settings, mini):
 @pytest.mark.parametrize("family", ["gpt_neox", "gpt2", "qwen3", "gemma3_text", "mistral"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_families_decode_in_every_dtype(family, dtype):
-    with device():
+    with on_gpu():
         got = text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree())
         if dtype == "float32":
             assert got == text(pair(family, device="cpu"), speclab.DynaTree())
 
 
 def test_heads_that_share_keys_decode_under_a_kernel_that_answers_transposed():
-    with device():
+    with on_gpu():
         assert text(pair("llama", device="cuda"), speclab.DynaTree()) == text(
             pair("llama", device="cpu"), speclab.DynaTree()
         )
@@ -65,7 +68,7 @@ def test_heads_that_share_keys_decode_under_a_kernel_that_answers_transposed():
 def test_a_model_over_two_devices(family, strategy):
     from accelerate import dispatch_model
 
-    with device(2):
+    with on_gpu(2):
         target = tiny(family)
         base, room = target.base_model, target.base_model_prefix
         places = {f"{room}.{name}": 0 for name, _ in base.named_children() if name != "layers"}
@@ -88,3 +91,58 @@ def test_a_clock_waits_for_the_models_stream_and_for_nothing_else():
         watch = Stopwatch(torch.device("cuda:1"))
         watch.lap("pass")
         assert gpu.waited("stream") == gpu.waited() == 2
+
+
+def test_passes_run_as_graphs_and_say_so(mini):
+    with on_gpu():
+        facts = mini[1].describe()
+        assert facts["target_forward"] == facts["draft_forward"] == "lean, CUDA graphs"
+
+
+def test_a_session_forks_and_goes_back_as_on_the_cpu(mini, tmp_path):
+    with on_gpu():
+        texts = []
+        for each in mini:
+            session = speclab.Session(each, speclab.DynaTree(), examples()[0].text, max_new_tokens=24, check=True)
+            session.run()
+            session.goto(1)
+            fork = session.fork(at=1, strategy=speclab.Goose())
+            fork.run()
+            texts.append((session.trace.steps[-1].committed, fork.token_ids))
+            assert session.trace.export(tmp_path / "run.html").stat().st_size
+        assert texts[0] == texts[1]
+
+
+def test_weights_that_are_exchanged_are_those_of_the_next_text():
+    """A graph reads addresses: one that was captured before would go on with the weights that were taken away."""
+    with on_gpu():
+        texts = []
+        for place in ("cpu", "cuda"):
+            own, other = pair("llama", device=place), tiny("llama", seed=2).to(place)
+            before = text(own, speclab.DynaTree())
+            own.target.model.load_state_dict(other.state_dict(), assign=True)
+            texts.append((before, text(own, speclab.DynaTree())))
+        assert texts[0] == texts[1]
+        assert texts[0][0] != texts[0][1]
+
+
+@pytest.mark.parametrize("fault", ["", "replay"])
+def test_the_doctor_says_which_way_passes_go_and_why(fault):
+    with device() as gpu:
+        gpu.fault = fault
+        done = CliRunner().invoke(app, ["doctor", "--device", "cuda"])
+        assert done.exit_code == 0, done.output
+        said = " ".join(done.stdout.split())
+        assert ("lean, without CUDA graphs: a pass failed" if fault else "lean, CUDA graphs") in said
+
+
+@pytest.mark.parametrize("shape", [{}, {"layers": (0, 1)}], ids=["EAGLE", "two layers"])
+def test_draft_heads_on_the_gpu(shape):
+    with on_gpu():
+        texts = []
+        for place in ("cpu", "cuda"):
+            target = tiny("llama")
+            head = random_head(target, **shape)
+            own = speclab.load_pair(target=target, heads=head, device=place)
+            texts.append(text(own, speclab.DraftHead()))
+        assert texts[0] == texts[1]

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from heads import random_head
 from tiny import tiny
 
 import speclab
@@ -143,6 +144,9 @@ def test_passes_never_make_a_plan_of_cudnns_attention_and_leave_its_flag_as_it_w
         with device(cudnn=True) as gpu:
             runner = Runner(tiny(name).to("cuda", torch.float16))
             measure(runner.fork())
+            target = tiny("llama").to("cuda", torch.float16)
+            headed = speclab.load_pair(target=target, heads=random_head(target))
+            speclab.generate(headed, speclab.DraftHead(), PROMPT, max_new_tokens=6)
             text(pair(name, device="cuda", dtype="bfloat16"))
             assert not gpu.plans
             assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -16,6 +16,7 @@ from speclab.lab.choices import Models
 from speclab.models import memory
 from speclab.models import pair as pairs
 from speclab.models.presets import MINI_HEADS
+from speclab.models.through import Ladder
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -233,11 +234,14 @@ def _step_messages(lab: Lab, messages) -> int:
 
 
 def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
-    gpu = SimpleNamespace(target=SimpleNamespace(device=torch.device("cuda:0")))
+    failed = SimpleNamespace(device=torch.device("cuda:0"), through=Ladder(None, None))
+    failed.through.left["CUDA graphs"] = "no memory was left for a pass"
+    gpu = SimpleNamespace(target=failed, runners={"target": failed})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
     monkeypatch.setattr(lab._player.models, "pair", gpu)
     lab.step()
     assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.value
+    assert "target without CUDA graphs: no memory was left for a pass" in lab.status.line.value
 
 
 def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):

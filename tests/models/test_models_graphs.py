@@ -112,6 +112,18 @@ def test_a_cache_that_outgrows_its_buffers_takes_its_entries_along():
     assert {layer.capacity for layer in quick.cache.layers} == {64}
 
 
+def test_buffers_that_were_outgrown_go_to_the_next_cache():
+    first = fast(runner_of("gpt_neox"))
+    first.extend([1, 2])
+    first.extend([3])
+    small = first.cache.layers[0].key_buffer.data_ptr()
+    for token in range(1, 50):
+        first.extend([token])
+    second = first.fork(2)
+    second.extend([3])
+    assert second.cache.layers[0].key_buffer.data_ptr() == small
+
+
 def test_what_a_failed_pass_left_behind_is_hidden_and_a_number():
     plain, quick = runner_of("llama").fork(), fast(runner_of("llama"))
     for runner in (plain, quick):
