@@ -11,6 +11,7 @@ from variants import dynatrees
 
 import speclab
 from speclab.drafters.history import adjustment, remember
+from speclab.prompts import examples
 
 TEXT = [2, 1, 0, 1, 2]
 
@@ -101,3 +102,16 @@ def test_the_statistic_of_an_iteration(statistic, root, seed):
         if "mean acceptance" in step.adaptation.reason:
             told = float(step.adaptation.reason.partition("mean acceptance ")[2].split()[0])
             assert told == pytest.approx(expected.mean, abs=0.0051)
+
+
+@pytest.mark.model
+def test_on_the_shipped_prompts_history_costs_no_tokens():
+    """As many tokens an iteration with it as without; by the paper's statistic it takes some."""
+    pair, iterations = speclab.load_pair(), {}
+    for name, settings in {"off": {"history": "off"}, "path": {}, "nodes": {"history_statistic": "nodes"}}.items():
+        made = [
+            speclab.generate(pair, speclab.DynaTree(**settings), prompt.text, max_new_tokens=32)
+            for prompt in examples()
+        ]
+        iterations[name] = sum(one.metrics.counts.iterations for one in made)
+    assert iterations["path"] <= iterations["off"] < iterations["nodes"]
