@@ -28,8 +28,9 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
         ContextExceededError: prompt and new tokens do not fit the models' context.
     """
     _check_context(pair, len(prompt_ids), settings.max_new_tokens)
-    decoding = Decoding(pair, drafter_of(checked(strategy), pair), settings, list(prompt_ids), len(prompt_ids))
-    logits = decoding.drafter.prefill(pair.target, decoding.tokens)
+    pair.rules.warn(pair.target.name)
+    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
+    logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
     decoding.tokens.append(chooser(logits[None], [len(prompt_ids)], settings)(0))
     catch_up(decoding)
     return decoding
@@ -48,7 +49,7 @@ def resume(
     """
     _check_context(decoding.pair, decoding.prompt_length, settings.max_new_tokens)
     pair = decoding.pair.fork(committed - 1)
-    twin = Decoding(pair, drafter_of(strategy, pair), settings, decoding.tokens[:committed], decoding.prompt_length)
+    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
     if learned is not None:
         twin.drafter.restore(learned)
     catch_up(twin)
@@ -88,7 +89,10 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     """
     target, tree, rows = decoding.pair.target, draft.tree, draft.extra
     positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]
+    prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
     answers = target.forward([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
+    if decoding.processors is not None:
+        answers = decoding.processors(answers, prefix, draft.paths())
     logits, extra = answers[: len(tree)], answers[len(tree) :]
     choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
     if decoding.drafter.root == "verified":
@@ -126,7 +130,15 @@ def catch_up(decoding: Decoding) -> None:
     held = len(decoding.tokens) - (decoding.drafter.root == "verified")
     missing = decoding.tokens[target.length : held]
     if missing:
-        decoding.next_logits = target.extend(missing)
+        decoding.next_logits = decoding.processed(target.extend(missing), decoding.tokens[:held])
+
+
+def _decoding(
+    pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
+) -> Decoding:
+    processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
+    pair.target.mended = "remove_invalid_values" in pair.rules.followed
+    return Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
 
 
 def _deepest(decoding: Decoding) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event as Flag
@@ -15,6 +15,7 @@ from speclab.errors import CancelledError
 from speclab.metrics import Counts
 from speclab.models.head_runner import HeadRunner
 from speclab.models.pair import ModelPair
+from speclab.models.processors import Processors
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
 from speclab.trace import Adaptation
@@ -25,7 +26,8 @@ class Decoding:
     """The state of one text being decoded: `tokens` is the prompt and everything committed since.
 
     Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `next_logits` `[V]` are what the target makes of them.
+    root it holds them all, and `next_logits` `[V]` are what the target makes of them. `processors`: what the target's
+    generation_config does to its logits, None where it does nothing; all logits that are kept went through them.
     """
 
     pair: ModelPair
@@ -33,6 +35,7 @@ class Decoding:
     settings: SessionSettings
     tokens: list[int]
     prompt_length: int
+    processors: Processors | None = None
     next_logits: Tensor | None = None
     cancel: Flag = field(default_factory=Flag)
 
@@ -47,6 +50,10 @@ class Decoding:
         if self.ends(self.tokens[-1]):
             return "end of text"
         return "" if self.room > 0 else "max_new_tokens"
+
+    def processed(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
+        """The target's logits `[V]` after `ids` as its generation_config has them."""
+        return logits if self.processors is None else self.processors(logits[None], ids)[0]
 
     def ends(self, token: int) -> bool:
         """Whether this token ends the text."""

@@ -59,6 +59,10 @@ class LogitsError(SpeclabError, ArithmeticError):
     """A model gave logits that are no numbers: NaN or infinity."""
 
 
+class GenerationConfigWarning(UserWarning):
+    """The target's generation_config asks for something that is not followed."""
+
+
 class NoDraftError(SpeclabError, ValueError):
     """The strategy needs a draft model, or a draft head, and the pair has none."""
 

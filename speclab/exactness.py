@@ -20,12 +20,15 @@ and one-token passes on known-good models (a default of ours). Float32 showed no
 
 
 class Checker:
-    """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit."""
+    """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit.
 
-    def __init__(self, decoding: Decoding) -> None:
+    `start`: the place in the text to begin at; what a fork shares was decoded under its parent's settings.
+    """
+
+    def __init__(self, decoding: Decoding, start: int) -> None:
         self._decoding = decoding
         self._runner = decoding.pair.target.by_module()
-        self._checked = decoding.prompt_length
+        self._checked = start
         self.ties = 0
         self.compare()
 
@@ -38,6 +41,7 @@ class Checker:
         tokens = self._decoding.tokens
         for place in range(self._checked, len(tokens)):
             logits = self._runner.extend(tokens[self._runner.length : place])
+            logits = self._decoding.processed(logits, tokens[:place])
             if rule.follows_the_target:
                 self._judge(place, tokens[place], logits)
             else:

@@ -46,7 +46,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)
     prefill = Metrics(Counts(), perf_counter() - began, own.target.calls)
-    checker = Checker(decoding) if chosen.check else None
+    checker = Checker(decoding, decoding.prompt_length) if chosen.check else None
     counts = Counts()
     try:
         while not decoding.finished:

@@ -48,15 +48,22 @@ class Session:
         chosen = SessionSettings(**settings)
         decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
-        self._begin(decoding, strategy, (), prefill, [decoding.drafter.snapshot()])
+        self._begin(decoding, strategy, (), prefill, [decoding.drafter.snapshot()], decoding.prompt_length)
 
     def _begin(
-        self, decoding: Decoding, strategy: Strategy, steps: Sequence[Step], prefill: Metrics, learned: list[object]
+        self,
+        decoding: Decoding,
+        strategy: Strategy,
+        steps: Sequence[Step],
+        prefill: Metrics,
+        learned: list[object],
+        own: int,
     ) -> None:
+        """`own`: the place of the first token that this session decodes itself."""
         self.strategy, self.settings = strategy, decoding.settings
         self.steps, self.cursor = list(steps), len(steps)
         self._decoding, self._prefill, self._learned = decoding, prefill, learned
-        self._checker = Checker(decoding) if decoding.settings.check else None
+        self._checker = Checker(decoding, own) if decoding.settings.check else None
         self._lock = RLock()
 
     @property
@@ -184,7 +191,7 @@ class Session:
             decoding = resume(self._decoding, shared, other, chosen, learned)
         twin = type(self).__new__(type(self))
         snapshots = [*self._learned[:at], decoding.drafter.snapshot()]
-        twin._begin(decoding, other, self.steps[:at], self._prefill, snapshots)
+        twin._begin(decoding, other, self.steps[:at], self._prefill, snapshots, shared)
         return twin
 
     def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:

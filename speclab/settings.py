@@ -30,7 +30,10 @@ class Settings(BaseModel):
 
 
 class SessionSettings(Settings):
-    """How a text is decoded, whatever the strategy."""
+    """How a text is decoded, whatever the strategy.
+
+    How to sample is said here alone: what the target's generation_config recommends is recorded and not taken.
+    """
 
     max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")
     temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")

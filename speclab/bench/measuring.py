@@ -135,7 +135,10 @@ def _tie(pair: ModelPair, ids: Sequence[int], own: Sequence[int], other: int, at
     bound = TOLERANCE.get(pair.target.dtype)
     if bound is None:
         return None
-    logits = pair.fresh().target.extend([*ids, *own[:at]])
+    before, processors = [*ids, *own[:at]], pair.rules.processors(pair.target.model, len(ids), len(own))
+    logits = pair.fresh().target.extend(before)
+    if processors is not None:
+        logits = processors(logits[None], before)[0]
     return abs(float(logits[own[at]] - logits[other])) <= bound
 
 

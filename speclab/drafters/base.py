@@ -180,6 +180,17 @@ class Draft:
     proposals: tuple[Proposal, ...] = ()
     budget: BudgetRecord | None = None
 
+    def paths(self) -> list[tuple[int, ...]]:
+        """For each row of the verification pass its tokens from node 0 on, its own included: nodes, then `extra`."""
+        paths: list[tuple[int, ...]] = []
+        for token, parent in zip(self.tree.token.tolist(), self.tree.parent.tolist(), strict=True):
+            paths.append((*(paths[parent] if parent >= 0 else ()), token))
+        rows = self.extra
+        for seen in rows.visible:
+            above = sorted(np.flatnonzero(seen).tolist(), key=rows.depth.__getitem__)
+            paths.append((*paths[0], *(rows.token[row] for row in above)))
+        return paths
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -21,6 +21,7 @@ from speclab.models.head_runner import HeadRunner
 from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name, unwrapped
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
+from speclab.models.processors import GenerationRules
 from speclab.models.runner import Runner
 from speclab.models.vocabulary import TokenTexts, compare, share_vocabulary, whole_numbers
 
@@ -79,12 +80,14 @@ class ModelPair:
         return tuple(name if taken[name] == 1 else f"{name} {place}" for place, name in enumerate(names))
 
     @cached_property
+    def rules(self) -> GenerationRules:
+        """What the target's generation_config asks of a text; read once for every pair that is made fresh."""
+        return GenerationRules.of(getattr(self.target.model, "generation_config", None))
+
+    @property
     def eos_ids(self) -> frozenset[int]:
-        """Ids that end a text: the target's generation config, its config, and the tokenizer say which."""
-        model = self.target.model
-        sources = (model.generation_config, model.config.get_text_config(decoder=True), self.tokenizer)
-        found = [getattr(source, "eos_token_id", None) for source in sources]
-        return frozenset(id_ for ids in found if ids is not None for id_ in (ids if isinstance(ids, list) else [ids]))
+        """Ids that end a text, as `model.generate` has it: those of the target's generation_config."""
+        return frozenset(self.rules.eos_ids)
 
     def fresh(self) -> ModelPair:
         """The same modules with empty caches of their own: every session takes one."""
@@ -165,7 +168,7 @@ class ModelPair:
         if device.type == "cuda":
             facts["gpu"] = torch.cuda.get_device_name(device)
         facts["threads"] = torch.get_num_threads()
-        return facts | {"torch": torch.__version__, "transformers": transformers.__version__}
+        return facts | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
 _ONE_AT_A_TIME = Lock()

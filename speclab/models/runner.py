@@ -56,6 +56,7 @@ class Runner:
         hidden: hidden states of every entry, None unless `watch` asked for them.
         through: what a pass goes through: the family's lean forward, or the module.
         version: counts the changes of the module that were found at starts of texts.
+        mended: whoever reads the logits mends those that are no numbers, so no pass is refused for them.
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
@@ -65,6 +66,7 @@ class Runner:
         self.length = 0
         self.kept = Kept(0, 0, ())
         self.hidden: HiddenStates | None = None
+        self.mended = False
         self._given: tuple[Mask, int, int] = (None, 0, 0)
         self._plan, self._forwards = plan, Forwards(model)
         self._read()
@@ -225,7 +227,7 @@ class Runner:
             watched = self.hidden is not None
             with no_cudnn_attention:
                 answer = self.through(ids, positions, mask, self.cache, last=last, states=watched)
-            logits = numbers(answer.logits, self.name)
+            logits = answer.logits if self.mended else numbers(answer.logits, self.name)
             if self.hidden is not None:
                 self.hidden.append(answer.states)
             self.calls += 1

@@ -117,11 +117,13 @@ def test_the_smaller_context_holds():
     assert both.context == 32
 
 
-def test_eos_ids_come_from_configs_and_tokenizer():
+def test_eos_ids_are_those_of_the_generation_config_alone():
     module = tiny("llama", vocab=4096, eos_token_id=7)
-    module.generation_config.eos_token_id = [7, 9]
-    assert load_pair(target=module).eos_ids == {7, 9}
-    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {0, 7, 9}
+    assert load_pair(target=module).eos_ids == {7}, "a model without a file of its own derives one from its config"
+    module.generation_config.eos_token_id = [8, 9]
+    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == {8, 9}
+    module.generation_config.eos_token_id = None
+    assert load_pair(target=module, tokenizer=MINI_TOKENIZER).eos_ids == frozenset()
 
 
 def test_a_pair_forks_with_as_much_of_each_cache_as_there_is(bare):

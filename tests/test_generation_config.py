@@ -1,0 +1,376 @@
+"""The target's own text is what `model.generate` writes with the checkpoint's generation_config: its logits processors
+are followed at every row of every tree, its end-of-text ids end the text, and what cannot be followed is named."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import torch
+from laws import chi_square, chi_square_critical, texts_law
+from reference.decoding import next_logits
+from tiny import tiny
+from transformers import GenerationConfig, LogitsProcessorList
+from variants import DRAWN, VARIANTS
+
+import speclab
+from speclab.errors import GenerationConfigWarning
+from speclab.models import processors
+from speclab.models.pair import ModelPair
+
+pytestmark = pytest.mark.model
+
+PROMPT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8, 51]
+NEW = 24
+
+
+@cache
+def modules() -> tuple[torch.nn.Module, torch.nn.Module]:
+    """A target, and a copy with some noise on its weights, which agrees with it now and then."""
+    target = tiny("llama")
+    draft = copy.deepcopy(target)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return target, draft
+
+
+@cache
+def pair() -> ModelPair:
+    target, draft = modules()
+    return speclab.load_pair(target=target, draft=draft)
+
+
+@contextmanager
+def asking(**settings: object):
+    """The target's generation_config with these settings."""
+    model = modules()[0]
+    before = model.generation_config
+    model.generation_config = copy.deepcopy(before)
+    for name, value in settings.items():
+        setattr(model.generation_config, name, value)
+    try:
+        yield pair()
+    finally:
+        model.generation_config = before
+
+
+def library(new: int = NEW) -> list[int]:
+    prompt = torch.tensor([PROMPT])
+    ids = modules()[0].generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=new, do_sample=False, pad_token_id=0
+    )
+    return ids[0, len(PROMPT) :].tolist()
+
+
+@cache
+def bare() -> tuple[int, ...]:
+    return tuple(library())
+
+
+A, B, C, D, E = bare()[:5]
+ASKED = {
+    "repetition_penalty": {"repetition_penalty": 1.5},
+    "a reward of repetition": {"repetition_penalty": 0.5},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 2},
+    "bad_words_ids": {"bad_words_ids": [[B], [C, D]]},
+    "suppress_tokens": {"suppress_tokens": [B, E]},
+    "begin_suppress_tokens": {"begin_suppress_tokens": [A]},
+    "min_new_tokens": {"min_new_tokens": 9, "eos_token_id": E},
+    "min_new_tokens over min_length": {"min_new_tokens": 2, "min_length": len(PROMPT) + 20, "eos_token_id": E},
+    "min_length": {"min_length": len(PROMPT) + 9, "eos_token_id": E},
+    "sequence_bias": {"sequence_bias": [[[C], -9.0], [[A, B], -9.0]]},
+    "forced_eos_token_id": {"forced_eos_token_id": 3},
+    "exponential_decay_length_penalty": {"exponential_decay_length_penalty": (5, 1.5), "eos_token_id": 3},
+    "several": {
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 3,
+        "suppress_tokens": [B],
+        "renormalize_logits": True,
+    },
+}
+STRATEGIES = {
+    **{name: VARIANTS[name] for name in ("plain", "wide dynatree", "dynatree as in the paper", "lookahead")},
+    "two trees as one": VARIANTS["two trees as one"],
+    "drafted root": speclab.DynaTree(root="drafted"),
+    "rebuild": speclab.DynaTree(commit="rebuild"),
+    "copies": speclab.Goose(),
+    "drawn": DRAWN["tree without replacement"],
+}
+
+
+# Greedy
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_greedy_text_is_what_generate_writes(asked, strategy):
+    with asking(**asked):
+        own = library()
+        assert own != list(bare()), "a setting that changes nothing would prove nothing"
+        session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
+        session.run()
+        assert session.token_ids == own
+
+
+@pytest.mark.parametrize("asked", [{"renormalize_logits": True}, {"forced_bos_token_id": 4}], ids=str)
+def test_settings_that_change_no_text_here_change_none(asked):
+    with asking(**asked):
+        assert speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW).token_ids == library()
+
+
+def test_a_forced_first_token_after_a_prompt_of_one():
+    with asking(forced_bos_token_id=4) as asked:
+        assert speclab.generate(asked, VARIANTS["dynatree"], [7], max_new_tokens=3).token_ids[0] == 4
+
+
+def test_logits_that_are_no_numbers_are_removed_where_that_is_asked():
+    target = tiny("gpt_neox", tie_word_embeddings=False)
+    own = speclab.load_pair(target=target)
+    with torch.no_grad():
+        target.get_output_embeddings().weight[3] = torch.nan
+    with pytest.raises(speclab.LogitsError):
+        speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9)
+    target.generation_config.remove_invalid_values = True
+    prompt = torch.tensor([PROMPT])
+    ids = target.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=9, do_sample=False)
+    result = speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True)
+    assert result.token_ids == ids[0, len(PROMPT) :].tolist()
+
+
+def test_where_everything_is_ruled_out_the_text_is_the_librarys():
+    with asking(suppress_tokens=list(range(64))):
+        assert speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=4).token_ids == library(4)
+
+
+@pytest.mark.parametrize("root", ["verified", "drafted"])
+def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
+    strategy = speclab.DynaTree(root=root)
+    with asking(min_new_tokens=16, repetition_penalty=1.3, eos_token_id=E):
+        own = library()
+        session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
+        session.run()
+        for at in range(len(session.steps) + 1):
+            for other in (strategy, VARIANTS["lookahead"]):
+                twin = session.fork(at=at, strategy=other)
+                twin.run()
+                assert twin.token_ids == own
+        longer = session.fork(at=1, max_new_tokens=NEW + 9)
+        longer.run()
+        assert longer.token_ids == library(NEW + 9)
+
+
+def test_a_fork_with_other_settings_checks_its_own_tokens_alone():
+    session = speclab.Session(pair(), VARIANTS["fixed tree"], PROMPT, max_new_tokens=NEW, check=True)
+    session.run()
+    for at in (0, 3):
+        twin = session.fork(at=at, temperature=1.5, seed=4)
+        twin.run()
+        assert len(twin.token_ids) == NEW
+
+
+# Sampled
+
+
+VOCAB, LENGTH, START = 5, 3, [1, 3, 0]
+PENALTY = 1.8
+
+
+@cache
+def small() -> ModelPair:
+    sizes = {"vocab": VOCAB, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
+    target, draft = (tiny("gpt2", seed=seed, **sizes) for seed in (1, 2))
+    target.generation_config.repetition_penalty = PENALTY
+    target.generation_config.begin_suppress_tokens = [2]
+    return speclab.load_pair(target=target, draft=draft)
+
+
+def penalised(text: tuple[int, ...]) -> list[float]:
+    """The logits after a text of `small`, by hand."""
+    seen = {*START, *text}
+    logits = next_logits(small().target.model, [*START, *text])
+    after = [(x * PENALTY if x < 0 else x / PENALTY) if i in seen else x for i, x in enumerate(logits)]
+    return after if text else [-math.inf if i == 2 else x for i, x in enumerate(after)]
+
+
+def texts_of(strategy: speclab.Strategy, seeds: range) -> list[tuple[int, ...]]:
+    settings = {"max_new_tokens": LENGTH, "temperature": 1.3}
+    return [tuple(speclab.generate(small(), strategy, START, seed=seed, **settings).token_ids) for seed in seeds]
+
+
+def law() -> dict[tuple[int, ...], float]:
+    found = texts_law(lambda text: [max(x, -1e9) for x in penalised(text)], LENGTH, temperature=1.3)
+    return {text: share for text, share in found.items() if share > 0}
+
+
+def assert_of_the_law(texts: list[tuple[int, ...]]) -> None:
+    value, freedom = chi_square(Counter(texts), law())
+    assert value < chi_square_critical(freedom)
+
+
+def test_plain_sampling_has_the_processed_law():
+    assert_of_the_law(texts_of(VARIANTS["plain"], range(600)))
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "plain"])
+def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(name):
+    assert texts_of(VARIANTS[name], range(12)) == texts_of(VARIANTS["plain"], range(12))
+
+
+@pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
+def test_drawn_candidates_give_texts_of_the_processed_law(strategy):
+    assert_of_the_law(texts_of(strategy, range(200)))
+
+
+def test_the_bare_law_is_found_out(monkeypatch):
+    monkeypatch.setattr(processors.Processors, "__call__", lambda _, logits, *__: logits)
+    with pytest.raises(AssertionError):
+        assert_of_the_law(texts_of(DRAWN["tree without replacement"], range(300)))
+
+
+# Records
+
+
+@pytest.mark.parametrize("strategy", [VARIANTS["wide dynatree"], speclab.DynaTree(root="drafted")], ids=str)
+def test_records_hold_the_processed_probabilities_of_every_node(strategy):
+    with asking(repetition_penalty=1.7):
+        session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW)
+        drafted = strategy.root == "drafted"
+        while not session.done:
+            before = [*session.prompt_ids, *session.token_ids]
+            step = session.step()
+            for node in step.nodes:
+                path = step.tree.token[list(step.tree.path(node.index))].tolist()
+                ids = before + path[0 if drafted else 1 :]
+                logits = next_logits(modules()[0], ids)
+                after = [(x * 1.7 if x < 0 else x / 1.7) if i in set(ids) else x for i, x in enumerate(logits)]
+                found = torch.tensor(after).softmax(-1)
+                assert node.target_choice == int(found.argmax())
+                assert dict(node.target_top) == pytest.approx(
+                    {t: float(found[t]) for t, _ in node.target_top}, abs=1e-4
+                )
+
+
+def test_a_run_names_what_was_followed_and_what_was_recommended():
+    with asking(repetition_penalty=1.2, do_sample=True, temperature=0.7, top_k=20):
+        models = speclab.Session(pair(), VARIANTS["plain"], PROMPT, max_new_tokens=2).trace.models
+    assert models["target_processors"] == "repetition_penalty=1.2"
+    assert models["target_recommends"] == "do_sample=True, temperature=0.7, top_k=20"
+    plain = speclab.Session(pair(), VARIANTS["plain"], PROMPT, max_new_tokens=2).trace.models
+    assert not {"target_processors", "target_recommends", "target_not_followed"} & plain.keys()
+
+
+@pytest.mark.parametrize("asked", [{"num_beams": 4}, {"guidance_scale": 1.5}, {"stop_strings": ["a"]}], ids=str)
+def test_what_is_not_followed_is_warned_of_by_name_and_recorded(asked):
+    (name,) = asked
+    with asking(**asked), pytest.warns(GenerationConfigWarning, match=name):
+        session = speclab.Session(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=4)
+    assert name in session.trace.models["target_not_followed"]
+    session.run()
+    assert session.token_ids == list(bare())[:4]
+
+
+def test_what_a_chat_model_recommends_for_sampling_raises_no_warning_and_changes_no_greedy_text():
+    with asking(do_sample=True, temperature=0.6, top_k=20, top_p=0.95, min_p=0.1):
+        assert speclab.generate(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=NEW).token_ids == list(bare())
+
+
+def test_every_setting_of_the_library_is_known():
+    """A setting that a new version brings is followed, warned of, or named here as one that changes no text."""
+    of_no_text = {
+        # how long, which the session says
+        "max_length", "max_new_tokens",
+        # of beams alone
+        "early_stopping", "length_penalty", "low_memory", "num_beam_groups", "diversity_penalty",
+        # where things are kept, what is handed out, how fast
+        "use_cache", "cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "compile_config",
+        "disable_compile", "continuous_batching_config", "output_attentions", "output_hidden_states", "output_scores",
+        "output_logits", "return_dict_in_generate", "transformers_version",
+        # ids
+        "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
+        # of the library's own drafting, where something else turns it on
+        "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+        "max_matching_ngram_size", "assistant_lookbehind", "target_lookbehind",
+    }  # fmt: skip
+    known = {*processors.FOLLOWED, *processors.NOT_FOLLOWED, *processors.SAMPLING, *of_no_text}
+    assert {name for name in vars(GenerationConfig()) if not name.startswith("_")} - known == set()
+
+
+def test_a_value_that_the_library_refuses_is_one_sentence():
+    for asked in ({"repetition_penalty": -1.0}, {"sequence_bias": [[[99], 1.0]]}, {"eos_token_id": "</s>"}):
+        with asking(**asked), pytest.raises(speclab.SettingsError, match=next(iter(asked))):
+            speclab.generate(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=4)
+
+
+# Work
+
+
+def test_without_processors_nothing_is_called_and_no_path_is_built(monkeypatch):
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(processors.Processors, "__call__", never)
+    monkeypatch.setattr("speclab.drafters.base.Draft.paths", never)
+    session = speclab.Session(pair(), VARIANTS["lookahead"], PROMPT, max_new_tokens=NEW, check=True)
+    session.run()
+    assert session.token_ids == list(bare())
+
+
+def test_an_iteration_calls_the_library_once_for_each_depth(monkeypatch):
+    calls = []
+    run = LogitsProcessorList.__call__
+
+    def counted(self, ids, scores):
+        calls.append(tuple(ids.shape))
+        return run(self, ids, scores)
+
+    with asking(repetition_penalty=1.2):
+        session = speclab.Session(pair(), VARIANTS["wide dynatree"], PROMPT, max_new_tokens=NEW)
+        monkeypatch.setattr(LogitsProcessorList, "__call__", counted)
+        step = session.step()
+    widths = Counter(step.tree.depth.tolist())
+    assert calls == [(widths[depth], len(PROMPT) + 1 + depth) for depth in sorted(widths)]
+
+
+# Where a text ends
+
+
+@pytest.mark.parametrize("eos", [E, [E, 99], (E, 99), torch.tensor([E])], ids=str)
+def test_the_generation_config_alone_says_where_a_text_ends(eos):
+    with asking(eos_token_id=eos):
+        own = library()
+        assert own == list(bare())[:5]
+        result = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW)
+        assert (result.token_ids, result.finished) == (own, "end of text")
+        on = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW, stop_at_eos=False)
+        assert on.token_ids == list(bare())
+
+
+def test_an_end_that_the_config_alone_has_ends_no_text():
+    config = modules()[0].config
+    config.eos_token_id = E
+    try:
+        result = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW)
+        assert result.token_ids == library() == list(bare())
+    finally:
+        config.eos_token_id = None
+
+
+def test_the_shipped_target_writes_what_the_library_has_it_write():
+    mini = speclab.load_pair()
+    ids = mini.encode("The ship left the harbour")
+    prompt = torch.tensor([ids])
+    for asked in ({}, {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3}):
+        own = mini.target.model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=60, do_sample=False, **asked
+        )
+        for name, value in asked.items():
+            setattr(mini.target.model.generation_config, name, value)
+        for strategy in (speclab.DynaTree(), speclab.Goose()):
+            result = speclab.generate(mini, strategy, ids, max_new_tokens=60)
+            assert result.token_ids == own[0, len(ids) :].tolist()
