@@ -73,27 +73,22 @@ def bare() -> tuple[int, ...]:
     return tuple(library())
 
 
-A, B, C, D, E = bare()[:5]
 ASKED = {
-    "repetition_penalty": {"repetition_penalty": 1.5},
-    "a reward of repetition": {"repetition_penalty": 0.5},
-    "no_repeat_ngram_size": {"no_repeat_ngram_size": 2},
-    "bad_words_ids": {"bad_words_ids": [[B], [C, D]]},
-    "suppress_tokens": {"suppress_tokens": [B, E]},
-    "begin_suppress_tokens": {"begin_suppress_tokens": [A]},
-    "min_new_tokens": {"min_new_tokens": 9, "eos_token_id": E},
-    "min_new_tokens over min_length": {"min_new_tokens": 2, "min_length": len(PROMPT) + 20, "eos_token_id": E},
-    "min_length": {"min_length": len(PROMPT) + 9, "eos_token_id": E},
-    "sequence_bias": {"sequence_bias": [[[C], -9.0], [[A, B], -9.0]]},
-    "forced_eos_token_id": {"forced_eos_token_id": 3},
-    "exponential_decay_length_penalty": {"exponential_decay_length_penalty": (5, 1.5), "eos_token_id": 3},
-    "several": {
-        "repetition_penalty": 1.3,
-        "no_repeat_ngram_size": 3,
-        "suppress_tokens": [B],
-        "renormalize_logits": True,
-    },
+    "repetition_penalty": lambda _: {"repetition_penalty": 1.5},
+    "a reward of repetition": lambda _: {"repetition_penalty": 0.5},
+    "no_repeat_ngram_size": lambda _: {"no_repeat_ngram_size": 2},
+    "bad_words_ids": lambda own: {"bad_words_ids": [[own[1]], [own[2], own[3]]]},
+    "suppress_tokens": lambda own: {"suppress_tokens": [own[1], own[4]]},
+    "begin_suppress_tokens": lambda own: {"begin_suppress_tokens": [own[0]]},
+    "min_new_tokens": lambda own: {"min_new_tokens": 9, "eos_token_id": own[4]},
+    "min_new_tokens over min_length": lambda own: {"min_new_tokens": 2, "min_length": 33, "eos_token_id": own[4]},
+    "min_length": lambda own: {"min_length": len(PROMPT) + 9, "eos_token_id": own[4]},
+    "sequence_bias": lambda own: {"sequence_bias": [[[own[2]], -9.0], [[own[0], own[1]], -9.0]]},
+    "forced_eos_token_id": lambda _: {"forced_eos_token_id": 3},
+    "exponential_decay_length_penalty": lambda _: {"exponential_decay_length_penalty": (5, 1.5), "eos_token_id": 3},
+    "several": lambda own: {"repetition_penalty": 1.3, "suppress_tokens": [own[1]], "renormalize_logits": True},
 }
+"""Settings by the text that they are to change."""
 STRATEGIES = {
     **{name: VARIANTS[name] for name in ("plain", "wide dynatree", "dynatree as in the paper", "lookahead")},
     "two trees as one": VARIANTS["two trees as one"],
@@ -110,7 +105,7 @@ STRATEGIES = {
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_greedy_text_is_what_generate_writes(asked, strategy):
-    with asking(**asked):
+    with asking(**asked(bare())):
         own = library()
         assert own != list(bare()), "a setting that changes nothing would prove nothing"
         session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
@@ -151,7 +146,7 @@ def test_where_everything_is_ruled_out_the_text_is_the_librarys():
 @pytest.mark.parametrize("root", ["verified", "drafted"])
 def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
     strategy = speclab.DynaTree(root=root)
-    with asking(min_new_tokens=16, repetition_penalty=1.3, eos_token_id=E):
+    with asking(min_new_tokens=16, repetition_penalty=1.3, eos_token_id=bare()[4]):
         own = library()
         session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
         session.run()
@@ -340,9 +335,9 @@ def test_an_iteration_calls_the_library_once_for_each_depth(monkeypatch):
 # Where a text ends
 
 
-@pytest.mark.parametrize("eos", [E, [E, 99], (E, 99), torch.tensor([E])], ids=str)
-def test_the_generation_config_alone_says_where_a_text_ends(eos):
-    with asking(eos_token_id=eos):
+@pytest.mark.parametrize("kind", [int, lambda id_: [id_, 99], lambda id_: (id_, 99), lambda id_: torch.tensor([id_])])
+def test_the_generation_config_alone_says_where_a_text_ends(kind):
+    with asking(eos_token_id=kind(bare()[4])):
         own = library()
         assert own == list(bare())[:5]
         result = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW)
@@ -353,7 +348,7 @@ def test_the_generation_config_alone_says_where_a_text_ends(eos):
 
 def test_an_end_that_the_config_alone_has_ends_no_text():
     config = modules()[0].config
-    config.eos_token_id = E
+    config.eos_token_id = bare()[4]
     try:
         result = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW)
         assert result.token_ids == library() == list(bare())
