@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 from laws import chi_square, chi_square_critical, texts_law
-from reference.decoding import next_logits
+from reference.decoding import argmax, next_logits
 from tiny import tiny
 from transformers import GenerationConfig, LogitsProcessorList
 from variants import DRAWN, VARIANTS
@@ -249,6 +249,21 @@ def test_records_hold_the_processed_probabilities_of_every_node(strategy):
                 assert dict(node.target_top) == pytest.approx(
                     {t: float(found[t]) for t, _ in node.target_top}, abs=1e-4
                 )
+
+
+def test_rows_that_are_no_candidates_are_processed_after_their_own_path():
+    """Each row of lookahead's window: it sees the prefix, the root and the rows that its mask shows."""
+    with asking(repetition_penalty=1.7):
+        session = speclab.Session(pair(), VARIANTS["lookahead"], PROMPT, max_new_tokens=8)
+        before = [*session.prompt_ids, *session.token_ids]
+        step = session.step()
+    assert len(step.extra) > 10
+    for row in step.extra:
+        seen = [step.extra[place - len(step.tree)] for place in row.sees if place >= len(step.tree)]
+        ids = before + [one.token for one in sorted(seen, key=lambda one: one.depth)]
+        logits = next_logits(modules()[0], ids)
+        after = [(x * 1.7 if x < 0 else x / 1.7) if i in set(ids) else x for i, x in enumerate(logits)]
+        assert row.target_choice == argmax(after)
 
 
 def test_a_run_names_what_was_followed_and_what_was_recommended():
