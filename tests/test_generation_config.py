@@ -361,6 +361,15 @@ def test_the_generation_config_alone_says_where_a_text_ends(kind):
         assert on.token_ids == list(bare())
 
 
+def test_another_generation_config_is_no_other_model():
+    """Cached entries stay right, and no forward is made again."""
+    session = speclab.Session(pair(), VARIANTS["chain"], PROMPT, max_new_tokens=NEW)
+    session.step()
+    held = session.pair.target.length
+    with asking(repetition_penalty=1.2):
+        assert session.pair.target.fork(held).length == held
+
+
 def test_an_end_that_the_config_alone_has_ends_no_text():
     config = modules()[0].config
     config.eos_token_id = bare()[4]

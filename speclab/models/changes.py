@@ -62,7 +62,10 @@ class Snapshot:
 
 def _holds(part: nn.Module, held: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> bool:
     attributes, modules, parameters = held
-    return bool(part._modules == modules and part._parameters == parameters and vars(part) == attributes)
+    own = vars(part)
+    if "generation_config" in own:  # read anew for every text, and part of no pass
+        own = own | {"generation_config": attributes.get("generation_config")}
+    return bool(part._modules == modules and part._parameters == parameters and own == attributes)
 
 
 def _fields(config: Any) -> dict[str, Any]:
