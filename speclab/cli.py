@@ -191,7 +191,7 @@ def _strategy(name: str, assignments: list[str]) -> Any:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -25,7 +25,7 @@ from pydantic import (
 
 from speclab.tree import Bools, DraftTree, Law
 
-NODES, NAMES, TEXTS = 4096, 1000, 1 << 17
+NODES, NAMES, TEXTS = 2048, 1000, 1 << 17
 """Most nodes of a tree, entries of a table of named values, and entries of a table of tokens' texts."""
 
 T = TypeVar("T")

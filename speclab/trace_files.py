@@ -174,7 +174,7 @@ def _cache_fits(cache: CacheRecord, at: _At) -> bool:
     room = at.text + len(at.step.committed)
     held = cache.before + cache.written
     slots = (*cache.kept, *(slot for pair in cache.moved for slot in pair))
-    fits = max(cache.before, cache.after, cache.committed) <= room and cache.written <= room + NODES
+    fits = max(cache.before, cache.after, cache.committed) <= room and cache.written <= room + 4 * NODES
     return fits and max(slots, default=-1) < held
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from refusals import PAIR, WAYS, both_ways, refused
 
 import speclab
 from speclab import Autoregressive, DynaTree, FixedTree, LinearSpeculation, Session, SettingsError
+from speclab.settings import SessionSettings
 
 # Settings of a session
 
@@ -154,3 +156,44 @@ def test_any_settings_are_taken_or_refused_in_one_sentence(values):
     assert len(message.splitlines()) == 1
     assert any(name in message for name in values)
     assert len(message) < 250
+
+
+# Names and values that are no settings at all
+
+ODD_NAMES = (
+    "self",
+    "values",
+    "cls",
+    "model_config",
+    "model_fields",
+    "__class__",
+    "__dict__",
+    "drafter",
+    "",
+    "\0",
+    "x" * 300_000,
+)
+ODD_VALUES = (10**5000, "x" * 300_000, "\0\n\ud800", [[[]]], {"self": 1}, object(), math.nan, b"\xff")
+
+
+@pytest.mark.parametrize("kind", [SessionSettings, *speclab.strategies().values()], ids=lambda kind: kind.__name__)
+def test_any_name_and_any_value_is_taken_or_refused_in_one_short_sentence(kind):
+    """Names come from a command line; errors of one sentence must not become one of 300,000 characters."""
+    for make in (kind, kind().changed):
+        for name in ODD_NAMES:
+            sentence = _refusal(make, name, 1)
+            assert sentence
+            assert len(sentence) <= 500
+        for name, value in product(kind.model_fields, ODD_VALUES):
+            sentence = _refusal(make, name, value)
+            assert len(sentence) <= 500
+            assert not sentence or sentence.isprintable()
+
+
+def _refusal(make, name, value) -> str:
+    """The sentence; none where it is taken."""
+    try:
+        make(**{name: value})
+    except SettingsError as error:
+        return str(error)
+    return ""

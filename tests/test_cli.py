@@ -229,3 +229,23 @@ def test_advice_fits_the_place(monkeypatch, variable, advice):
     assert "opens a browser" in host.jupyter_advice()
     monkeypatch.setenv(variable, "x")
     assert advice in host.jupyter_advice()
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--set", "self=1"), ("--set", "model_config=1"), ("--set", "__class__=1"), ("--set", f"{LONG}=1"),
+        ("--set", "node_budget=" + "7" * 5000), ("--set", "node_budget=" + "[" * 5000), ("--strategy", LONG),
+        ("--set", "depth=\udcff"), ("--set", LONG),
+    ],
+    ids=lambda words: words[1][:16],
+)  # fmt: skip
+def test_whatever_is_set_is_refused_in_one_short_sentence(cli, words):
+    done = cli("run", "text", *words)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr) <= 501

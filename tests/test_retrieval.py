@@ -144,14 +144,21 @@ def test_without_a_tokenizer_there_is_nothing_to_look_in_and_the_record_says_so(
         ("empty", "holds no text"),
         ("bytes.txt", "no UTF-8 text"),
         ("\0", "no text"),
+        ("x" * 5000, "no text"),
+        ("fifo", "no text"),
+        ("huge.txt", "cannot be read"),
     ],
+    ids=lambda part: part[:12],
 )
 def test_a_text_that_cannot_be_read(pair, tmp_path, place, said):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00\x01")
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "huge.txt").open("wb") as file:
+        file.truncate(1 << 40)  # no byte of it is on the disk, and none is read
     with pytest.raises(speclab.SettingsError, match=said) as caught:
         speclab.generate(pair, speclab.Retrieval(text=str(tmp_path / place)), "w1", max_new_tokens=4)
-    assert "give" in str(caught.value)
+    assert any(way in str(caught.value) for way in ("give", "check the path"))
     assert caught.value.__cause__ is None
 
 
@@ -159,7 +166,7 @@ def test_a_text_that_may_not_be_read(pair, counting, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
     with pytest.raises(speclab.SettingsError, match="Permission denied"):
         speclab.generate(pair, speclab.Retrieval(text=str(counting)), "w1", max_new_tokens=4)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
 from speclab.bench.result import SCHEMA_VERSION, Result, RunInfo
 from speclab.errors import MeasurementError
-from speclab.writing import write_whole
+from speclab.writing import read_whole, reason_of, write_whole
 
 RUN, RESULTS, PARQUET = "run.json", "results.jsonl", "results.parquet"
 
@@ -36,9 +36,9 @@ def read_results(folder: str | os.PathLike[str]) -> Stored:
         MeasurementError: there are none, a file is damaged elsewhere, or a newer speclab wrote it.
     """
     place = Path(folder)
-    run = _parsed(RunInfo, _read(place / RUN), str(place / RUN))
+    run = _parsed(RunInfo, read_whole(place / RUN, MeasurementError), str(place / RUN))
     notes, results = list(run.notes), []
-    *lines, rest = (_read(place / RESULTS) if (place / RESULTS).exists() else b"").split(b"\n")
+    *lines, rest = (read_whole(place / RESULTS, MeasurementError) if (place / RESULTS).exists() else b"").split(b"\n")
     for number, line in enumerate(lines, 1):
         results.append(_parsed(Result, line, f"{place / RESULTS}, line {number}"))
     if rest:
@@ -54,8 +54,8 @@ def write_run(folder: Path, run: RunInfo) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MeasurementError(f"{folder} cannot be made ({error.strerror}): choose another folder.") from None
+    except (OSError, ValueError) as error:
+        raise MeasurementError(f"{folder} cannot be made ({reason_of(error)}): choose another folder.") from None
     write_whole(folder / RUN, run.model_dump_json(indent=1).encode())
 
 
@@ -69,8 +69,11 @@ class Writer:
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESULTS
         try:
-            _drop_partial_line(self._path)
             self._file = self._path.open("ab", buffering=0)
+            if not _held(self._file):
+                self._file.close()
+                raise MeasurementError(f"{folder} is in use by another run: wait for it, or choose another folder.")
+            _drop_partial_line(self._path)
         except OSError as error:
             raise _unwritable(self._path, error) from None
 
@@ -131,13 +134,6 @@ def flat(result: Result) -> dict[str, Any]:
     return row | {name: getattr(result, name) for name in DERIVED}
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise MeasurementError(f"{path} cannot be read ({error.strerror}): name a folder of results") from None
-
-
 _Kind = TypeVar("_Kind", Result, RunInfo)
 
 
@@ -154,6 +150,19 @@ def _parsed(kind: type[_Kind], text: bytes, where: str) -> _Kind:
             "upgrade"
         )
     return record
+
+
+def _held(file: IO[bytes]) -> bool:
+    """Takes the file for this run until it is closed, where the system has such locks; whether it was free."""
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock
+    except ImportError:  # Windows
+        return True
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _drop_partial_line(path: Path) -> None:

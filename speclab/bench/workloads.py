@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from speclab.bench.original_sets import ORIGINALS, original
 from speclab.errors import MeasurementError
 from speclab.prompts import examples
+from speclab.writing import read_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def load(name: str, limit: int | None = None) -> Workload:
         found = Workload(name, tuple(_SHIPPED[name]()))
     elif name in ORIGINALS:
         found = Workload(name, tuple(Task(*row) for row in original(name, limit)))
-    elif Path(name).exists():
+    elif _exists(name):
         found = _from_files(Path(name))
     else:
         raise MeasurementError(
@@ -110,7 +112,7 @@ def _from_files(path: Path) -> Workload:
     tasks: dict[str, Task] = {}
     notes: list[str] = []
     for file in files:
-        for number, line in enumerate(_lines(file), 1):
+        for number, line in enumerate(read_whole(file, MeasurementError).split(b"\n"), 1):
             if not line.strip():
                 continue
             where = f"{file.name}, line {number}"
@@ -125,18 +127,17 @@ def _from_files(path: Path) -> Workload:
     return Workload(path.stem, tuple(tasks.values()), tuple(notes))
 
 
-def _lines(file: Path) -> list[bytes]:
-    try:
-        return file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise MeasurementError(f"{file} cannot be read ({error.strerror}): check the path") from None
+def _exists(name: str) -> bool:
+    with suppress(OSError, ValueError):  # too long a name, a NUL
+        return Path(name).exists()
+    return False
 
 
 def _task(file: Path, number: int, line: bytes) -> Task:
     """Raises ValueError, with a clause that says why, for a line that is no prompt."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
     if not isinstance(record, dict) or not isinstance(record.get("prompt"), str) or not record["prompt"].strip():
         raise ValueError("no object with a field prompt that holds text")

@@ -85,7 +85,7 @@ def _value(text: str) -> Any:
         return _WORDS[text.lower()]
     try:
         return literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text
 
 

@@ -6,14 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from speclab.costs import Curve
-from speclab.errors import TraceError
-from speclab.writing import write_whole
+from speclab.writing import read_whole, write_whole
 
 FORMAT = "1"
 """Changes with what is measured and with our own passes, so that older files are not read."""
@@ -41,9 +39,9 @@ def key(facts: Mapping[str, str]) -> str:
 def read(name: str) -> Curve | None:
     """The curve of that name; None where there is none, or what is there is no curve."""
     try:
-        kept = json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+        kept = json.loads(read_whole(folder() / f"{name}.json", max_bytes=1 << 20))
         return Curve.model_validate(kept["curve"])
-    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+    except (RuntimeError, ValueError, KeyError, TypeError):  # no home directory, no file, no curve
         return None
 
 
@@ -51,9 +49,7 @@ def write(name: str, curve: Curve, facts: Mapping[str, str]) -> None:
     """Keeps a curve, whole or not at all; where the directory cannot be written it is not kept."""
     told = {fact: value for fact, value in facts.items() if fact != "shape"}
     text = json.dumps({"curve": curve.model_dump(), "measured": told}, indent=1)
-    place = folder() / f"{name}.json"
-    try:
+    with suppress(RuntimeError, OSError, ValueError):  # no home directory, or none that may be written
+        place = folder() / f"{name}.json"
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, text.encode())
-    except (OSError, TraceError):
-        return

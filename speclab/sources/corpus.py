@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from speclab.errors import SettingsError
 from speclab.prompts import examples
 from speclab.sources.suffixes import BREAK, SuffixArray
+from speclab.writing import read_whole
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -48,8 +49,12 @@ def _encoded(pair: ModelPair, texts: list[str], place: str) -> list[int]:
 
 def _files(place: str) -> list[Path]:
     """The file, or all files of a folder that look like text, in order."""
-    path = Path(place).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(place).expanduser()
+        is_folder = path.is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory
+        raise SettingsError(f"There is no text at {place}: give a text file, or a folder of them.") from None
+    if is_folder:
         files = sorted(file for file in path.rglob("*") if file.suffix in {".txt", ".md", ".py"} and file.is_file())
         if not files:
             raise SettingsError(f"The folder {place} holds no text (.txt, .md, .py): give another, or a file.")
@@ -61,8 +66,6 @@ def _files(place: str) -> list[Path]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_whole(file, SettingsError, 4 * LARGEST).decode()
     except UnicodeDecodeError:
         raise SettingsError(f"{file} is no UTF-8 text: give a text file, or a folder of them.") from None
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be read ({error.strerror or error}): give a text you may read.") from None

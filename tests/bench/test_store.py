@@ -87,11 +87,42 @@ def test_a_damaged_or_newer_line_is_named(folder, line, words):
 
 
 def test_a_folder_of_nothing_is_one_sentence(tmp_path):
-    with refused(MeasurementError, "cannot be read", "name a folder of results"):
+    with refused(MeasurementError, "cannot be read", "check the path"):
         read_results(tmp_path / "none")
     (tmp_path / "file").write_text("")
     with refused(MeasurementError, "cannot be made"):
         write_run(tmp_path / "file", RunInfo(protocol="main", started=datetime.now(UTC)))
+
+
+def test_two_runs_do_not_write_into_one_folder(folder):
+    """The second would measure again what the first is about to add."""
+    before = filled(folder).read_bytes()
+    with Writer(folder) as first:
+        with refused(MeasurementError, "in use by another run", "choose another folder"):
+            Writer(folder)
+        first.add(RESULT)
+    with Writer(folder) as writer:
+        writer.add(RESULT)
+    assert len((folder / "results.jsonl").read_bytes().splitlines()) == len(before.splitlines()) + 2
+
+
+@pytest.mark.parametrize("rest", [b"\0" * 4096, b'{"protocol": "ma', b"\xff\xfe"], ids=["zeros", "half", "bytes"])
+def test_a_last_line_that_was_not_finished_is_left_out_and_written_anew(folder, rest):
+    file = filled(folder)
+    whole = file.read_bytes()
+    file.write_bytes(whole + rest)
+    assert any("cut short" in note for note in read_results(folder).notes)
+    with Writer(folder) as writer:
+        writer.add(RESULT)
+    assert len(read_results(folder).results) == len(whole.splitlines()) + 1
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300], ids=["NUL", "long"])
+def test_a_folder_that_cannot_be_is_one_sentence(tmp_path, name):
+    with pytest.raises(MeasurementError, match="cannot be read"):
+        read_results(tmp_path / name)
+    with pytest.raises(MeasurementError, match="cannot be made"):
+        write_run(tmp_path / name, RunInfo(protocol="main", started=datetime.now(UTC)))
 
 
 def test_a_full_disk_stops_and_keeps_what_is_done(folder):

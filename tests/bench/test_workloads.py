@@ -117,3 +117,16 @@ def test_how_records_become_prompts():
     assert prompts["classeval"]({"skeleton": "class A:\n"}) == "class A:\n"
     assert prompts["wikitext"]({"text": " " + "prose " * 100}) == ("prose " * 100).strip()
     assert prompts["mbpp"](record | {"text": "Write f."}) == '"""\nWrite f.\nassert f(1)\n"""\n'
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero"], ids=["NUL", "long", "device"])
+def test_a_path_that_is_no_file_of_prompts_is_one_sentence(name):
+    with pytest.raises(MeasurementError) as caught:
+        load(name)
+    assert len(str(caught.value)) <= 500
+    assert str(caught.value).isprintable()
+
+
+def test_a_line_of_brackets_is_left_out(tmp_path):
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n" + lines({"prompt": "1 + 1"}))
+    assert [task.text for task in load(str(tmp_path / "deep.jsonl")).tasks] == ["1 + 1"]

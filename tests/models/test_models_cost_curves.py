@@ -9,12 +9,14 @@ from heads import random_head
 from tiny import tiny
 
 import speclab
+from speclab.costs import Curve
 from speclab.models import cost_curves, cost_files
 from speclab.models.cost_curves import ROWS, curve_of, facts_of
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
+CURVE = Curve(name="target", rows=(1, 2), seconds=(0.1, 0.2), prefix=0, rounds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +140,29 @@ def test_the_folder_is_the_platforms_own(platform, variable, monkeypatch, tmp_pa
     monkeypatch.setattr(cost_files.sys, "platform", platform)
     monkeypatch.setenv(variable, str(tmp_path / "kept"))
     assert cost_files.folder() == tmp_path / "kept" / "speclab" / "costs"
+
+
+def test_without_a_home_directory_nothing_is_kept_and_nothing_fails(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("SPECLAB_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cost_files.Path, "home", homeless)
+    cost_files.write("curve", CURVE, {})
+    assert cost_files.read("curve") is None
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/proc", "a\0b", "x" * 5000], ids=["file", "read-only", "NUL", "long"])
+def test_a_cache_directory_that_cannot_be_is_as_none(monkeypatch, place):
+    monkeypatch.setattr(cost_files.os, "environ", {"SPECLAB_CACHE": place})
+    cost_files.write("curve", CURVE, {})
+    assert cost_files.read("curve") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b"\xff", b'{"curve": {"rows": [1]}}'], ids=len)
+def test_a_damaged_curve_counts_as_none(monkeypatch, tmp_path, content):
+    monkeypatch.setenv("SPECLAB_CACHE", str(tmp_path))
+    (tmp_path / "costs").mkdir()
+    (tmp_path / "costs" / "curve.json").write_bytes(content)
+    assert cost_files.read("curve") is None
