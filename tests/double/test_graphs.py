@@ -150,3 +150,34 @@ def test_passes_never_make_a_plan_of_cudnns_attention_and_leave_its_flag_as_it_w
             text(pair(name, device="cuda", dtype="bfloat16"))
             assert not gpu.plans
             assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def _other_head(model):
+    head = torch.nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(model.lm_head.weight.flip(0))
+    model.lm_head = head.to(model.device)
+
+
+CHANGES = {
+    "another head": _other_head,
+    "another weight": lambda model: setattr(
+        model.lm_head, "weight", torch.nn.Parameter(model.lm_head.weight.detach().flip(0))
+    ),
+    "data.neg_": lambda model: model.lm_head.weight.data.neg_(),
+    "inv_freq": lambda model: model.model.rotary_emb.inv_freq.mul_(0.1),
+    "fewer layers": lambda model: setattr(model.model, "layers", model.model.layers[:1]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_module_that_was_changed_is_captured_as_it_is(change):
+    with device():
+        texts = []
+        for place in ("cpu", "cuda"):
+            own = pair(device=place)
+            before = text(own)
+            change(own.target.model)
+            texts.append(text(own, check=True))
+            assert texts[-1] != before
+        assert texts[0] == texts[1]
