@@ -191,7 +191,7 @@ STEPS = Published(
 
 ALLOCATION = Published(
     PAPER, "Figure 4b", "How branches are spread along the spine", FIVE, HARDWARE, (), (LARGE, DEFAULTS, COLD),
-    ("The figure's numbers are lost; by the text, tokens an iteration hardly depend on the allocation.",),
+    ("The figure's numbers are lost; by the text, tokens per iteration hardly depend on the allocation.",),
 )  # fmt: skip
 
 TASKS = Published(
@@ -208,7 +208,7 @@ TASKS = Published(
 )  # fmt: skip
 
 SPREAD = Published(
-    PAPER, "Appendix D.4", "Tokens an iteration from prompt to prompt", FIVE, HARDWARE,
+    PAPER, "Appendix D.4", "Tokens per iteration from prompt to prompt", FIVE, HARDWARE,
     (
         Figure("settings whose quartiles are close", "25 settings", "settings", 23),
         Figure("settings with outliers from text that repeats itself", "25 settings", "settings", 2),

@@ -95,7 +95,7 @@ ALLOCATION = replace(
 TASKS = replace(
     MAIN,
     name="goose-tasks",
-    title="Tokens an iteration by kind of text, and from prompt to prompt",
+    title="Tokens per iteration by kind of text, and from prompt to prompt",
     source="GOOSE, appendices D.3 and D.4",
     contenders=(ways.PLAIN, ways.GOOSE, ways.GOOSE_AUTHORS),
     limit=10,
