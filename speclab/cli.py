@@ -22,8 +22,13 @@ class _OneSentence(TyperGroup):
         try:
             return super().invoke(ctx)
         except SpeclabError as error:
-            typer.secho(str(error), err=True, fg=typer.colors.RED)
-            raise typer.Exit(1) from error
+            sentence = error
+        except OSError as error:
+            if error.filename is None:
+                raise
+            sentence = SpeclabError(f"{error.filename} cannot be used ({error.strerror}): check the path.")
+        typer.secho(str(sentence), err=True, fg=typer.colors.RED)
+        raise typer.Exit(1) from sentence
 
 
 app = typer.Typer(

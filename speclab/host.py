@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -122,8 +123,9 @@ def _find(notebook: Path | None) -> Path:
     checkout = Path(__file__).resolve().parents[1]
     places = [notebook] if notebook else [LAB_NOTEBOOK, checkout / LAB_NOTEBOOK, COPIES / LAB_NOTEBOOK.name]
     for place in places:
-        if place.is_file():
-            return place
+        with suppress(OSError):  # no name may be so long
+            if place.is_file():
+                return place
     shipped = None if notebook else _shipped()
     if shipped is None:
         raise SpeclabError(

@@ -41,6 +41,13 @@ def test_an_empty_prompt(way, prompt, speaking):
         way(speaking, DynaTree(), prompt, max_new_tokens=4)
 
 
+@both_ways
+def test_bytes_that_are_no_text(way, speaking):
+    """As a terminal hands them over."""
+    with refused(PromptError, "UTF-8"):
+        way(speaking, DynaTree(), b"w1 \xff w2".decode(errors="surrogateescape"), max_new_tokens=4)
+
+
 def test_text_and_its_ids_are_the_same_prompt(speaking):
     by_text = speclab.generate(speaking, DynaTree(), "w1 w2 w3", max_new_tokens=6)
     by_ids = speclab.generate(speaking, DynaTree(), [1, 2, 3], max_new_tokens=6)

@@ -235,6 +235,24 @@ LONG = "x" * 5000
 
 
 @pytest.mark.parametrize(
+    "words", [("bench", "report", LONG), ("bench", "--workload", LONG), ("run", "x", "--target", LONG)]
+)
+def test_a_path_that_no_file_can_have(cli, words):
+    done = cli(*words)
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr) <= 501
+
+
+@pytest.mark.parametrize("command", ["lab", "app"])
+def test_a_notebook_of_a_name_that_no_file_can_have(cli, command):
+    done = cli(command, "--notebook", LONG)
+    assert done.exit_code == 1
+    assert "There is no notebook" in done.stderr
+    assert len(done.stderr) <= 501
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("--set", "self=1"), ("--set", "model_config=1"), ("--set", "__class__=1"), ("--set", f"{LONG}=1"),

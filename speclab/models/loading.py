@@ -209,8 +209,10 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
         return None
     try:
         parsed = torch.device(device)
-    except RuntimeError:
-        raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".') from None
+    except (RuntimeError, TypeError):
+        parsed = torch.device("meta")
+    if parsed.type == "meta":
+        raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".')
     if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
         raise SettingsError(f'This machine has {torch.cuda.device_count()} GPUs, and no {device}: use device="cpu".')
     return parsed

@@ -120,6 +120,8 @@ class ModelPair:
         if isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
                 raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
+            if any("\ud800" <= char <= "\udfff" for char in prompt):  # what Python makes of bytes that are no UTF-8
+                raise PromptError("The prompt is no text: a part of it is no UTF-8; write it as UTF-8.")
             ids = list(self.tokenizer(prompt, verbose=False)["input_ids"])
         else:
             ids = whole_numbers(prompt)

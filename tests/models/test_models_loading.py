@@ -21,6 +21,7 @@ from speclab.errors import (
     ModelNotFoundError,
     OfflineError,
     OutOfMemoryError,
+    SettingsError,
     SpeclabError,
     TokenizerMismatchError,
     UnsupportedModelError,
@@ -359,6 +360,15 @@ def test_texts_of_sentencepiece_tokens():
     core = Tokenizer(WordLevel({"<unk>": 0, "▁the": 1, "<0x0A>": 2, "<0xE2>": 3, "é": 4}, unk_token="<unk>"))
     texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>"))
     assert [texts(token) for token in range(6)] == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]
+
+
+@pytest.mark.parametrize(
+    "device", ["meta", "x" * 5000, 1.5, "cuda:99999999999999999999"], ids=lambda name: str(name)[:9]
+)
+def test_a_device_that_cannot_decode(device):
+    with pytest.raises(SettingsError, match="There is no device") as caught:
+        parse_device(device)
+    assert len(str(caught.value)) <= 500
 
 
 def test_devices_and_dtypes_by_name():
