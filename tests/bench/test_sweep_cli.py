@@ -88,6 +88,7 @@ REFUSED = [
     (("FixedTree", "--over", "width=1", "--out", "x"), "has no setting 'width'; its settings are: depth"),
     (("FixedTree", "--over", "depth=1", "--workload", "nowhere", "--out", "x"), "There is no workload 'nowhere'"),
     (("FixedTree", "--over", "depth=1", "--cluster", "there", "--out", "x"), "'there' is no cluster: write tcp://"),
+    (("FixedTree", "--over", "depth=1", "--cluster", "local:" + "7" * 5000, "--out", "x"), "or local:4"),
 ]
 
 

@@ -75,7 +75,9 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["local", "127.0.0.1:8786", "local:0", "local:-1"])
+@pytest.mark.parametrize(
+    "address", ["local", "127.0.0.1:8786", "local:0", "local:-1", "local:²", "local:" + "7" * 5000]
+)
 def test_what_is_no_address_says_how_to_write_one(tmp_path, address):
     with pytest.raises(SettingsError, match=r"local:\d"):
         made(tmp_path, address)

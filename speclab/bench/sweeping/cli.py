@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -145,4 +146,4 @@ def _threads(cluster: str | None, slots: int) -> int:
     if cluster is None:
         return threads_for(slots)
     count = cluster.removeprefix("local:")
-    return threads_for(int(count)) if count.isdigit() and int(count) else 0
+    return threads_for(int(count)) if re.fullmatch("[0-9]{1,4}", count) and int(count) else 0

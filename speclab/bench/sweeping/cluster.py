@@ -24,7 +24,7 @@ def of_address(text: str) -> DaskWorkers:
         SettingsError: it is neither.
         MeasurementError: the scheduler cannot be reached, has no workers, or these cannot import speclab.
     """
-    local = re.fullmatch(r"local:(\d+)", text)
+    local = re.fullmatch(r"local:([0-9]{1,4})", text)
     if local is None and "://" not in text:
         raise SettingsError(f"{text!r} is no cluster: write tcp://host:port of a Dask scheduler, or local:4")
     if local is not None and not int(local[1]):
