@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 
 import pytest
@@ -181,3 +183,22 @@ def test_a_module_that_was_changed_is_captured_as_it_is(change):
             texts.append(text(own, check=True))
             assert texts[-1] != before
         assert texts[0] == texts[1]
+
+
+def test_texts_on_two_threads_do_not_take_each_others_answers(wanted):
+    """Graphs of a model share memory: whoever replays one writes over what another has answered."""
+    found, interval = [], sys.getswitchinterval()
+    with device() as gpu:
+        own = pair(device="cuda")
+        threads = [threading.Thread(target=lambda: found.append(text(own))) for _ in range(2)]
+        sys.setswitchinterval(1e-5)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert found == [wanted, wanted]
+        assert gpu.graphs["replays"] > gpu.graphs["captures"]
+        assert own.describe()["target_forward"] == "lean, CUDA graphs"
