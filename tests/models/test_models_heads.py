@@ -167,6 +167,28 @@ def test_damaged_files(tmp_path, name):
         load(folder)
 
 
+@pytest.mark.parametrize("pickled", [[1], 3, {"fc.weight": 3}], ids=str)
+def test_a_pickle_of_no_tensors(tmp_path, pickled):
+    eagle_folder(tmp_path / "eagle", tiny("llama"), pickled=True)
+    torch.save(pickled, tmp_path / "eagle" / "pytorch_model.bin")
+    with pytest.raises(speclab.SpeclabError):
+        load(tmp_path / "eagle")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{", "[" * 100_000], ids=len)
+def test_a_config_of_eagle_that_holds_no_sizes(tmp_path, content):
+    eagle_folder(tmp_path / "eagle", tiny("llama"))
+    (tmp_path / "eagle" / "config.json").write_text(content)
+    with refused(ModelNotFoundError, "config.json in eagle"):
+        load(tmp_path / "eagle")
+
+
+@pytest.mark.parametrize("size", ["key_value_heads", "feed_forward"])
+def test_a_size_of_a_head_that_no_tensor_can_have(tmp_path, size):
+    with refused(ModelNotFoundError, size):
+        load(saved(tmp_path / "prose", tiny("llama"), **{size: 10**30}))
+
+
 def test_a_setting_of_a_head_that_is_out_of_bounds(tmp_path):
     with refused(ModelNotFoundError, "heads"):
         load(saved(tmp_path / "prose", tiny("llama"), heads=0))

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drawn import steps
 from hypothesis import given
 from view_samples import drafted_root, ended_inside, five_nodes, one_node
 
 from speclab.views import walk
 from speclab.views.walk import WHOLE, Decision, Moment
+
+
+def test_a_node_below_one_that_is_not_shown_is_not_shown():
+    """A record may lack the decision that led to a node: its children have nothing to hang on."""
+    step = five_nodes()
+    step = replace(step, events=tuple(event for event in step.events if event.node == 1 and event.kind == "expand"))
+    assert walk.present(step, Moment("draft", event=1)).tolist() == [True, False, False, False, False]
 
 
 def test_the_walk_of_five_nodes():
