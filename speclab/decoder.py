@@ -15,6 +15,7 @@ from speclab.drafters.cost_aware import drafter_of
 from speclab.errors import ContextExceededError
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
+from speclab.models.transfers import Logits
 from speclab.rules import rule_for, take
 from speclab.sampling import chooser
 from speclab.settings import SessionSettings
@@ -31,7 +32,7 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
     pair.rules.warn(pair.target.name)
     decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
     logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
-    decoding.tokens.append(chooser(logits[None], [len(prompt_ids)], settings)(0))
+    decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
     catch_up(decoding)
     return decoding
 
@@ -76,10 +77,8 @@ def iterate(decoding: Decoding) -> Iteration:
         adaptation = drafter.learn(outcome)
         watch.lap("adapt")
     spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
-    counts = _counts(drafter, rule, outcome, spent, sum(watch.laps.values()))
-    return Iteration(
-        prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch.laps, counts
-    )
+    counts = _counts(drafter, rule, outcome, spent, watch.seconds)
+    return Iteration(prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch, counts)
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
@@ -90,15 +89,15 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     target, tree, rows = decoding.pair.target, draft.tree, draft.extra
     positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]
     prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
-    answers = target.forward([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
+    answers = target.logits([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
     if decoding.processors is not None:
-        answers = decoding.processors(answers, prefix, draft.paths())
-    logits, extra = answers[: len(tree)], answers[len(tree) :]
-    choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
+        answers = Logits(decoding.processors(answers.rows, prefix, draft.paths()))
+    logits, extra = answers.rows[: len(tree)], answers.rows[len(tree) :]
+    choose = chooser(answers, [position + 1 for position in positions], decoding.settings)
     if decoding.drafter.root == "verified":
         return Verification(logits, extra, choose)
     assert decoding.next_logits is not None
-    root_choice = chooser(decoding.next_logits[None], [len(decoding.tokens)], decoding.settings)(0)
+    root_choice = chooser(Logits(decoding.next_logits[None]), [len(decoding.tokens)], decoding.settings)(0)
     return Verification(logits, extra, choose, decoding.next_logits, root_choice)
 
 

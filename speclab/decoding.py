@@ -18,6 +18,7 @@ from speclab.models.pair import ModelPair
 from speclab.models.processors import Processors
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
+from speclab.timing import Stopwatch
 from speclab.trace import Adaptation
 
 
@@ -82,7 +83,10 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it."""
+    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it.
+
+    `watch`: seconds by phase; on CUDA they are known when the device is done, so they are read when it was waited for.
+    """
 
     prefix_length: int
     strategy: Strategy
@@ -93,7 +97,7 @@ class Iteration:
     outcome: Outcome
     adaptation: Adaptation
     lengths: tuple[int, ...]
-    seconds: dict[str, float]
+    watch: Stopwatch
     counts: Counts
 
 

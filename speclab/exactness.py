@@ -12,6 +12,7 @@ from torch import Tensor
 from speclab.acceptance import Rule
 from speclab.decoding import Decoding
 from speclab.errors import ExactnessError
+from speclab.models.transfers import Logits
 from speclab.sampling import chooser, probabilities
 
 TOLERANCE = {torch.bfloat16: 0.25, torch.float16: 0.05}
@@ -62,7 +63,7 @@ class Checker:
         )
 
     def _judge(self, place: int, token: int, logits: Tensor) -> None:
-        own = chooser(logits[None], [place], self._decoding.settings)(0)
+        own = chooser(Logits(logits[None]), [place], self._decoding.settings)(0)
         if own == token:
             return
         gap = float(logits[own] - logits[token])

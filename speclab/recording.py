@@ -12,10 +12,11 @@ from torch import Tensor
 from speclab.decoding import Decoding, Iteration, runners
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
+from speclab.models.transfers import to_device
 from speclab.noise import uniform
 from speclab.reading import Reading, Tried
 from speclab.residuals import residual
-from speclab.sampling import transform
+from speclab.sampling import draws, transform
 from speclab.sources.likeliest import largest
 from speclab.trace import CacheRecord, ExtraRow, Step
 from speclab.tree import Bools
@@ -45,7 +46,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         settings=iteration.strategy.describe(),
         events=(),
         caches=_caches(decoding, iteration),
-        seconds=dict(iteration.seconds),
+        seconds=iteration.watch.laps,
         adaptation=iteration.adaptation,
         counts=iteration.counts,
         mask=mask[:nodes, :nodes],
@@ -76,9 +77,8 @@ def _target_view(decoding: Decoding, iteration: Iteration) -> tuple[list[int], N
     law = scores.softmax(-1) if plain else transform(scores, settings).float()
     best, ids = largest(law, min(TOP, law.shape[-1]))
     chose = _choices(decoding, iteration, law)
-    choice = law.gather(1, torch.tensor(chose, device=law.device)[:, None])
-    parents = torch.from_numpy(tree.parent.clip(0)).to(law.device)
-    tokens = torch.from_numpy(tree.token.copy()).to(law.device)
+    choice = law.gather(1, to_device(chose, law.device)[:, None])
+    parents, tokens = to_device(tree.parent.clip(0), law.device), to_device(tree.token.copy(), law.device)
     own, entropy = law[parents, tokens], _entropy(law, scores if plain else None)
     columns = [ids.float(), best, choice, own[:, None], entropy[:, None]]  # ids below 2^24 are exact
     numbers: NDArray[np.float32] = torch.cat(columns, 1).cpu().numpy()
@@ -103,26 +103,16 @@ def _choices(decoding: Decoding, iteration: Iteration, law: Tensor) -> list[int]
         return [iteration.verification.choose(node) for node in range(len(law))]
     first, tree = iteration.prefix_length + 1, iteration.outcome.tree
     noise = {depth: uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)}
-    chose = _drawn(law, [noise[depth] for depth in tree.depth.tolist()])
+    chose = draws(law, [noise[depth] for depth in tree.depth.tolist()])
     path = (*([0] if iteration.verification.root_choice is None else []), *iteration.walk.accepted)
     for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), iteration.walk.bonus], strict=False):
         chose[node] = token
     return chose
 
 
-def _drawn(law: Tensor, noise: Sequence[float]) -> list[int]:
-    """`sampling.draw` of every row."""
-    cumulative = law.double().cumsum(-1)
-    total = cumulative[:, -1:].contiguous()
-    wanted = total * torch.tensor(noise, dtype=total.dtype, device=total.device)[:, None]
-    tokens = torch.searchsorted(cumulative, wanted, right=True)
-    drawn: list[int] = torch.minimum(tokens, torch.searchsorted(cumulative, total))[:, 0].tolist()
-    return drawn
-
-
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
     rows, nodes = iteration.draft.extra, len(iteration.outcome.tree)
-    choice = iteration.verification.extra.argmax(-1).tolist()
+    choice = iteration.verification.extra.argmax(-1).tolist() if rows.token else []
     sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
     return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from speclab.acceptance import Choice, Probabilities
+from speclab.models.transfers import Logits, to_device
 from speclab.noise import uniform
 from speclab.settings import SessionSettings
 
@@ -55,20 +57,33 @@ def draw(law: Tensor, noise: float) -> int:
     return min(token, int(law.nonzero()[-1]))
 
 
-def chooser(logits: Tensor, positions: Sequence[int], settings: SessionSettings) -> Choice:
-    """What the target chooses after each row, computed when asked.
+def draws(laws: Tensor, noise: Sequence[float]) -> list[int]:
+    """`draw` of every row of `[n, vocabulary]`, in one transfer."""
+    cumulative = laws.double().cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    wanted = total * to_device(np.array(noise), total.device)[:, None]
+    tokens = torch.searchsorted(cumulative, wanted, right=True)
+    drawn: list[int] = torch.minimum(tokens, torch.searchsorted(cumulative, total))[:, 0].tolist()
+    return drawn
+
+
+def chooser(logits: Logits, positions: Sequence[int], settings: SessionSettings) -> Choice:
+    """What the target chooses after each row, worked out when asked.
 
     Args:
-        logits: `[n, vocabulary]`.
+        logits: `n` rows.
         positions: for each row, the place in the text of the token that follows it.
     """
     if settings.temperature == 0:
-        return logits.argmax(-1).tolist().__getitem__
+        return logits.choices.__getitem__
     drawn: dict[int, int] = {}
 
     def choose(row: int) -> int:
+        if row not in drawn and logits.rows.device.type != "cpu":  # all at once: each alone would wait for the device
+            noise = [uniform(settings.seed, position) for position in positions]
+            drawn.update(enumerate(draws(transform(logits.rows, settings), noise)))
         if row not in drawn:
-            drawn[row] = draw(transform(logits[row], settings), uniform(settings.seed, positions[row]))
+            drawn[row] = draw(transform(logits.rows[row], settings), uniform(settings.seed, positions[row]))
         return drawn[row]
 
     return choose

@@ -15,6 +15,7 @@ import torch
 
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Kept
+from speclab.models.transfers import Logits
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
 
@@ -85,6 +86,9 @@ class TableRunner:
         self._given = (self._whole[:, length:].copy(), self._whole[:, :length].sum(axis=1).tolist())
         assert len(logits) == count
         return logits
+
+    def logits(self, tokens, positions=None, visible=None, *, likeliest=0) -> Logits:
+        return Logits(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
 
     def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
         self._burn()

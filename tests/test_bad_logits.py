@@ -8,9 +8,9 @@ from refusals import both_ways, refused
 from tiny import tiny
 
 import speclab
-from speclab.models.numbers import numbers
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.models.transfers import checked
 
 pytestmark = pytest.mark.model
 
@@ -65,11 +65,11 @@ def test_one_bad_number_in_any_row_is_enough(bad):
         logits = torch.zeros((3, 5))
         logits[row, 4] = bad
         with refused(speclab.LogitsError, "float32"):
-            numbers(logits, "model")
+            checked(logits, None, 0, "model")
 
 
 def test_a_token_that_is_ruled_out_is_fine_and_a_row_of_nothing_is_not():
     logits = torch.tensor([[0.0, -torch.inf]])
-    assert numbers(logits, "model") is logits
+    assert checked(logits, None, 0, "model").rows is logits
     with refused(speclab.LogitsError, "NaN"):
-        numbers(logits.fill_(-torch.inf), "model")
+        checked(logits.fill_(-torch.inf), None, 0, "model")

@@ -17,6 +17,7 @@ from reference.decoding import transformed
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
+from speclab.models.transfers import Logits
 from speclab.noise import uniform
 from speclab.sampling import chooser, draw, transform
 from speclab.settings import SessionSettings
@@ -131,7 +132,7 @@ def test_draw_at_the_edges_never_takes_an_impossible_token():
 
 def test_a_choice_is_drawn_once_a_row():
     logits = torch.zeros((2, 50))
-    choose = chooser(logits, [4, 4], SessionSettings(temperature=1.0))
+    choose = chooser(Logits(logits), [4, 4], SessionSettings(temperature=1.0))
     assert choose(0) == choose(0) == choose(1), "the noise belongs to the place, not to the row"
 
 

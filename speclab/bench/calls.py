@@ -25,6 +25,7 @@ from speclab.drafters.base import Strategy
 from speclab.metrics import Counts
 from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
+from speclab.timing import Stopwatch
 
 PLACES = 32
 """Points kept of how a text grew."""
@@ -47,7 +48,7 @@ class _Pass:
     rows: int
     path: int
     accepted: int
-    seconds: dict[str, float]
+    watch: Stopwatch
     counts: Counts
 
 
@@ -163,7 +164,7 @@ def _waiter(pair: ModelPair) -> Callable[[], float]:
 def _noted(iteration: Iteration, tokens: int, ended: float) -> _Pass:
     draft, outcome, counts = iteration.draft, iteration.outcome, iteration.counts
     rows = len(draft.tree) + len(draft.extra.token)
-    return _Pass(tokens, ended, rows, counts.longest_path, len(outcome.accepted), iteration.seconds, counts)
+    return _Pass(tokens, ended, rows, counts.longest_path, len(outcome.accepted), iteration.watch, counts)
 
 
 def _figures(
@@ -182,11 +183,12 @@ def _figures(
 def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
     total = sum((one.counts for one in passes), Counts())
     phases: Counter[str] = Counter()
-    for one in passes:
-        phases.update(one.seconds)
+    laps = [one.watch.laps for one in passes]
+    for each in laps:
+        phases.update(each)
     deepest = max((one.path for one in passes), default=0)
     rows = sorted({one.rows for one in passes})
-    took = {n: [one.seconds["verify"] for one in passes if one.rows == n] for n in rows}
+    took = {n: [each["verify"] for one, each in zip(passes, laps, strict=True) if one.rows == n] for n in rows}
     return {
         "phases": dict(phases),
         "iterations": total.iterations,

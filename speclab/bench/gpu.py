@@ -51,11 +51,11 @@ CALLS = {
 
 
 class Iterated(NamedTuple):
-    """What is kept of an iteration: rows of its tree, counts, seconds by phase."""
+    """What is kept of an iteration: rows of its tree, counts, and its clock, read when all is done."""
 
     nodes: int
     counts: Counts
-    seconds: dict[str, float]
+    watch: Stopwatch
 
 
 def the_device(name: str) -> torch.device:
@@ -166,7 +166,8 @@ class Bench:
     def _speed_row(self, way: str, acceptance: float, rounds: Sequence[Sequence[Iterated]], plain: float) -> SpeedRow:
         iterations = [iteration for decoded in rounds for iteration in decoded]
         counts, speed = [one.counts for one in iterations], median(map(_speed, rounds))
-        phases = {phase: [one.seconds[phase] for one in iterations] for phase in iterations[0].seconds}
+        laps = [one.watch.laps for one in iterations]
+        phases = {phase: [each[phase] for each in laps] for phase in laps[0]}
         return SpeedRow(
             **self._ran(self._pair.target),
             way=way,
@@ -186,7 +187,7 @@ class Bench:
         iterations: list[Iterated] = []
         while not decoding.finished:
             done = iterate(decoding)
-            iterations.append(Iterated(len(done.draft.tree), done.counts, done.seconds))
+            iterations.append(Iterated(len(done.draft.tree), done.counts, done.watch))
         return iterations
 
     def _behind_prompt(self) -> Runner:

@@ -11,11 +11,11 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from speclab.errors import OutOfMemoryError, SettingsError
 from speclab.models.cache import KVCache
-from speclab.models.masks import Mask
 from speclab.models.memory import is_out_of_memory
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.through import Answer, Through
+from speclab.models.through import Answer, Batch, Through
+from speclab.models.transfers import to_device
 
 GUESSES = 5
 """Tokens that may follow any token, in the modelled laws."""
@@ -107,19 +107,18 @@ class Modelled:
         """For records."""
         return f"{self._through.name}, modelled logits"
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
         """A pass, as `Through` says, with other logits."""
-        answer = self._through(tokens, positions, mask, cache, last=last, states=states)
+        answer = self._through(batch, cache)
         logits = answer.logits.fill_(RULED_OUT)
-        tokens, positions = tokens[-len(logits) :], positions[-len(logits) :]
+        count = len(logits)
+        tokens, positions = (to_device(given[-count:], logits.device) for given in (batch.tokens, batch.positions))
         successors = (tokens[:, None] * 7 + self._places * 31 + 1) % logits.shape[-1]
         if self._right is None:
             logits.scatter_(1, successors, self._log_law.to(logits.dtype).expand(len(logits), -1))
         else:
             logits.scatter_(1, successors.gather(1, self._right[positions][:, None]), 0.0)
-        return answer
+        return answer._replace(found=None)
 
 
 def modelled(pair: ModelPair, acceptance: float) -> ModelPair:

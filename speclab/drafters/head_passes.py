@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from speclab.drafters.base import Top
-from speclab.drafters.passes import DraftPasses, Row, likeliest
+from speclab.drafters.passes import DraftPasses, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,10 +63,10 @@ class HeadPasses:
         assert self._target.hidden is not None
         head.crop(min(head.length, root - 1))  # a fork may hold the root's place already, without what came of it
         states = self._target.hidden.rows(head.length, root, head.config.layers)
-        logits, feature = head.extend(tokens[head.length + 1 :], states)
+        logits, feature = head.extend(tokens[head.length + 1 :], states, self._width)
         self._settled = root
         self._path, self._feature = {0: ()}, {0: feature}
-        return likeliest(logits[None], self._width)[0]
+        return logits.likeliest(self._width)[0]
 
     def after(self, rows: Sequence[Row]) -> list[Top]:
         """Next tokens after each row, all rows in one pass; their parents have been passed before."""
@@ -80,9 +80,9 @@ class HeadPasses:
             visible[place, path] = True
         positions = [self._settled + len(self._path[row.node]) - 1 for row in rows]
         features = torch.stack([self._feature[row.parent] for row in rows])
-        logits, features = self._head.forward([row.token for row in rows], features, positions, visible)
+        logits, features = self._head.forward([row.token for row in rows], features, positions, visible, self._width)
         self._feature.update(zip((row.node for row in rows), features, strict=True))
-        return likeliest(logits, self._width)
+        return logits.likeliest(self._width)
 
     def renumber(self, place: Mapping[int, int]) -> None:
         """Nothing to do: `settle` keeps no node of the tree."""

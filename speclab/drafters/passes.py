@@ -13,9 +13,8 @@ from speclab.settings import SessionSettings
 from speclab.tree import Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from speclab.models.runner import Runner
+    from speclab.models.transfers import Logits
 
 TOP = 8
 """Likeliest next tokens kept of every expanded node, at least."""
@@ -46,6 +45,7 @@ class DraftPasses:
         self._sampling = sampling
         self.laws: dict[int, Floats] = {}
         self._width = max(width, TOP)
+        self._wanted = self._width if sampling is None else 0
         self._prefix = runner.length
         self._path: dict[int, tuple[int, ...]] = {}
 
@@ -69,7 +69,7 @@ class DraftPasses:
             self._path[row.node] = path
             visible[place, path] = True
         positions = [self._prefix + len(self._path[row.node]) - 1 for row in rows]
-        logits = self._runner.forward([row.token for row in rows], positions, visible)
+        logits = self._runner.logits([row.token for row in rows], positions, visible, likeliest=self._wanted)
         return self._tops(logits, [row.node for row in rows])
 
     def renumber(self, place: Mapping[int, int]) -> None:
@@ -82,29 +82,15 @@ class DraftPasses:
         self._runner.keep(min(self._prefix, self._runner.length), slots)
 
     def _catch_up(self, tokens: Sequence[int], node: int) -> Top:
-        return self._tops(self._runner.extend(tokens[self._runner.length :])[None], [node])[0]
+        return self._tops(self._runner.logits(tokens[self._runner.length :], likeliest=self._wanted), [node])[0]
 
-    def _tops(self, logits: Tensor, nodes: Sequence[int]) -> list[Top]:
+    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[Top]:
         if self._sampling is None:
-            return likeliest(logits, self._width)
+            return logits.likeliest(self._width)
         from speclab.sampling import transform  # brings torch, which settings and records do without
 
-        laws = transform(logits, self._sampling)
-        self.laws.update(zip(nodes, laws.cpu().numpy(), strict=True))
+        laws = transform(logits.rows, self._sampling).cpu()
+        self.laws.update(zip(nodes, laws.numpy(), strict=True))
         best = laws.topk(min(self._width, laws.shape[-1]), dim=-1)
         columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [tuple((t, log(p)) for t, p in zip(*column, strict=True) if p > 0) for column in columns]
-
-
-def likeliest(logits: Tensor, width: int) -> list[Top]:
-    """The `width` likeliest tokens of each row of `[m, V]` and their log-probabilities, best first.
-
-    From another device they come in one transfer: drafting a level waits for nothing else.
-    """
-    from speclab.sources.likeliest import largest, on_host  # brings torch, which settings and records do without
-
-    law = logits.float().log_softmax(-1)
-    log_probs, ids = largest(law, min(width, law.shape[-1]))
-    rows = on_host(ids, log_probs)
-    columns = zip(rows[:, 0].tolist(), rows.view(np.float32)[:, 1].tolist(), strict=True)
-    return [tuple(zip(tokens, probs, strict=True)) for tokens, probs in columns]

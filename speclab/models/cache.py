@@ -14,23 +14,40 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from speclab.models.transfers import to_device
+
 FIRST_CAPACITY = 256
 
 
 class BufferLayer(DynamicLayer):
     """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    is_initialized = False
+
+    def __init__(self) -> None:  # not the library's: it sets keys and values, which are views made when asked for
         self.length = 0
         self.capacity = 0
+
+    @property
+    def keys(self) -> Tensor:  # type: ignore[override]
+        """Of all entries."""
+        return self.key_buffer.narrow(2, 0, self.length)
+
+    @property
+    def values(self) -> Tensor:  # type: ignore[override]
+        """Of all entries."""
+        return self.value_buffer.narrow(2, 0, self.length)
+
+    @property
+    def buffers(self) -> tuple[Tensor, ...]:
+        """What its entries lie in, slots in the dimension before the last; layers may share a tensor."""
+        return self.key_buffer, self.value_buffer
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Makes empty buffers of the right kind; the library calls it too."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
         self.is_initialized = True
-        self._show(0)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Appends rows; returns views of everything up to them."""
@@ -41,7 +58,8 @@ class BufferLayer(DynamicLayer):
             self.reserve(start + rows)
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
         self.value_buffer.narrow(2, start, rows).copy_(value_states)
-        return self._show(start + rows)
+        self.length = start + rows
+        return self.keys, self.values
 
     def reserve(self, slots: int) -> None:
         """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""
@@ -51,18 +69,11 @@ class BufferLayer(DynamicLayer):
         keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
         values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
         self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
-        self._show(self.length)
-
-    def gather(self, start: int, slots: Tensor) -> None:
-        """Moves the entries of `slots` (`[k]` int64, increasing) to `start` and on; forgets the rest."""
-        for buffer in (self.key_buffer, self.value_buffer):
-            buffer.narrow(2, start, len(slots)).copy_(buffer.index_select(2, slots))
-        self._show(start + len(slots))
 
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on."""
         if self.is_initialized:
-            self._show(length)
+            self.length = length
 
     def copy(self, length: int) -> BufferLayer:
         """A layer with its own storage, holding the first `length` entries."""
@@ -72,7 +83,7 @@ class BufferLayer(DynamicLayer):
             twin.reserve(length)
             twin.key_buffer.narrow(2, 0, length).copy_(self.key_buffer.narrow(2, 0, length))
             twin.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
-            twin._show(length)
+            twin.length = length
         return twin
 
     @property
@@ -86,12 +97,6 @@ class BufferLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         """Number of entries."""
         return self.length
-
-    def _show(self, length: int) -> tuple[Tensor, Tensor]:
-        self.length = length
-        keys, values = self.key_buffer.narrow(2, 0, length), self.value_buffer.narrow(2, 0, length)
-        self.keys, self.values = keys, values
-        return keys, values
 
 
 class KVCache(Cache):
@@ -133,15 +138,18 @@ class KVCache(Cache):
         settled = 0
         while settled < len(slots) and slots[settled] == prefix + settled:
             settled += 1
-        if settled == len(slots):
-            self.shorten(prefix + settled)
-            return
+        if settled < len(slots):
+            self._gather(prefix + settled, slots[settled:])
+        self.shorten(prefix + len(slots))
+
+    def _gather(self, start: int, slots: Sequence[int]) -> None:
+        """Copies the entries of `slots` to `start` and on, in each tensor that holds some once."""
+        held = (buffer for layer in self.layers if layer.is_initialized for buffer in layer.buffers)
         moved: dict[torch.device, Tensor] = {}  # a module over several devices keeps each layer's entries on its own
-        for layer in self.layers:
-            if layer.is_initialized:
-                if layer.device not in moved:
-                    moved[layer.device] = torch.tensor(slots[settled:], device=layer.device)
-                layer.gather(prefix + settled, moved[layer.device])
+        for buffer in {id(buffer): buffer for buffer in held}.values():
+            if buffer.device not in moved:
+                moved[buffer.device] = to_device(slots, buffer.device)
+            buffer.narrow(-2, start, len(slots)).copy_(buffer.index_select(-2, moved[buffer.device]))
 
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on; moves nothing."""

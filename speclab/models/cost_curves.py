@@ -127,8 +127,8 @@ def _bench(runner: Runner | HeadRunner) -> Callable[[int], float]:
         if isinstance(fork, HeadRunner):
             logits = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
         else:
-            logits = fork.forward(tokens, positions, visible)
-        logits.argmax(-1).tolist()
+            logits = fork.logits(tokens, positions, visible)
+        assert len(logits.choices) == rows  # read, as in decoding
         watch.lap("pass")
         fork.crop(length)
         return watch.laps["pass"]

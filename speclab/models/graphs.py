@@ -1,19 +1,21 @@
 """Passes as CUDA graphs: on a GPU a small pass takes longer to launch, kernel by kernel, than to run.
 
 A graph runs the kernels of one pass again, on the same addresses. So everything is padded to a few sizes: rows, and
-columns of the cache. Tokens, positions, slots and mask lie in buffers that are filled before each run; padding rows see
-column 0 alone, write to slots that nobody sees, and are cut off the answer. All but the capture itself runs, and is
-tested, on any device.
+columns of the cache. Tokens, positions, slots and mask come from the host in one copy before each run, and the graph
+unpacks them; what the host reads of the logits is worked out in the graph too, so that a pass waits once, for that.
+Padding rows see little, write to slots that nobody sees, and are cut off the answer. All but the capture itself runs,
+and is tested, on any device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,11 +23,15 @@ from speclab.models.cache import KVCache
 from speclab.models.masks import Mask
 from speclab.models.rotary import Rotary
 from speclab.models.static_cache import Pool, Rows, Shape, Store, lent
-from speclab.models.through import TOLERANCE, Answer, Rung
+from speclab.models.through import TOLERANCE, Answer, Batch, Rung
+from speclab.models.transfers import digest
 
 MOST_ROWS = 128
 """Larger passes (prompts) keep a GPU busy without a graph."""
 FIRST_COLUMNS = 256
+WORDS = 16
+"""Of 64 bits each, which is what a row's mask may have; one of more columns goes the plain way."""
+LAST_BIT = 64 * WORDS - 1
 
 
 class Graph(Protocol):
@@ -94,51 +100,72 @@ class Lean(Rung, Protocol):
 
     rotary: Rotary
 
-    def rows(self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool) -> Answer:
+    def rows(
+        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, layers: Sequence[int]
+    ) -> Answer:
         """As the whole pass."""
         ...
 
 
 class Size(NamedTuple):
-    """What a graph was captured for: rows and columns, padded, and whether it hands out hidden states."""
+    """What a graph was captured for: rows and columns, padded, and what it answers beside logits, as in `Batch`."""
 
     rows: int
     columns: int
-    states: bool
+    layers: tuple[int, ...]
+    vocab_size: int
+    likeliest: int
 
     @classmethod
-    def of(cls, rows: int, start: int, *, states: bool) -> Size:
-        """The smallest that `rows` new ones at slot `start` and on fit: powers of two."""
-        padded = _power(rows)
-        return cls(padded, max(FIRST_COLUMNS, _power(start + padded)), states)
+    def of(cls, batch: Batch, start: int) -> Size:
+        """The smallest that the rows fit at slot `start` and on: powers of two."""
+        padded = _power(len(batch.tokens))
+        columns = max(FIRST_COLUMNS, _power(start + padded))
+        return cls(padded, columns, batch.layers, batch.vocab_size, batch.likeliest)
 
 
-class Inputs(NamedTuple):
-    """The buffers that a graph of one size reads: `[m]` int64 each, and the mask `[1, 1, m, c]`."""
+class Inputs:
+    """What a graph of one size reads, in one tensor, so that a pass takes one copy from the host; the graph unpacks it.
 
-    tokens: Tensor
-    positions: Tensor
-    slots: Tensor
-    mask: Tensor
-    counted: Tensor
-    """0, 1, 2, …"""
+    `[m * (4 + WORDS)]` int64: tokens, positions and slots of the rows, for each the first column that its mask speaks
+    of, and that mask, a bit a column. All columns before are visible, all behind the new rows are hidden.
+    """
 
-    @classmethod
-    def empty(cls, size: Size, shape: Shape) -> Inputs:
-        """Of padding rows only."""
-        tokens, positions, slots = torch.zeros((3, size.rows), dtype=torch.int64, device=shape.device)
-        mask = torch.zeros((1, 1, size.rows, size.columns), dtype=shape.dtype, device=shape.device)
-        return cls(tokens, positions, slots, mask, torch.arange(size.rows, device=shape.device))
+    def __init__(self, size: Size, shape: Shape) -> None:
+        self.size, self._dtype, device = size, shape.dtype, shape.device
+        self._packed = torch.zeros(size.rows * (4 + WORDS), dtype=torch.int64, device=device)
+        self._columns, self._bits = torch.arange(size.columns, device=device), torch.arange(64, device=device)
 
-    def fill(self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int) -> None:
-        """Takes in a pass of `m` rows into slots `start` and on; all of it is queued on the device."""
-        rows, columns = mask.shape[2:]
-        self.tokens[:rows].copy_(tokens)
-        self.positions[:rows].copy_(positions)
-        torch.add(self.counted, start, out=self.slots)
-        self.mask.fill_(torch.finfo(self.mask.dtype).min)
-        self.mask[:, :, rows:, 0] = 0.0  # a row that saw nothing could be no number, and padding rows leave keys behind
-        self.mask[:, :, :rows, :columns].copy_(mask)
+    def fill(self, batch: Batch, start: int) -> None:
+        """Takes in a pass of `m` rows into slots `start` and on; the host waits for nothing.
+
+        The copy reads pinned memory when the device gets there, so no memory is filled twice: it is new each time, and
+        torch's allocator gives pinned memory out again when the copy from it is done.
+        """
+        rows, count = self.size.rows, len(batch.tokens)
+        pinned = self._packed.device.type == "cuda"
+        host = torch.empty(self._packed.shape, dtype=torch.int64, pin_memory=pinned)
+        packed = host.numpy()
+        packed[:] = 0
+        head, words = packed[: 4 * rows].reshape(4, rows), packed[4 * rows :].reshape(rows, WORDS)
+        seen = np.tri(count, dtype=np.bool_) if batch.visible is None else batch.visible
+        bits = np.packbits(seen, axis=1, bitorder="little")
+        head[0, :count], head[1, :count] = batch.tokens, batch.positions
+        head[2], head[3] = np.arange(start, start + rows), start + count - seen.shape[1]
+        words.view(np.uint8)[:count, : bits.shape[1]] = bits
+        words[count:, 0] = 1  # a row that saw nothing could be no number, and padding rows leave keys behind
+        self._packed.copy_(host, non_blocking=True)
+
+    def unpack(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, positions and slots `[m]`, and the additive mask `[1, 1, m, c]`."""
+        rows = self.size.rows
+        head, words = self._packed[: 4 * rows].view(4, rows), self._packed[4 * rows :].view(rows, WORDS)
+        unseen = ((words[:, :, None] >> self._bits) & 1).flatten(1) == 0
+        place = self._columns - head[3, 0]  # the last bit is never set, so that it stands for all columns behind
+        hidden = unseen.index_select(1, place.clamp(0, LAST_BIT)) & (place >= 0)
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
+        mask.masked_fill_(hidden, torch.finfo(self._dtype).min)
+        return head[0], head[1], head[2], mask[None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,42 +197,42 @@ class GraphPass:
         lean.rotary.reserve(self._context)
         self._angles = lean.rotary.tables  # held, for graphs read them even when longer ones have taken their place
 
-    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:
-        """Whether it is small, within the context, and nobody watches the module."""
-        fits = isinstance(mask, Tensor) and len(tokens) <= MOST_ROWS and cache.length + len(tokens) <= self._context
-        return fits and self._lean.takes(tokens, mask, cache)
+    def takes(self, batch: Batch, cache: KVCache) -> bool:
+        """Whether it is small, no prompt into an empty cache, within the context, and nobody watches the module."""
+        rows, start = len(batch.tokens), cache.length
+        masked = start > 0 if batch.visible is None else batch.visible.shape[1] <= LAST_BIT
+        return masked and rows <= MOST_ROWS and start + rows <= self._context and self._lean.takes(batch, cache)
 
     def blames_itself(self, error: Exception) -> bool:  # noqa: ARG002
         """Whatever a driver or a version raises, and want of memory too: graphs and their buffers take some."""
         return True
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
         """A pass, as `Through` says."""
-        start, rows = cache.length, len(tokens)
-        size = Size.of(rows, start, states=states)
+        start, size = cache.length, Size.of(batch, cache.length)
         layers = lent(cache, self._pool, size.columns)
         with self._one_at_a_time:  # graphs share memory: the next replay may write over this answer
-            captured = self._of(layers[0].lease.store, size, (tokens, positions, cast("Tensor", mask), start))
+            captured = self._of(layers[0].lease.store, size, batch, start)
             captured.graph.replay()
-            answer = _cut(captured.answer, rows, last)
+            answer = _cut(captured.answer, batch, start + len(batch.tokens))
         for layer in layers:
-            layer.advance(start + rows)
+            layer.length = start + len(batch.tokens)
         return answer
 
-    def _of(self, store: Store, size: Size, given: tuple[Tensor, Tensor, Tensor, int]) -> Captured:
+    def _of(self, store: Store, size: Size, batch: Batch, start: int) -> Captured:
         """The graph of a size on a store, its inputs filled."""
         on_store = self._captured.setdefault(store, {})
         if size in on_store:
-            on_store[size].inputs.fill(*given)
+            on_store[size].inputs.fill(batch, start)
             return on_store[size]
-        inputs, graph = Inputs.empty(size, self._pool.shape), self._graph()
-        inputs.fill(*given)
-        rows = cast("KVCache", Rows(store, inputs.slots, size.columns))
+        inputs, graph = Inputs(size, self._pool.shape), self._graph()
+        inputs.fill(batch, start)
 
         def run() -> Answer:
-            return self._lean.rows(inputs.tokens, inputs.positions, inputs.mask, rows, last=0, states=size.states)
+            tokens, positions, slots, mask = inputs.unpack()
+            rows = cast("KVCache", Rows(store, slots, size.columns))
+            answer = self._lean.rows(tokens, positions, mask, rows, last=0, layers=size.layers)
+            return answer._replace(found=digest(answer.logits[:, : size.vocab_size], size.likeliest))
 
         first, answer = graph.capture(run)
         _check(graph, first, answer)
@@ -214,19 +241,30 @@ class GraphPass:
 
 def _check(graph: Graph, first: Answer, answer: Answer) -> None:
     """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
-    for tensor in (answer.logits, *answer.states):
-        tensor.fill_(torch.nan)
+    pairs = [(first.logits, answer.logits)]
+    if first.states is not None and answer.states is not None:
+        pairs.append((first.states, answer.states))
+    for _, got in pairs:
+        got.fill_(torch.nan)
     graph.replay()
-    for want, got in zip((first.logits, *first.states), (answer.logits, *answer.states), strict=True):
+    for want, got in pairs:
         bound = TOLERANCE.get(want.dtype, 1e-3) * max(1.0, want.float().nan_to_num(0.0, 0.0, 0.0).std().item())
         if not torch.allclose(got.float(), want.float(), rtol=0.0, atol=bound, equal_nan=True):
             raise RuntimeError("its replay gives other numbers than the pass that was captured")
 
 
-def _cut(answer: Answer, rows: int, last: int) -> Answer:
-    """Copies of the rows that were asked for: the next pass of this size writes over the answer."""
-    first = rows - last if last else 0
-    return Answer(answer.logits[first:rows].clone(), [state[:, :rows].clone() for state in answer.states])
+def _cut(answer: Answer, batch: Batch, total: int) -> Answer:
+    """Copies of the rows that were asked for: the next pass writes over the answer."""
+    rows = len(batch.tokens)
+    first = rows - batch.last if batch.last else 0
+    assert isinstance(answer.mask, Tensor)
+    assert answer.found is not None
+    return Answer(
+        answer.logits[first:rows].clone(),
+        None if answer.states is None else answer.states[:rows].clone(),
+        None if batch.visible is None else answer.mask[:, :, :rows, :total].clone(),
+        answer.found[first:rows].clone(),
+    )
 
 
 def _power(count: int) -> int:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from speclab.models.cache import KVCache
 from speclab.models.heads import Head, rotary
-from speclab.models.numbers import numbers
 from speclab.models.runner import Kept, Runner
 from speclab.models.through import no_cudnn_attention
+from speclab.models.transfers import Logits, checked, to_device
 from speclab.tree import Bools
 
 
@@ -56,26 +56,27 @@ class HeadRunner:
         return self.cache.slot_bytes
 
     @torch.inference_mode()
-    def extend(self, tokens: Sequence[int], states: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(self, tokens: Sequence[int], states: Tensor, likeliest: int = 0) -> tuple[Logits, Tensor]:
         """Appends committed places.
 
         Args:
             tokens: `m` ids, those of text places `length + 1` and on.
             states: `[m, layers * hidden]`, the target's hidden states at the places before them.
+            likeliest: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
-            What follows the last of them: logits `[V]` and the head's own feature `[hidden]`.
+            What follows the last of them: logits `[1, V]` and the head's own feature `[hidden]`.
         """
         rows = len(tokens)
         visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
         positions = range(self.length, self.length + rows)
-        logits, features = self._pass(tokens, self.model.fused(states), positions, visible, last=True)
-        return logits[-1], features[-1]
+        logits, features = self._pass(tokens, self.model.fused(states), positions, visible, likeliest, last=True)
+        return logits, features[-1]
 
     @torch.inference_mode()
     def forward(
-        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools
-    ) -> tuple[Tensor, Tensor]:
+        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, likeliest: int = 0
+    ) -> tuple[Logits, Tensor]:
         """A pass over rows of a tree, appended to the cache.
 
         Args:
@@ -83,11 +84,12 @@ class HeadRunner:
             features: `[m, hidden]`, the head's own output at each row's parent.
             positions: `m` places; that of the newest committed entry is `length - 1`.
             visible: `[m, c]` bool, which of the last `c` columns each row sees; all before them are visible.
+            likeliest: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
             Logits `[m, V]` and features `[m, hidden]`.
         """
-        return self._pass(tokens, features, positions, visible, last=False)
+        return self._pass(tokens, features, positions, visible, likeliest, last=False)
 
     def crop(self, length: int) -> None:
         """Forgets the entries from `length` on."""
@@ -110,26 +112,34 @@ class HeadRunner:
         return twin
 
     def _pass(
-        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools | None, *, last: bool
-    ) -> tuple[Tensor, Tensor]:
-        ids = torch.tensor(tokens, device=self.device)
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools | None,
+        likeliest: int,
+        *,
+        last: bool,
+    ) -> tuple[Logits, Tensor]:
+        ids = to_device(tokens, self.device)
         joined = self.model.join(self._embed(ids), features.to(self.dtype))
         try:
             with no_cudnn_attention:
                 out = self.model(joined[None], self._turns(positions), self._mask(visible, len(tokens)), self.cache)[0]
-            logits = numbers(self._output(out[-1:] if last else out), self.name)
+            rows = self._output(out[-1:] if last else out)[:, : self.vocab_size]
+            logits = checked(rows, None, likeliest, self.name)
         except BaseException:
             self.cache.shorten(self.length)
             raise
         self.calls += 1
         self.length += len(tokens)
-        return logits[:, : self.vocab_size], out
+        return logits, out
 
     def _turns(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         highest = max(positions)
         if highest >= len(self._angles[0]):
             self._angles = rotary(self.config, torch.arange(2 * highest + 256, device=self.device))
-        rows = torch.tensor(positions, device=self.device)
+        rows = to_device(positions, self.device)
         return self._angles[0][rows], self._angles[1][rows]
 
     def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
@@ -137,5 +147,5 @@ class HeadRunner:
         if visible is None or (rows == 1 and visible.all()):
             return None
         mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
-        mask[:, mask.shape[1] - visible.shape[1] :] = torch.from_numpy(visible).to(self.device)
+        mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
         return mask

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from speclab.models.cache import FIRST_CAPACITY
+from speclab.models.transfers import to_device
 
 
 class HiddenStates:
@@ -26,9 +27,8 @@ class HiddenStates:
         self.length = 0
         self._buffer: Tensor | None = None
 
-    def append(self, states: Sequence[Tensor]) -> None:
-        """Adds the rows of one pass. `states`: what the module returns as `hidden_states`, each `[1, m, hidden]`."""
-        rows = torch.stack([states[layer][0] for layer in self.layers], dim=1)
+    def append(self, rows: Tensor) -> None:
+        """Adds the rows of one pass, `[m, layers, hidden]`."""
         total = self.length + len(rows)
         if self._buffer is None or total > len(self._buffer):
             self._buffer = self._wider(rows, max(total, 2 * self.length, FIRST_CAPACITY))
@@ -39,13 +39,16 @@ class HiddenStates:
         """The states of `layers` side by side, `[stop - start, len(layers) * hidden]`, in the model's dtype."""
         assert self._buffer is not None
         assert stop <= self.length
-        places = [self.layers.index(layer) for layer in layers]
-        return self._buffer[start:stop, places].flatten(1)
+        kept = self._buffer[start:stop]
+        if tuple(layers) != self.layers:
+            kept = torch.stack([kept[:, self.layers.index(layer)] for layer in layers], dim=1)
+        return kept.flatten(1)
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """Keeps the first `prefix` rows, then those of `slots` (absolute, increasing)."""
         if self._buffer is not None and slots:
-            self._buffer[prefix : prefix + len(slots)] = self._buffer[list(slots)]
+            moved = self._buffer.index_select(0, to_device(slots, self._buffer.device))
+            self._buffer[prefix : prefix + len(slots)] = moved
         self.length = prefix + len(slots)
 
     def shorten(self, length: int) -> None:

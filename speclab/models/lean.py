@@ -6,13 +6,14 @@ its arithmetic. A module that somebody has changed goes through itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import module
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from speclab.models import lean_llama, lean_neox
@@ -20,11 +21,11 @@ from speclab.models.cache import KVCache
 from speclab.models.changes import Snapshot
 from speclab.models.graphs import GraphPass
 from speclab.models.linear import Copies, Linear, packable
-from speclab.models.masks import Mask
+from speclab.models.masks import Mask, MaskPlan
 from speclab.models.memory import is_out_of_memory
 from speclab.models.placed import weighs_itself
 from speclab.models.rotary import Rotary
-from speclab.models.through import Answer, Ladder, ModulePass, Parts
+from speclab.models.through import Answer, Batch, Ladder, ModulePass, Parts, stacked
 
 _FAMILIES: dict[str, Callable[..., Parts]] = {
     "GPTNeoXForCausalLM": lean_neox.parts,
@@ -46,9 +47,9 @@ class LeanPass:
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = Linear(parts.head, pack=pack)
         self.copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
-        self._hookable = tuple(model.modules())
+        self._hookable, self._hooks_seen, self._hooked = tuple(model.modules()), -1, False
 
-    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:  # noqa: ARG002
+    def takes(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Whether nobody watches the module."""
         return not self.hooked
 
@@ -56,22 +57,28 @@ class LeanPass:
         """The module would need as much memory."""
         return not is_out_of_memory(error)
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
         """A pass, as `Through` says."""
-        self.rotary.reserve(cache.length + len(tokens))
+        self.rotary.reserve(cache.length + len(batch.tokens))
         self.copies.refresh()
-        return self.rows(tokens, positions, mask, cache, last=last, states=states)
+        return self.rows(*batch.tensors(), cache, last=batch.last, layers=batch.layers)
 
     @property
     def hooked(self) -> bool:
-        """Whether a hook waits for the module's call, for that of a part, or for any module's."""
-        return bool(module._global_forward_hooks or module._global_forward_pre_hooks) or any(
-            part._forward_hooks or part._forward_pre_hooks for part in self._hookable
-        )
+        """Whether a hook waits for the module's call, for that of a part, or for any module's.
 
-    def rows(self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool) -> Answer:
+        Every hook has a handle, and torch numbers them: where none was made since the last look, none was added.
+        """
+        if self._hooked or RemovableHandle.next_id != self._hooks_seen:
+            self._hooks_seen = RemovableHandle.next_id
+            self._hooked = bool(module._global_forward_hooks or module._global_forward_pre_hooks) or any(
+                part._forward_hooks or part._forward_pre_hooks for part in self._hookable
+            )
+        return self._hooked
+
+    def rows(
+        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, layers: Sequence[int]
+    ) -> Answer:
         """The pass itself: tensor work alone, over angles that were reserved."""
         assert not isinstance(mask, dict)
         rows = F.embedding(tokens, self.embed.weight)
@@ -81,7 +88,7 @@ class LeanPass:
             rows = layer(rows, angles, mask, cache)
             kept.append(rows)
         rows = kept[-1] = self.norm(rows)
-        return Answer(self.head(rows[-last:]), [state[None] for state in kept] if states else ())
+        return Answer(self.head(rows[-last:]), stacked(kept, layers) if layers else None, mask)
 
 
 def through(model: PreTrainedModel) -> Ladder:
@@ -136,7 +143,8 @@ def _choose(model: PreTrainedModel) -> tuple[Ladder, LeanPass | None]:
     pack = packable(model)
     with torch.inference_mode():
         lean = LeanPass(model, family(model, pack=pack), pack=pack)
-    graphs = [GraphPass(lean, model)] if model.device.type == "cuda" else []
+    banded = MaskPlan.of(model.config).window is not None  # a graph's mask knows no window
+    graphs = [GraphPass(lean, model)] if model.device.type == "cuda" and not banded else []
     return Ladder(*graphs, lean, ModulePass(model)), lean
 
 

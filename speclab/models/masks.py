@@ -93,5 +93,6 @@ def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
         mask = mask.get(FULL, next(iter(mask.values())))
     visible = torch.ones((rows, length), dtype=torch.bool) if mask is None else mask[0, 0] == 0
     before = visible[:, : length - rows].sum(dim=1)
-    tree: Bools = visible[:, length - rows :].cpu().numpy()
-    return tree, before.tolist()
+    shown = torch.cat((before[:, None], visible[:, length - rows :]), 1).cpu().numpy()  # one transfer
+    tree: Bools = shown[:, 1:] != 0
+    return tree, shown[:, 0].tolist()

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
-from speclab.models.numbers import way_out
+from speclab.models.transfers import way_out
 from speclab.models.placed import is_spread
 from speclab.models.runner import Runner
 from speclab.models.through import TOLERANCE, Ladder

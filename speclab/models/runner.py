@@ -17,8 +17,8 @@ from speclab.models.hidden import HiddenStates
 from speclab.models.lean import Forwards
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
-from speclab.models.numbers import numbers
-from speclab.models.through import ModulePass, Through, no_cudnn_attention
+from speclab.models.through import Batch, ModulePass, Through, no_cudnn_attention
+from speclab.models.transfers import Logits, checked, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -107,9 +107,7 @@ class Runner:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
             LogitsError: the model gave a NaN; the cache is as it was.
         """
-        start, total = self.length, self.length + len(tokens)
-        self._reserve(total)
-        return self._pass(tokens, self._slots[start:total], None, 1)[-1]
+        return self.logits(tokens).rows[-1]
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
@@ -129,8 +127,55 @@ class Runner:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
             LogitsError: the model gave a NaN; the cache is as it was.
         """
-        self._reserve(self.length + len(tokens))
-        return self._pass(tokens, torch.tensor(positions, device=self.device), visible, 0)
+        return self.logits(tokens, positions, visible).rows
+
+    @torch.inference_mode()
+    def logits(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int] | None = None,
+        visible: Bools | None = None,
+        *,
+        likeliest: int = 0,
+    ) -> Logits:
+        """As `forward`, or without `positions` as `extend`, with what the host will read of the logits.
+
+        On CUDA that comes with the pass: its check and these tokens in one transfer, the only wait of a pass.
+
+        Args:
+            likeliest: so many likeliest tokens of every row and their log-probabilities; 0: the choices alone.
+        """
+        causal, layers = positions is None, self.hidden.layers if self.hidden is not None else ()
+        if positions is None:
+            positions = range(self.length, self.length + len(tokens))
+
+        def tensors() -> tuple[Tensor, Tensor, Mask]:
+            return self._tensors(tokens, positions, visible, causal=causal)
+
+        batch = Batch(tokens, positions, visible, tensors, int(causal), layers, self.vocab_size, likeliest)
+        try:
+            with no_cudnn_attention:
+                answer = self.through(batch, self.cache)
+            rows = answer.logits
+            rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
+            logits = checked(rows, answer.found, likeliest, self.name, mended=self.mended)
+            if self.hidden is not None and answer.states is not None:
+                self.hidden.append(answer.states)
+            self.calls += 1
+            self.length += len(tokens)
+        except BaseException as error:
+            self.cache.shorten(self.length)
+            if self.hidden is not None:
+                self.hidden.shorten(self.length)
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(
+                    f"{self.name} ran out of memory on {self.device} at {self.length + len(tokens)} tokens: "
+                    "use a shorter prompt, a smaller tree, float16, or a smaller model."
+                ) from None
+            raise
+        if visible is not None:
+            self._given = (answer.mask, len(tokens), self.length)
+        return logits
 
     def watch(self, layers: Sequence[int]) -> None:
         """Keeps the hidden states of `layers` from now on, beside those watched already.
@@ -221,28 +266,14 @@ class Runner:
         """
         return read_back(*self._given)
 
-    def _pass(self, tokens: Sequence[int], positions: Tensor, visible: Bools | None, last: int) -> Tensor:
-        try:
-            ids, mask = torch.tensor(tokens, device=self.device), self._mask(positions, visible)
-            watched = self.hidden is not None
-            with no_cudnn_attention:
-                answer = self.through(ids, positions, mask, self.cache, last=last, states=watched)
-            logits = answer.logits if self.mended else numbers(answer.logits, self.name)
-            if self.hidden is not None:
-                self.hidden.append(answer.states)
-            self.calls += 1
-            self.length += len(tokens)
-        except BaseException as error:
-            self.cache.shorten(self.length)
-            if self.hidden is not None:
-                self.hidden.shorten(self.length)
-            if is_out_of_memory(error):
-                raise OutOfMemoryError(
-                    f"{self.name} ran out of memory on {self.device} at {self.length + len(tokens)} tokens: "
-                    "use a shorter prompt, a smaller tree, float16, or a smaller model."
-                ) from None
-            raise
-        return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
+    def _tensors(
+        self, tokens: Sequence[int], positions: Sequence[int], visible: Bools | None, *, causal: bool
+    ) -> tuple[Tensor, Tensor, Mask]:
+        total = self.length + len(tokens)
+        self._reserve(total)
+        ids = to_device(tokens, self.device)
+        places = self._slots[self.length : total] if causal else to_device(positions, self.device)
+        return ids, places, self._mask(places, visible)
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
         """The mask of a pass, causal where `visible` is None."""
@@ -259,10 +290,8 @@ class Runner:
             if visible is None:
                 hidden = torch.ones((rows, rows), dtype=torch.bool, device=self.device).triu_(1)
             else:
-                hidden = torch.from_numpy(np.logical_not(visible)).to(self.device)
+                hidden = to_device(np.logical_not(visible), self.device)
             mask = self.plan.build(hidden, positions, self._columns[:total], self.dtype)
-        if visible is not None:
-            self._given = (mask, rows, total)
         return mask
 
     def _reserve(self, total: int) -> None:

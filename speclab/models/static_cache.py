@@ -40,17 +40,18 @@ class Shape(NamedTuple):
 
 
 class Store:
-    """The buffers of one cache, by layer `[1, heads, slots, dim]`.
+    """The buffers of one cache.
 
-    They start as zeros: a captured pass reads slots that no row was written to, hides them, and must not meet a NaN.
+    `entries` `[layers, 2, 1, heads, slots, dim]`: keys and values of all layers in one tensor, so that gathering the
+    rows of an accepted path takes two kernels, whatever the layers. It starts as zeros: a captured pass reads slots
+    that no row was written to, hides them, and must not meet a NaN.
     """
 
     def __init__(self, shape: Shape, slots: int) -> None:
-        size = (1, shape.heads, slots, shape.dim)
+        size = (shape.layers, 2, 1, shape.heads, slots, shape.dim)
         self.slots = slots
-        self.keys, self.values = (
-            [torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(shape.layers)] for _ in range(2)
-        )
+        self.entries = torch.zeros(size, dtype=shape.dtype, device=shape.device)
+        self.keys, self.values = self.entries[:, 0].unbind(), self.entries[:, 1].unbind()
 
 
 class Pool:
@@ -118,11 +119,11 @@ class StaticLayer(BufferLayer):
         keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
         values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
         self.key_buffer, self.value_buffer, self.capacity = keys, values, store.slots
-        self._show(self.length)
 
-    def advance(self, length: int) -> None:
-        """Shows the entries up to `length`, which a captured pass has written."""
-        self._show(length)
+    @property
+    def buffers(self) -> tuple[Tensor, ...]:
+        """The one of all layers."""
+        return (self.lease.store.entries,)
 
 
 def lent(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:

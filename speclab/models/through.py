@@ -7,7 +7,7 @@ the pass goes on one below.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from speclab.models.cache import KVCache
 from speclab.models.linear import Linear
 from speclab.models.masks import Mask
 from speclab.models.memory import is_out_of_memory
+from speclab.tree import Bools
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
 """Largest difference allowed between two ways to the same logits, in units of the logits' own deviation where that
@@ -27,14 +28,50 @@ and .19 (float32, float16, bfloat16), a causal mask in place of the tree's by .2
 """
 
 
-class Answer(NamedTuple):
-    """What a pass gives: logits `[m, V]`, and the hidden states `[1, m, hidden]` of every layer if they were asked for.
+class Batch(NamedTuple):
+    """The new rows of a pass, as the host has them, and what is wanted of them.
 
-    States are ordered as the module's `hidden_states`: the embeddings, then every block, the last after the final norm.
+    Attributes:
+        tokens, positions: of each of the `m` rows.
+        visible: `[m, c]` bool, which of the last `c` columns each row sees, all before them are visible; None: causal.
+        tensors: makes ids and positions, `[m]` int64, and the mask (additive `[1, 1, m, n]`, or one a kind of layer;
+            None for a prompt into an empty cache) on the model's device. A captured pass has no need of them.
+        last: answer only so many of the last rows; 0 answers all.
+        layers: whose hidden states to hand out, by their places in the module's `hidden_states`: 0 the embeddings, `i`
+            the output of block `i`, the last after the final norm.
+        vocab_size: columns of the logits that count.
+        likeliest: what the host will read of the logits, as in `transfers.digest`.
+    """
+
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    visible: Bools | None
+    tensors: Callable[[], tuple[Tensor, Tensor, Mask]]
+    last: int
+    layers: tuple[int, ...]
+    vocab_size: int
+    likeliest: int
+
+
+class Answer(NamedTuple):
+    """What a pass gives.
+
+    Attributes:
+        logits: `[m, V]`.
+        states: `[m, layers, hidden]`, the hidden states that were asked for, if any were.
+        mask: what the layers were handed, as `Batch.tensors` has it.
+        found: `transfers.digest` of the logits, `[m, 1 + k]` int32, where it was worked out with the pass.
     """
 
     logits: Tensor
-    states: Sequence[Tensor] = ()
+    states: Tensor | None = None
+    mask: Mask = None
+    found: Tensor | None = None
+
+
+def stacked(states: Sequence[Tensor], layers: Sequence[int]) -> Tensor:
+    """The hidden states `[m, hidden]` of some layers side by side, `[m, layers, hidden]`."""
+    return torch.stack([states[layer] for layer in layers], dim=1)
 
 
 class Layer(Protocol):
@@ -68,18 +105,8 @@ class Through(Protocol):
         """For records: "module" or "lean", and where that is not what the family has, why."""
         ...
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
-        """Appends the rows to the cache, and answers them.
-
-        Args:
-            tokens, positions: `[m]` int64, on the model's device.
-            mask: additive `[1, 1, m, n]`, or one a kind of layer; None for a prompt into an empty cache.
-            cache: holds the first `n - m` columns.
-            last: answer only so many of the last rows; 0 answers all.
-            states: hand out the hidden states too.
-        """
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
+        """Appends the rows to the cache, which holds all columns before them, and answers them."""
         ...
 
 
@@ -91,7 +118,7 @@ class Rung(Through, Protocol):
         """What is lost where it is left."""
         ...
 
-    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:
+    def takes(self, batch: Batch, cache: KVCache) -> bool:
         """Whether such a pass may go this way."""
         ...
 
@@ -119,15 +146,13 @@ class Ladder:
         """For records: the fastest way that is left, and why it is not a faster one."""
         return ", ".join([self.rungs[0].name, *(f"without {feature}: {why}" for feature, why in self.left.items())])
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
         """A pass, as `Through` says."""
         start = cache.length
         while True:
-            rung = next(rung for rung in self.rungs if rung.takes(tokens, mask, cache))
+            rung = next(rung for rung in self.rungs if rung.takes(batch, cache))
             try:
-                return rung(tokens, positions, mask, cache, last=last, states=states)
+                return rung(batch, cache)
             except Exception as error:
                 if not rung.blames_itself(error):
                     raise
@@ -193,7 +218,7 @@ class ModulePass:
         self.name = f"module: {reason}" if reason else "module"
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def takes(self, tokens: Tensor, mask: Mask, cache: KVCache) -> bool:  # noqa: ARG002
+    def takes(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Any pass."""
         return True
 
@@ -201,17 +226,17 @@ class ModulePass:
         """There is no other way."""
         return False
 
-    def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, states: bool
-    ) -> Answer:
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
         """A pass, as `Through` says."""
+        tokens, positions, mask = batch.tensors()
         output = self.model(
             tokens[None],
             attention_mask=mask,
             position_ids=positions[None],
             past_key_values=cache,
             use_cache=True,
-            **({"logits_to_keep": last} if self._takes_last else {}),
-            **({"output_hidden_states": True} if states else {}),
+            **({"logits_to_keep": batch.last} if self._takes_last else {}),
+            **({"output_hidden_states": True} if batch.layers else {}),
         )
-        return Answer(output.logits[0], output.hidden_states if states else ())
+        states = stacked([state[0] for state in output.hidden_states], batch.layers) if batch.layers else None
+        return Answer(output.logits[0], states, mask)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 STRIPES = 16
@@ -47,15 +45,3 @@ def largest(rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
         places = torch.cat([places, rest.expand(len(rows), -1)], 1)
     found = rows.gather(1, places).topk(width)
     return found.values, places.gather(1, found.indices)
-
-
-def on_host(ids: Tensor, probabilities: Tensor) -> NDArray[np.int32]:
-    """Ids and probabilities side by side, `[n, 2, width]`, the second as the bits of float32.
-
-    From another device they come in one transfer, hence with one wait for it.
-    """
-    if ids.device.type != "cpu":
-        return torch.stack((ids.int(), probabilities.view(torch.int32)), 1).cpu().numpy()
-    rows = np.empty((ids.shape[0], 2, ids.shape[1]), np.int32)  # NumPy's small copies cost less than torch's
-    rows[:, 0], rows[:, 1] = ids.numpy(), probabilities.numpy().view(np.int32)
-    return rows

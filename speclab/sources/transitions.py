@@ -115,7 +115,8 @@ class TransitionTable:
             logits: `[n, V]`, the target's after each of them.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
-        from speclab.sources.likeliest import likeliest, on_host  # late: the list of strategies must not load torch
+        from speclab.models.transfers import on_host  # late, both: the list of strategies must not load torch
+        from speclab.sources.likeliest import likeliest
 
         found = on_host(*likeliest(logits, self.width))
         undo = _Undo(self.filled, self.refreshed)

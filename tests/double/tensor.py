@@ -23,7 +23,7 @@ from double.graphs import Entry, blank
 SHAPES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
 """Operators whose answer has a shape that depends on numbers: the host waits for it."""
 SCALARS = {"_local_scalar_dense", "is_nonzero", "equal"}
-COPIES = {"copy_", "_to_copy"}
+COPIES = {"copy_", "_to_copy", "to"}  # the last as it is in inference mode
 INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
 POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
 KERNELS = {"isfinite": 4, "topk": 2, "sort": 3, "nonzero": 3}
@@ -139,7 +139,7 @@ def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch
             streams.wait("upload")
     elif name == "copy_":
         return _copied(args[0], args[1], bool(args[2] if len(args) > 2 else kwargs.get("non_blocking")))
-    elif name == "_to_copy" and asked is not None and asked.type != args[0].device.type:
+    elif name in COPIES and asked is not None and asked.type != args[0].device.type:
         if asked.type == "cpu" and kwargs.get("non_blocking"):
             return True
         streams.wait("download" if asked.type == "cpu" else "upload")
@@ -151,7 +151,8 @@ def _copied(target: torch.Tensor, source: torch.Tensor, late: bool) -> bool:
     if isinstance(target, Double) == isinstance(source, Double):
         return False
     host = source if isinstance(target, Double) else target
-    streams.check_written(target)
+    if host is target:
+        streams.check_written(target)
     if late and is_pinned(host):
         return True
     streams.wait("download" if host is target else "upload")

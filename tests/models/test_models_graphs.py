@@ -129,7 +129,7 @@ def test_what_a_failed_pass_left_behind_is_hidden_and_a_number():
     for runner in (plain, quick):
         runner.extend([1, 2, 3])
         runner.extend([4])
-    with mock.patch("speclab.models.runner.numbers", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch("speclab.models.runner.checked", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         quick.extend([9, 9, 9])
     assert quick.length == quick.cache.length == 4
     torch.testing.assert_close(plain.extend([5]), quick.extend([5]), **CLOSE)
