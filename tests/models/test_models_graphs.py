@@ -21,6 +21,7 @@ from speclab.models.graphs import Size
 from speclab.models.lean import through
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.models.through import Batch
 
 pytestmark = pytest.mark.model
 
@@ -194,9 +195,13 @@ def test_beyond_the_context_passes_go_the_plain_way():
 
 
 def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
-    assert Size.of(1, 0, states=False) == (1, 8, False)
-    assert Size.of(5, 3, states=True) == (8, 16, True)
-    assert Size.of(60, 100, states=False) == (64, 256, False)
+    def size(rows, start, layers=()):
+        batch = Batch([0] * rows, range(rows), None, tuple, last=1, layers=layers, vocab_size=64, likeliest=8)
+        return Size.of(batch, start)
+
+    assert size(1, 0) == (1, 8, (), 64, 8)
+    assert size(5, 3, (0, -1))[:3] == (8, 16, (0, -1))
+    assert size(60, 100)[:2] == (64, 256)
 
 
 @every_family

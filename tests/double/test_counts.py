@@ -1,0 +1,147 @@
+"""How often an iteration makes the host wait for a GPU, and how many kernels it launches one by one."""
+
+from __future__ import annotations
+
+import pytest
+from heads import random_head
+from tiny import tiny
+
+import speclab
+from double import device
+from speclab.decoder import iterate, start
+from speclab.settings import SessionSettings
+from speclab.timing import Stopwatch
+
+pytestmark = pytest.mark.double
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]
+LAYERS = 12
+"""Many enough that a kernel a layer breaks the bounds."""
+SIXTY = speclab.DynaTree(
+    node_budget=60, base_depth=5, max_depth=5, min_branches=2, mid_branches=2, max_branches=2,
+    low_confidence=0.0, high_confidence=1.0, stop_probability=0.0, prune_probability=0.0, history="off",
+)  # fmt: skip
+every_family = pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+
+
+def pair(family, **more):
+    """A draft that is right as often as a model can be about itself, so that accepted rows have to be moved."""
+    models = [tiny(family, num_hidden_layers=LAYERS) for _ in range(2)]
+    return speclab.load_pair(target=models[0], draft=models[1], device="cuda", **more)
+
+
+def decoded(gpu, own, strategy, rounds=4, **settings):
+    """Iterations after the sizes of all passes were met, each with what was counted of it."""
+    settings = SessionSettings(max_new_tokens=200, stop_at_eos=False, **settings)
+    decoding = start(own.fresh(), strategy, PROMPT, settings)
+    for _ in range(8):
+        iterate(decoding)
+    for _ in range(rounds):
+        gpu.reset()
+        yield iterate(decoding)
+
+
+@every_family
+def test_an_iteration_waits_once_a_pass_and_launches_few_kernels(family):
+    with device() as gpu:
+        for iteration in decoded(gpu, pair(family), SIXTY):
+            assert len(iteration.draft.tree) == 60
+            assert iteration.counts.draft_calls == 5
+            assert len(iteration.outcome.accepted) == 5, "rows are moved in both caches"
+            assert gpu.waited() <= 8
+            assert gpu.kernels.total() <= 60
+            assert gpu.graphs["replays"] == 6
+            assert gpu.copies["upload"] <= 8, "one a pass, and the places of the rows that are kept"
+            assert gpu.waited("upload", "device", "stream", "event") == 0
+
+
+@every_family
+def test_plain_decoding_waits_no_more_than_twice_a_token(family):
+    with device() as gpu:
+        for _ in decoded(gpu, pair(family), speclab.Autoregressive()):
+            assert gpu.waited() <= 2
+            assert gpu.kernels.total() <= 8
+            assert gpu.graphs["replays"] == 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings", "most"),
+    [
+        (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),  # the draws of all rows come down at once
+        (
+            SIXTY.model_copy(update={"root": "drafted", "commit": "rebuild"}),
+            {},
+            9,
+        ),  # two passes more, and the root's choice
+        (speclab.PromptLookup(), {}, 1),
+        (speclab.TokenRecycling(), {}, 2),  # the harvest of the table
+        (speclab.Goose(), {}, 2),
+        (speclab.Lookahead(), {}, 2),
+    ],
+    ids=["sampled", "drafted root", "prompt lookup", "token recycling", "goose", "lookahead"],
+)
+def test_every_way_waits_once_a_pass_and_once_for_what_else_it_reads(strategy, settings, most):
+    with device() as gpu:
+        waits = []
+        for _ in decoded(gpu, pair("llama"), strategy, **settings):
+            waits.append(gpu.waited())
+            assert gpu.waited("upload", "device", "stream", "event") == 0
+        assert max(waits) <= most
+
+
+def test_a_draft_head_waits_once_a_level():
+    with device() as gpu:
+        own = pair("llama", heads=[random_head(tiny("llama"))])
+        for iteration in decoded(gpu, own, speclab.DraftHead(depth=4)):
+            assert gpu.waited() == iteration.counts.draft_calls + 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_record_costs_few_waits_more(temperature):
+    with device() as gpu:
+        session = speclab.Session(
+            pair("llama"), SIXTY, PROMPT, max_new_tokens=200, temperature=temperature, stop_at_eos=False
+        )
+        for _ in range(8):
+            session.step()
+        gpu.reset()
+        step = session.step()
+        assert gpu.waited() <= (8 if temperature == 0 else 11)
+        assert step.mask.shape == (60, 60)
+        assert (step.mask == step.tree.ancestor_mask()).all()
+        assert set(step.prefix_seen) == {step.prefix_length}
+
+
+def test_hooks_are_looked_for_where_one_was_made():
+    with device():
+        own = pair("llama")
+        looked = []
+
+        class Part:
+            @property
+            def _forward_hooks(self):
+                looked.append(1)
+
+            _forward_pre_hooks = ()
+
+        decoding = start(own.fresh(), SIXTY, PROMPT, SessionSettings(stop_at_eos=False))
+        iterate(decoding)
+        lean = own.target.through.rungs[1]
+        lean._hookable = (*lean._hookable, Part())
+        iterate(decoding)
+        assert not looked
+        own.target.model.register_forward_hook(lambda *_: None).remove()
+        iterate(decoding)
+        assert len(looked) == 1
+
+
+def test_phases_are_timed_without_a_wait_and_read_when_all_is_done():
+    with device() as gpu:
+        own = pair("gpt_neox")
+        watch = Stopwatch(own.target.device)
+        watch.lap("one")
+        watch.lap("two")
+        watch.lap("one")
+        assert gpu.waited("device", "stream", "event") == 0
+        assert list(watch.laps) == ["one", "two"]
+        assert sum(watch.laps.values()) == pytest.approx(watch.seconds, abs=1e-3)
