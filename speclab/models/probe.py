@@ -19,10 +19,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.masks import CHUNKED, FULL, SLIDING
-from speclab.models.transfers import way_out
 from speclab.models.placed import is_spread
 from speclab.models.runner import Runner
 from speclab.models.through import TOLERANCE, Ladder
+from speclab.models.transfers import way_out
 from speclab.tree import DraftTree
 
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
