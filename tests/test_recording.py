@@ -12,8 +12,7 @@ from tiny import tiny
 import speclab
 from speclab import session as room
 from speclab.models.pair import load_pair
-from speclab.recording import _drawn
-from speclab.sampling import draw, transform
+from speclab.sampling import draw, draws, transform
 from speclab.settings import SessionSettings
 
 SAMPLED = {"temperature": 0.7, "top_k": 9, "top_p": 0.9}
@@ -72,7 +71,7 @@ def test_a_choice_that_nobody_asked_for_is_the_one_that_a_draw_there_would_be():
     law[law < 0.4] = 0
     law /= law.sum(-1, keepdim=True)
     noise = [*(place / 30 for place in range(29)), 1 - 2**-53]
-    assert _drawn(law, noise) == [draw(row.double(), at) for row, at in zip(law, noise, strict=True)]
+    assert draws(law, noise) == [draw(row.double(), at) for row, at in zip(law, noise, strict=True)]
 
 
 @pytest.mark.model

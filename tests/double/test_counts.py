@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from functools import cache
+
 import pytest
 from heads import random_head
 from tiny import tiny
@@ -24,10 +27,11 @@ SIXTY = speclab.DynaTree(
 every_family = pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 
 
-def pair(family, **more):
+@cache
+def pair(family):
     """A draft that is right as often as a model can be about itself, so that accepted rows have to be moved."""
     models = [tiny(family, num_hidden_layers=LAYERS) for _ in range(2)]
-    return speclab.load_pair(target=models[0], draft=models[1], device="cuda", **more)
+    return speclab.load_pair(target=models[0], draft=models[1], device="cuda")
 
 
 def decoded(gpu, own, strategy, rounds=4, **settings):
@@ -91,7 +95,7 @@ def test_every_way_waits_once_a_pass_and_once_for_what_else_it_reads(strategy, s
 
 def test_a_draft_head_waits_once_a_level():
     with device() as gpu:
-        own = pair("llama", heads=[random_head(tiny("llama"))])
+        own = speclab.load_pair(target=tiny("llama"), heads=[random_head(tiny("llama"))], device="cuda")
         for iteration in decoded(gpu, own, speclab.DraftHead(depth=4)):
             assert gpu.waited() == iteration.counts.draft_calls + 1
 
@@ -112,36 +116,44 @@ def test_a_record_costs_few_waits_more(temperature):
         assert set(step.prefix_seen) == {step.prefix_length}
 
 
+class Looked(OrderedDict):
+    """The hooks of a module; counts who asks whether there are some."""
+
+    times = 0
+
+    def __bool__(self) -> bool:
+        self.times += 1
+        return len(self) > 0
+
+
 def test_hooks_are_looked_for_where_one_was_made():
     with device():
-        own = pair("llama")
-        looked = []
-
-        class Part:
-            @property
-            def _forward_hooks(self):
-                looked.append(1)
-
-            _forward_pre_hooks = ()
-
-        decoding = start(own.fresh(), SIXTY, PROMPT, SessionSettings(stop_at_eos=False))
+        own = speclab.load_pair(target=tiny("llama"), draft=tiny("llama"), device="cuda")
+        decoding = start(own.fresh(), SIXTY, PROMPT, SessionSettings(max_new_tokens=60, stop_at_eos=False))
         iterate(decoding)
-        lean = own.target.through.rungs[1]
-        lean._hookable = (*lean._hookable, Part())
+        head = own.target.model.lm_head
+        head._forward_hooks = hooks = Looked()
         iterate(decoding)
-        assert not looked
-        own.target.model.register_forward_hook(lambda *_: None).remove()
+        assert hooks.times == 0
+        seen = []
+        handle = head.register_forward_hook(lambda *_: seen.append(1))
         iterate(decoding)
-        assert len(looked) == 1
+        assert len(seen) == 1, "the target's pass goes through its module"
+        handle.remove()
+        iterate(decoding)
+        looked = hooks.times
+        iterate(decoding)
+        assert (len(seen), hooks.times) == (1, looked)
 
 
 def test_phases_are_timed_without_a_wait_and_read_when_all_is_done():
     with device() as gpu:
         own = pair("gpt_neox")
+        gpu.reset()
         watch = Stopwatch(own.target.device)
         watch.lap("one")
         watch.lap("two")
         watch.lap("one")
         assert gpu.waited("device", "stream", "event") == 0
         assert list(watch.laps) == ["one", "two"]
-        assert sum(watch.laps.values()) == pytest.approx(watch.seconds, abs=1e-3)
+        assert min(*watch.laps.values(), watch.seconds) > 0

@@ -13,7 +13,6 @@ from double import device, on_gpu
 from speclab.cli import app
 from speclab.models import memory
 from speclab.prompts import examples
-from speclab.timing import Stopwatch
 
 pytestmark = pytest.mark.double
 
@@ -86,13 +85,6 @@ def test_a_second_load_may_take_what_torch_keeps_for_later():
         assert memory.free(torch.device("cuda")) == (50 << 30) + (1 << 20)
         assert memory.usage(torch.device("cuda")) == "cuda: 30.0 GiB of 80.0 GiB in use"
         speclab.load_pair(device="cuda", dtype="float32")
-
-
-def test_a_clock_waits_for_the_models_stream_and_for_nothing_else():
-    with device(2) as gpu:
-        watch = Stopwatch(torch.device("cuda:1"))
-        watch.lap("pass")
-        assert gpu.waited("stream") == gpu.waited() == 2
 
 
 def test_passes_run_as_graphs_and_say_so(mini):
