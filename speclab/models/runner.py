@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speclab.errors import OutOfMemoryError, UnsupportedModelError
+from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
 from speclab.models.hidden import HiddenStates
 from speclab.models.lean import Forwards
@@ -157,6 +157,7 @@ class Runner:
             with no_cudnn_attention:
                 answer = self.through(batch, self.cache)
             rows = answer.logits
+            self._check_shape(rows, 1 if causal else len(tokens))
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
             logits = checked(rows, answer.found, likeliest, self.name, mended=self.mended)
             if self.hidden is not None and answer.states is not None:
@@ -176,6 +177,14 @@ class Runner:
         if visible is not None:
             self._given = (answer.mask, len(tokens), self.length)
         return logits
+
+    def _check_shape(self, logits: Tensor, count: int) -> None:
+        if logits.ndim == 2 and len(logits) >= count and logits.shape[1] >= self.vocab_size:
+            return
+        raise LogitsError(
+            f"{self.name} gave logits of shape {list(logits.shape)} and not [{count}, {self.vocab_size}]: a hook or a "
+            "changed module answers otherwise than the model does; undo that, or load the pair again"
+        )
 
     def watch(self, layers: Sequence[int]) -> None:
         """Keeps the hidden states of `layers` from now on, beside those watched already.

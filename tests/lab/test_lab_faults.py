@@ -43,8 +43,11 @@ def raises(logits):
     [
         (lambda logits: torch.full_like(logits, torch.nan), "NaN"),
         (raises, "RuntimeError"),
+        (lambda logits: logits[..., :-1], "gave logits of shape"),
+        (lambda logits: logits[:, :-1], "gave logits of shape"),
+        (lambda logits: logits[0], "gave logits of shape"),
     ],
-    ids=["nan", "raises"],
+    ids=["nan", "raises", "a token too few", "a row too few", "no batch"],
 )
 def test_a_run_that_fails_shows_what_it_had_decoded(make, strategy, change, says):
     lab = make(failing_pair(from_the_sixth(change)), strategy)
