@@ -235,11 +235,11 @@ class GraphPass:
             return answer._replace(found=digest(answer.logits[:, : size.vocab_size], size.likeliest))
 
         first, answer = graph.capture(run)
-        _check(graph, first, answer)
+        _check(graph, size, first, answer)
         return on_store.setdefault(size, Captured(graph, inputs, answer))
 
 
-def _check(graph: Graph, first: Answer, answer: Answer) -> None:
+def _check(graph: Graph, size: Size, first: Answer, answer: Answer) -> None:
     """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
     pairs = [(first.logits, answer.logits)]
     if first.states is not None and answer.states is not None:
@@ -251,6 +251,9 @@ def _check(graph: Graph, first: Answer, answer: Answer) -> None:
         bound = TOLERANCE.get(want.dtype, 1e-3) * max(1.0, want.float().nan_to_num(0.0, 0.0, 0.0).std().item())
         if not torch.allclose(got.float(), want.float(), rtol=0.0, atol=bound, equal_nan=True):
             raise RuntimeError("its replay gives other numbers than the pass that was captured")
+    assert answer.found is not None
+    if not torch.equal(answer.found, digest(answer.logits[:, : size.vocab_size], size.likeliest)):
+        raise RuntimeError("its replay reads other tokens than its logits have")
 
 
 def _cut(answer: Answer, batch: Batch, total: int) -> Answer:
