@@ -12,7 +12,8 @@ from speclab.bench.yields import yields
 from speclab.drafters import candidates
 from speclab.drafters.base import Context, Outcome
 from speclab.models.pair import load_pair
-from speclab.sources.likeliest import likeliest, on_host
+from speclab.models.transfers import on_host
+from speclab.sources.likeliest import likeliest
 from speclab.sources.transitions import TransitionTable
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
