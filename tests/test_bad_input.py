@@ -196,5 +196,5 @@ def test_a_fork_with_a_session_setting_out_of_bounds(session):
 def test_every_error_of_speclab_is_a_speclab_error():
     kinds = [kind for kind in vars(speclab.errors).values() if isinstance(kind, type)]
     assert len(kinds) >= 13
-    assert all(issubclass(kind, SpeclabError) for kind in kinds)
+    assert all(issubclass(kind, SpeclabError | Warning) for kind in kinds)
     assert all(kind.__doc__ for kind in kinds)

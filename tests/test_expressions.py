@@ -17,7 +17,13 @@ from speclab.facts import FACTS
 from speclab.trace import Adaptation
 
 STEP = step_of(TREE, index=2)
-STEP = replace(STEP, settings={**STEP.settings, "node_budget": None})
+STEP = replace(
+    STEP,
+    settings={**STEP.settings, "node_budget": None},
+    nodes=(replace(STEP.nodes[0], verdict="root", target_prob=None), *STEP.nodes[1:]),
+    committed=(3, 1),
+    counts=replace(STEP.counts, committed=2, drafted=3),
+)
 FORMER = replace(STEP, index=1, committed=(3,), adaptation=Adaptation("calm"))
 
 

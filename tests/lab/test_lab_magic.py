@@ -11,7 +11,8 @@ from speclab.lab import Lab
 
 
 @pytest.fixture
-def shell(pair):
+def shell(pair, tmp_path, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # whatever home this machine has
     made = InteractiveShell()
     made.run_line_magic("load_ext", "speclab")
     made.user_ns["mine"] = pair
