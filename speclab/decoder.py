@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speclab.acceptance import Rule, Walk
-from speclab.decoding import Decoding, Iteration, Verification, calls, lengths, undone_on_failure
+from speclab.decoding import Decoding, Iteration, Verification, calls, lengths
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.drafters.cost_aware import drafter_of
 from speclab.errors import ContextExceededError
@@ -26,11 +26,11 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
     """Prefills the prompt and commits the first token.
 
     Raises:
-        ContextExceededError: prompt and new tokens do not fit the models' context.
+        ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
     """
-    _check_context(pair, len(prompt_ids), settings.max_new_tokens)
-    pair.rules.warn(pair.target.name)
     decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
+    _check_context(decoding)
+    pair.rules.warn(pair.target.name)
     logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
     decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
     catch_up(decoding)
@@ -48,9 +48,9 @@ def resume(
         committed: tokens to share, prompt included.
         learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
     """
-    _check_context(decoding.pair, decoding.prompt_length, settings.max_new_tokens)
     pair = decoding.pair.fork(committed - 1)
     twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
+    _check_context(twin)
     if learned is not None:
         twin.drafter.restore(learned)
     catch_up(twin)
@@ -58,24 +58,23 @@ def resume(
 
 
 def iterate(decoding: Decoding) -> Iteration:
-    """One iteration. Where it fails or is cancelled, everything is as it was before it."""
+    """One iteration. Where it fails or is cancelled, `decoding.put_back` leaves everything as it was before it."""
     pair, drafter = decoding.pair, decoding.drafter
     prefix_length, strategy, settings = pair.target.length, drafter.settings, decoding.settings
     held, called = lengths(pair), calls(pair)
     watch = Stopwatch(pair.target.device)
-    with undone_on_failure(decoding):
-        draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
-        decoding.check()
-        watch.lap("draft")
-        verification = verify(decoding, draft)
-        watch.lap("verify")
-        rule = rule_for(draft.tree.law, settings)
-        path, outcome = accept(rule, decoding, draft, verification)
-        watch.lap("accept")
-        commit(decoding, prefix_length, outcome)
-        watch.lap("commit")
-        adaptation = drafter.learn(outcome)
-        watch.lap("adapt")
+    draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
+    decoding.check()
+    watch.lap("draft")
+    verification = verify(decoding, draft)
+    watch.lap("verify")
+    rule = rule_for(draft.tree.law, settings)
+    path, outcome = accept(rule, decoding, draft, verification)
+    watch.lap("accept")
+    commit(decoding, prefix_length, outcome)
+    watch.lap("commit")
+    adaptation = drafter.learn(outcome)
+    watch.lap("adapt")
     spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
     counts = _counts(drafter, rule, outcome, spent, watch.seconds)
     return Iteration(prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch, counts)
@@ -141,23 +140,22 @@ def _decoding(
 
 
 def _deepest(decoding: Decoding) -> int:
-    bound = decoding.pair.bound(decoding.prompt_length)
+    bound = decoding.bound
     return bound - 1 - decoding.pair.target.length if bound is not None else 1 << 30
 
 
-def _check_context(pair: ModelPair, prompt_length: int, max_new_tokens: int) -> None:
-    bound = pair.bound(prompt_length)
+def _check_context(decoding: Decoding) -> None:
+    bound, name, prompt_length = decoding.bound, decoding.pair.name, decoding.prompt_length
+    max_new_tokens = decoding.settings.max_new_tokens
     if bound is None or prompt_length + max_new_tokens <= bound:
         return
     room = bound - prompt_length
     way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
     asked = f"{prompt_length} prompt tokens and {max_new_tokens} new ones"
-    if bound == pair.context:
-        raise ContextExceededError(
-            f"{asked} exceed the context of {pair.name}, {bound} tokens: {way_out}shorten the prompt"
-        )
+    if bound == decoding.context:
+        raise ContextExceededError(f"{asked} exceed the context of {name}, {bound} tokens: {way_out}shorten the prompt")
     raise ContextExceededError(
-        f"{asked} cross {bound} tokens, where {pair.name} changes the angles of all positions (longrope): {way_out}"
+        f"{asked} cross {bound} tokens, where {name} changes the angles of all positions (longrope): {way_out}"
         f"give a prompt of more than {bound} tokens"
     )
 

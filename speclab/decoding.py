@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event as Flag
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -39,6 +39,26 @@ class Decoding:
     processors: Processors | None = None
     next_logits: Tensor | None = None
     cancel: Flag = field(default_factory=Flag)
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the target and whatever drafts were trained for; None if no config names a bound."""
+        bounds = (runner.context for runner in self._used)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def bound(self) -> int | None:
+        """Positions that the text may have: the context, or the border that its prompt does not cross.
+
+        See `border` of `speclab.models.runner.Runner`. None if there is no bound.
+        """
+        borders = (runner.border for runner in self._used if isinstance(runner, Runner))
+        bounds = (*(border for border in borders if border and self.prompt_length <= border), self.context)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def _used(self) -> tuple[Runner | HeadRunner, ...]:
+        return self.pair.target, *self.drafter.runners
 
     @property
     def room(self) -> int:
@@ -101,20 +121,34 @@ class Iteration:
     counts: Counts
 
 
-@contextmanager
-def undone_on_failure(decoding: Decoding) -> Iterator[None]:
-    """Puts tokens, caches and what was learned back where they were, whatever goes wrong inside, Ctrl-C included."""
-    tokens, logits, learned = len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot()
-    held = lengths(decoding.pair)
-    try:
-        yield
-    except BaseException:
-        del decoding.tokens[tokens:]
-        decoding.next_logits = logits
-        decoding.drafter.restore(learned)
-        for runner, length in zip(runners(decoding.pair), held, strict=True):
-            runner.crop(min(length, runner.length))
-        raise
+class Standing(NamedTuple):
+    """Where a text stands between two iterations: what `put_back` needs, and nothing that decoding on changes.
+
+    `tokens`: how many there are, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
+    """
+
+    tokens: int
+    next_logits: Tensor | None
+    learned: object
+    lengths: tuple[int, ...]
+
+
+def standing(decoding: Decoding) -> Standing:
+    """Where `decoding` stands; cheap."""
+    return Standing(len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot(), lengths(decoding.pair))
+
+
+def put_back(decoding: Decoding, to: Standing) -> None:
+    """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
+
+    An iteration only adds to tokens and caches, and stores note a change before they make it. So this may itself be
+    stopped anywhere, by a second Ctrl-C, and is then done again from the start.
+    """
+    del decoding.tokens[to.tokens :]
+    decoding.next_logits = to.next_logits
+    decoding.drafter.restore(to.learned)
+    for runner, length in zip(runners(decoding.pair), to.lengths, strict=True):
+        runner.crop(min(length, runner.length))
 
 
 def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:

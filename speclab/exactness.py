@@ -23,53 +23,47 @@ and one-token passes on known-good models (a default of ours). Float32 showed no
 class Checker:
     """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit.
 
-    `start`: the place in the text to begin at; what a fork shares was decoded under its parent's settings.
+    Of a fork it compares the fork's own: what is shared was decoded under the settings of its parent.
     """
 
-    def __init__(self, decoding: Decoding, start: int) -> None:
+    def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
         self._runner = decoding.pair.target.by_module()
-        self._checked = start
-        self.ties = 0
-        self.compare()
 
-    def compare(self, rule: Rule = Rule.TARGET_MASS) -> None:
-        """Checks the tokens committed since the last call, under `rule`.
+    def compare(self, first: int, rule: Rule = Rule.TARGET_MASS) -> int:
+        """Checks the tokens committed from place `first` on, under `rule`; how many of them are ties.
 
         Raises:
             ExactnessError: a token is not the target's own choice, nor a tie with it in half precision.
         """
-        tokens = self._decoding.tokens
-        for place in range(self._checked, len(tokens)):
+        tokens, ties = self._decoding.tokens, 0
+        self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
+        for place in range(first, len(tokens)):
             logits = self._runner.extend(tokens[self._runner.length : place])
             logits = self._decoding.processed(logits, tokens[:place])
-            if rule.follows_the_target:
-                self._judge(place, tokens[place], logits)
-            else:
-                self._allow(place, tokens[place], logits)
-        self._checked = len(tokens)
+            judge = self._judge if rule.follows_the_target else self._allow
+            ties += judge(place, tokens[place], logits)
+        return ties
 
-    def _allow(self, place: int, token: int, logits: Tensor) -> None:
+    def _allow(self, place: int, token: int, logits: Tensor) -> bool:
         law = probabilities(logits, self._decoding.settings)
         if law[token] > 0:
-            return
+            return False
         gap = float(logits[law > 0].min() - logits[token])
         if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
-            self.ties += 1
-            return
+            return True
         raise ExactnessError(
             f"generated token {place - self._decoding.prompt_length} was committed as id {token}, which the target's "
             f"law rules out (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
         )
 
-    def _judge(self, place: int, token: int, logits: Tensor) -> None:
+    def _judge(self, place: int, token: int, logits: Tensor) -> bool:
         own = chooser(Logits(logits[None]), [place], self._decoding.settings)(0)
         if own == token:
-            return
+            return False
         gap = float(logits[own] - logits[token])
         if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
-            self.ties += 1
-            return
+            return True
         raise ExactnessError(
             f"generated token {place - self._decoding.prompt_length} was committed as id {token}, but the target alone "
             f"chooses {own} (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from speclab.decoder import iterate, start
-from speclab.decoding import Decoding
+from speclab.decoding import Decoding, put_back, standing
 from speclab.drafters.base import Strategy
 from speclab.exactness import Checker
 from speclab.metrics import Counts, Metrics
@@ -46,17 +46,20 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)
     prefill = Metrics(Counts(), perf_counter() - began, own.target.calls)
-    checker = Checker(decoding, decoding.prompt_length) if chosen.check else None
-    counts = Counts()
+    done = standing(decoding), Counts()  # of whole iterations: one assignment, so that tokens and figures agree
     try:
+        checker = Checker(decoding) if chosen.check else None
+        if checker is not None:
+            checker.compare(decoding.prompt_length)
         while not decoding.finished:
             iteration = iterate(decoding)
-            counts += iteration.counts
             if checker is not None:
-                checker.compare(iteration.rule)
+                checker.compare(done[0].tokens, iteration.rule)
+            done = standing(decoding), done[1] + iteration.counts
+        return _result(decoding, replace(prefill, counts=done[1]), decoding.finished)
     except KeyboardInterrupt:
-        raise Interrupted(_result(decoding, replace(prefill, counts=counts), "interrupted")) from None
-    return _result(decoding, replace(prefill, counts=counts), decoding.finished)
+        put_back(decoding, done[0])
+        raise Interrupted(_result(decoding, replace(prefill, counts=done[1]), "interrupted")) from None
 
 
 def _result(decoding: Decoding, metrics: Metrics, finished: str) -> Generation:

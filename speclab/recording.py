@@ -26,7 +26,7 @@ TOP = 5
 
 
 @torch.inference_mode()
-def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
+def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
     """The Step of the iteration that `decoding` has just done; what only a reader needs is worked out when it is read.
 
     No tensor and no model outlives this call.
@@ -52,6 +52,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int) -> Step:
         mask=mask[:nodes, :nodes],
         prefix_seen=tuple(prefix_seen[:nodes]),
         texts={},
+        note=note,
         extra=_extra(iteration, mask, prefix_seen),
         proposals=draft.proposals,
         budget=draft.budget,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from speclab.breakpoints import Asked, following
 from speclab.decoder import iterate, resume, start
-from speclab.decoding import Decoding, undone_on_failure
+from speclab.decoding import Decoding, Iteration, Standing, put_back, standing
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.cost_aware import drafter_of
-from speclab.errors import CancelledError, FinishedError, SettingsError
+from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.exactness import Checker
 from speclab.lookup import Lookup
 from speclab.metrics import Counts, Metrics
@@ -21,6 +21,32 @@ from speclab.models.pair import ModelPair
 from speclab.recording import record
 from speclab.settings import SessionSettings
 from speclab.trace import Step, Trace
+
+FRESH = "Forked here to this strategy: of what lies before, its drafter knows the text alone."
+"""The note of the first step that a drafter decodes which did not decode the steps before it."""
+
+
+class _Learned(NamedTuple):
+    """What a drafter has learned: whose, from which iteration on (None: from the prompt on), and its snapshot."""
+
+    strategy: Strategy
+    since: int | None
+    state: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What has been decoded, whole: replaced in one assignment, so that an iteration and its record come together.
+
+    `learned`: after 0, 1, … iterations. `standing`, `finished`: after the last.
+    """
+
+    steps: tuple[Step, ...]
+    learned: tuple[_Learned, ...]
+    standing: Standing
+    finished: str
+    cursor: int
+    ties: int
 
 
 class Session:
@@ -35,9 +61,7 @@ class Session:
         prompt: text or token ids.
         settings: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
-    Attributes:
-        steps: every iteration decoded.
-        cursor: how many of them are shown.
+    An iteration that Ctrl-C, `cancel` or an error stops has not happened, wherever it was stopped.
 
     Raises:
         SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.
@@ -48,23 +72,47 @@ class Session:
         chosen = SessionSettings(**settings)
         decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
-        self._begin(decoding, strategy, (), prefill, [decoding.drafter.snapshot()], decoding.prompt_length)
+        self._begin(decoding, strategy, (), (), None, prefill, decoding.prompt_length)
 
     def _begin(
         self,
         decoding: Decoding,
         strategy: Strategy,
-        steps: Sequence[Step],
+        steps: tuple[Step, ...],
+        learned: tuple[_Learned, ...],
+        since: int | None,
         prefill: Metrics,
-        learned: list[object],
         own: int,
     ) -> None:
         """`own`: the place of the first token that this session decodes itself."""
         self.strategy, self.settings = strategy, decoding.settings
-        self.steps, self.cursor = list(steps), len(steps)
-        self._decoding, self._prefill, self._learned = decoding, prefill, learned
-        self._checker = Checker(decoding, own) if decoding.settings.check else None
+        self._decoding, self._prefill = decoding, prefill
+        self._checker = Checker(decoding) if decoding.settings.check else None
+        ties = self._checker.compare(own) if self._checker is not None else 0
+        now = standing(decoding)
+        learned = (*learned, _Learned(strategy, since, now.learned))
+        self._past = _Past(steps, learned, now, decoding.finished, len(steps), ties)
+        self._whole = True
+        """Whether the decoding stands where the past says; if not, an iteration was stopped, and so was its undoing."""
         self._lock = RLock()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every iteration decoded."""
+        return self._past.steps
+
+    @property
+    def cursor(self) -> int:
+        """How many of `steps` are shown."""
+        return self._past.cursor
+
+    @property
+    def learned_since(self) -> int | None:
+        """The iterations that the drafter has not learned from: those before a fork that changed the strategy.
+
+        None where it has learned from the prompt on. Of what lies before, it knows the text alone.
+        """
+        return self._past.learned[-1].since
 
     @property
     def pair(self) -> ModelPair:
@@ -94,12 +142,12 @@ class Session:
     @property
     def finished(self) -> str:
         """Why decoding has ended ("end of text", "max_new_tokens"); empty while it can go on."""
-        return self._decoding.finished
+        return self._past.finished
 
     @property
     def ties(self) -> int:
         """With `check=True`: commits that differ from the target alone within the tolerance of half precision."""
-        return self._checker.ties if self._checker is not None else 0
+        return self._past.ties
 
     @property
     def metrics(self) -> Metrics:
@@ -109,17 +157,18 @@ class Session:
     @property
     def trace(self) -> Trace:
         """The whole run as plain data, whatever the cursor."""
-        tokens, prompt_length = self._decoding.tokens, self._decoding.prompt_length
+        past, prompt_length = self._past, self._decoding.prompt_length
+        tokens = self._decoding.tokens[: past.standing.tokens]
         return Trace(
             prompt_ids=tuple(tokens[:prompt_length]),
             first_token=tokens[prompt_length],
-            steps=tuple(self.steps),
+            steps=past.steps,
             settings={**self.strategy.describe(), **self.settings.model_dump()},
             models=self.pair.describe(),
             texts={token: self.pair.token_text(token) for token in sorted(set(tokens))},
             prefill_seconds=self._prefill.ttft,
             prefill_calls=self._prefill.prefill_calls,
-            finished=self.finished,
+            finished=past.finished,
         )
 
     def step(self) -> Step:
@@ -143,7 +192,7 @@ class Session:
                 raise SettingsError(
                     f"there is no iteration {index}: {len(self.steps)} are decoded; step() or run() decodes more"
                 )
-            self.cursor = index
+            self._past = replace(self._past, cursor=index)
             return self.steps[index - 1] if index else None
 
     def run(self, until: Asked | None = None) -> Step | None:
@@ -170,8 +219,10 @@ class Session:
     def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
         """A session of its own with the same text up to iteration `at` (the cursor by default).
 
-        No more than one token is run again, and this session stays as it is. An unchanged strategy goes on with what
-        its drafter had learned by then; a changed one starts afresh.
+        No more than one token is run again, and this session stays as it is. The strategy that was in force there
+        goes on with what its drafter had learned by then. Another one starts afresh: of the prompt and the shared
+        iterations its drafter knows the text, and not what the target made of it, which a table of transitions or a
+        history is made of. `learned_since` says so, and the note of the first step that it decodes.
 
         Args:
             at: iterations to share.
@@ -187,17 +238,18 @@ class Session:
                 raise SettingsError(
                     f"iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier"
                 )
-            learned = self._learned[at] if other == self.strategy else None
-            decoding = resume(self._decoding, shared, other, chosen, learned)
+            past, known = self._past, self._known_by(other, at)
+            decoding = resume(self._settled(), shared, other, chosen, None if known is None else known.state)
         twin = type(self).__new__(type(self))
-        snapshots = [*self._learned[:at], decoding.drafter.snapshot()]
-        twin._begin(decoding, other, self.steps[:at], self._prefill, snapshots, shared)
+        since = at if known is None else known.since
+        twin._begin(decoding, other, past.steps[:at], past.learned[:at], since, self._prefill, shared)
         return twin
 
     def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:
         """What the drafter had learned of `token`, after `previous`, when `at` iterations were done (by default here).
 
-        No model runs. None where the strategy keeps nothing that can be looked up.
+        No model runs. None where the strategy keeps nothing that can be looked up. Nothing had been learned where
+        another strategy decoded, before a fork.
 
         Raises:
             SpeclabError: no such token, or no such iteration.
@@ -205,12 +257,13 @@ class Session:
         with self._lock:
             at = self._known(self.cursor if at is None else at, "look up what was learned by")
             self.pair.encode([token] if previous is None else [previous, token])
-            found = self._decoding.drafter.lookup(token, previous)
+            found = self._settled().drafter.lookup(token, previous)
             if found is None:
                 return None
             if at < len(self.steps):  # ours cannot go back and stay: a copy of it does
-                former = drafter_of(self.strategy, replace(self.pair, carried={}))
-                former.restore(self._learned[at])
+                former, known = drafter_of(self.strategy, replace(self.pair, carried={})), self._known_by(None, at)
+                if known is not None:
+                    former.restore(known.state)
                 found = former.lookup(token, previous)
                 assert found is not None
         ids = {id_ for row in found.rows for id_ in (*row.key, *(successor for successor, _ in row.successors))}
@@ -221,23 +274,60 @@ class Session:
             raise SettingsError(f"cannot {what} iteration {at}: 0 to {len(self.steps)} are decoded")
         return at
 
+    def _known_by(self, strategy: Strategy | None, at: int) -> _Learned | None:
+        """What this strategy (our own by default) had learned after `at` iterations, if it was in force there."""
+        learned = self._past.learned[at]
+        return learned if learned.strategy == (strategy or self.strategy) else None
+
     def _advance(self) -> Step:
         with self._lock:
-            if self.cursor == len(self.steps):
-                self._decode()
-            self.cursor += 1
-            return self.steps[self.cursor - 1]
+            past = self._past
+            if past.cursor == len(past.steps):
+                self._decode(past)
+            else:
+                self._past = replace(past, cursor=past.cursor + 1)
+            return self._past.steps[past.cursor]
 
-    def _decode(self) -> None:
-        if self.finished:
-            raise FinishedError(f"the text has ended ({self.finished}): go back, or fork with a larger max_new_tokens")
-        with undone_on_failure(self._decoding):
-            iteration = iterate(self._decoding)
-            step = record(self._decoding, iteration, len(self.steps))
-        self.steps.append(step)
-        self._learned.append(self._decoding.drafter.snapshot())
-        if self._checker is not None:
-            self._checker.compare(iteration.rule)
+    def _decode(self, past: _Past) -> None:
+        if past.finished:
+            raise FinishedError(f"the text has ended ({past.finished}): go back, or fork with a larger max_new_tokens")
+        decoding, learned, index = self._settled(), past.learned[-1], len(past.steps)
+        self._whole = False
+        try:
+            iteration = iterate(decoding)
+            step = record(decoding, iteration, index, FRESH if learned.since == index else "")
+            ties, fault = self._checked(past, iteration)
+            now = standing(decoding)
+            self._past = _Past(
+                steps=(*past.steps, step),
+                learned=(*past.learned, learned._replace(state=now.learned)),
+                standing=now,
+                finished=decoding.finished,
+                cursor=past.cursor + (fault is None),
+                ties=past.ties + ties,
+            )
+        except BaseException:
+            self._settled()
+            raise
+        self._whole = True
+        if fault is not None:
+            raise fault
+
+    def _settled(self) -> Decoding:
+        """The decoding, where the past says that it stands."""
+        if not self._whole:
+            put_back(self._decoding, self._past.standing)
+            self._whole = True
+        return self._decoding
+
+    def _checked(self, past: _Past, iteration: Iteration) -> tuple[int, ExactnessError | None]:
+        """With `check=True`, the ties of an iteration, and the fault in it: the record of a fault is kept."""
+        if self._checker is None:
+            return 0, None
+        try:
+            return self._checker.compare(past.standing.tokens, iteration.rule), None
+        except ExactnessError as fault:
+            return 0, fault
 
     def _length(self, steps: int) -> int:
         """Tokens, prompt included, after that many iterations."""

@@ -9,6 +9,7 @@ from records import assert_same
 from tiny import tiny
 
 import speclab
+from speclab.drafters.base import Strategy
 
 # Forks
 
@@ -139,3 +140,94 @@ def test_real_caches_are_copied_never_shared():
             assert not layer.values.isnan().any()
     session.run()
     assert session.token_ids == expected
+
+
+# Forks of forks
+
+EVERY: dict[str, Strategy] = {
+    **sessions.STRATEGIES,
+    "lookup": speclab.PromptLookup(),
+    "recycling": speclab.TokenRecycling(node_budget=12),
+    "isotropic": speclab.IsotropicTree(node_budget=12),
+    "goose": speclab.Goose(node_budget=12),
+    "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
+    "sequoia": speclab.SequoiaTree(source="transitions", node_budget=12, depth=3),
+    "sequoia, drafted": speclab.SequoiaTree(source="draft", node_budget=12, depth=3),
+}
+
+
+def test_every_strategy_is_forked():
+    """All but those that look in a text of the user's, which a pair without a tokenizer has none of."""
+    kinds = {type(strategy).__name__ for strategy in EVERY.values()}
+    assert kinds == set(speclab.strategies()) - {"Retrieval"}
+
+
+@pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
+def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
+    """Earlier than the first fork as well, and with every other strategy between: its settings, the same text."""
+    new = 10
+    session = sessions.finished(strategy, max_new_tokens=new)
+    for other in EVERY.values():
+        fork = session.fork(min(2, len(session.steps)), other)
+        fork.run()
+        assert (fork.learned_since is None) == (other == strategy)
+        for at in range(len(fork.steps) + 1):
+            assert (fork.lookup(5, at=at) is None) == (fork.lookup(5) is None)
+            for wanted in (other, strategy):
+                twin = fork.fork(at, wanted)
+                assert (twin.strategy, twin.trace.steps) == (wanted, fork.steps[:at])
+                if not twin.done:
+                    twin.step()
+                    assert twin.steps[-1].settings["strategy"] == type(wanted).__name__
+                sessions.assert_caches_follow(twin)
+                assert twin.token_ids == sessions.own_text(new)[: len(twin.token_ids)]
+            twin.run()
+            assert twin.token_ids == sessions.own_text(new)
+    assert session.token_ids == sessions.own_text(new)
+
+
+def test_a_fork_of_a_fork_decodes_with_the_settings_of_the_fork():
+    first = sessions.session_of(speclab.DynaTree(prune_probability=0.1), max_new_tokens=60)
+    first.run(until="iteration == 4")
+    fork = first.fork(strategy=speclab.DynaTree(base_depth=1, max_depth=1, history="off"))
+    fork.step()
+    for at in range(len(fork.steps) + 1):
+        twin = fork.fork(at)
+        settings = twin.step().settings
+        assert settings == twin.strategy.describe()
+        assert (settings["max_depth"], settings["history"]) == (1, "off")
+        assert max(twin.steps[-1].tree.depth) <= 1
+
+
+def test_a_fork_takes_what_its_own_strategy_had_learned_there():
+    """Back in the iterations shared with the first session, its strategy goes on with what it had learned of them."""
+    strategy, other = speclab.DynaTree(prune_probability=0.1), speclab.TokenRecycling(node_budget=12)
+    first = sessions.finished(strategy, max_new_tokens=60)
+    assert any(step.adaptation.after for step in first.steps[:7])
+    fork = first.fork(8, other)
+    fork.run()
+    back = fork.fork(7, strategy)
+    back.run()
+    for mine, its in zip(first.steps, back.steps, strict=True):
+        assert_same(mine.tree, its.tree)
+        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+
+
+def test_what_a_fork_has_not_learned_it_says():
+    first = sessions.finished(speclab.DynaTree())
+    fork = first.fork(3, speclab.TokenRecycling(node_budget=12))
+    assert (first.learned_since, fork.learned_since, fork.fork(1).learned_since) == (None, 3, 1)
+    fork.run()
+    assert fork.fork(5).learned_since == 3
+    assert fork.fork(1, speclab.DynaTree()).learned_since is None
+    assert [bool(step.note) for step in fork.trace.steps] == [place == 3 for place in range(len(fork.steps))]
+    for at in range(4):
+        assert fork.lookup(sessions.PROMPT[0], at=at).values["table_rows"] == 0
+    assert fork.lookup(sessions.PROMPT[0]).values["table_rows"] > 0
+
+
+def test_forks_with_other_settings_of_the_session_keep_what_was_learned():
+    first = sessions.finished(speclab.DynaTree(prune_probability=0.1), max_new_tokens=40)
+    fork = first.fork(6, max_new_tokens=60, seed=9).fork(4, temperature=0.0)
+    assert fork.settings.max_new_tokens == 60
+    assert fork.step().settings == first.steps[4].settings

@@ -94,8 +94,8 @@ class Strategy(Settings):
         return ()
 
     def describe(self) -> dict[str, float | int | str | bool | None]:
-        """Name and values, for records."""
-        return {"strategy": type(self).__name__, **self.model_dump()}
+        """Name and values, for records; read off and not serialized, inside which Ctrl-C becomes another error."""
+        return {"strategy": type(self).__name__, **{name: getattr(self, name) for name in type(self).model_fields}}
 
 
 def checked(strategy: object) -> Strategy:

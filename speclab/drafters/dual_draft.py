@@ -82,6 +82,9 @@ class DualDraft(Strategy):
     def baselines(self) -> tuple[Strategy, ...]:
         return (self.changed(mode="first"), self.changed(mode="second"))
 
+    def describe(self) -> dict[str, float | int | str | bool | None]:
+        return super().describe() | {"first": self._written(self.first), "second": self._written(self.second)}
+
     def regrown(self, record: Record) -> Draft | None:
         return regrown(self, cast(Self, record.was), record)
 

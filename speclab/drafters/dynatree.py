@@ -6,7 +6,7 @@ policies of `Shape` (section 3.3, Algorithm 1); the history of acceptance moves 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -181,8 +181,15 @@ class _DynaTreeDrafter(ModelDrafter):
         return Adaptation(reason, before, changes)
 
     def snapshot(self) -> object:
-        return self.settings, self._window, self._prompt
+        return self.settings, self._window, self._prompt, self._carried.get(self._given)
 
     def restore(self, state: object) -> None:
-        self.settings, self._window, self._prompt = state  # type: ignore[misc]
+        self.settings, self._window, self._prompt, carried = cast(
+            "tuple[DynaTree, Window, tuple[int, int], object]", state
+        )
         self.plan = self.settings.plan()
+        if self._given.history == "prompt":  # what was handed on is taken back as well
+            if carried is None:
+                self._carried.pop(self._given, None)
+            else:
+                self._carried[self._given] = carried

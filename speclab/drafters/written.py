@@ -11,8 +11,8 @@ from speclab.errors import SettingsError
 
 def written(strategy: Strategy) -> str:
     """Its name, and the settings that are not the defaults."""
-    kind, values = type(strategy), strategy.model_dump()
-    changed = (name for name, value in values.items() if value != kind.model_fields[name].default)
+    kind, values = type(strategy), strategy.describe()
+    changed = (name for name, field in kind.model_fields.items() if values[name] != field.default)
     return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 
 

@@ -58,15 +58,6 @@ class ModelPair:
         bounds = [runner.context for runner in models if runner.context is not None]
         return min(bounds, default=None)
 
-    def bound(self, prompt_length: int) -> int | None:
-        """Positions that a text may have with such a prompt: the context, or the border that the prompt does not cross.
-
-        See `border` of `speclab.models.runner.Runner`. None if there is no bound.
-        """
-        borders = [runner.border for runner in self.runners.values() if runner.border is not None]
-        bounds = [*(border for border in borders if prompt_length <= border), self.context]
-        return min((bound for bound in bounds if bound is not None), default=None)
-
     @property
     def vocab_size(self) -> int:
         """Ids that every model knows."""

@@ -307,11 +307,12 @@ class Runner:
         """Prebuilt slot numbers and an empty mask: one token then needs a slice of each, and no new tensor."""
         if total > len(self._slots):
             size = max(FIRST_CAPACITY, 2 * total)
-            self._slots = torch.arange(size, device=self.device)
-            self._zeros = torch.zeros((1, 1, 1, size), dtype=self.dtype, device=self.device)
-            columns = self._slots.clone()
+            slots = torch.arange(size, device=self.device)
+            columns = slots.clone()
             columns[: self.length] = self._columns[: self.length]
+            self._zeros = torch.zeros((1, 1, 1, size), dtype=self.dtype, device=self.device)
             self._columns = columns
+            self._slots = slots  # last: its length says that the others are as long
 
 
 def _border(config: Any) -> int | None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 ENTRY_BYTES = 256
 """Memory of a key: its pair of numbers, a place in a dict and one in a list. An estimate of ours, on the high side."""
 
 
-Taken = tuple[Hashable, Hashable | None]
-"""A key that was given a slot, and the one that had it before."""
+class Taken(NamedTuple):
+    """A key about to be given a slot, the key that has it before (None: nobody), and how many slots were given."""
+
+    key: Hashable
+    slot: int
+    evicted: Hashable | None
+    given: int
 
 
 class Book:
@@ -31,16 +37,16 @@ class Book:
         return len(self._keys)
 
     def take(self, keys: Iterable[Hashable], taken: list[Taken]) -> list[int]:
-        """The slot of each key, in turn; for each new one `taken` gets a note of it."""
+        """The slot of each key, in turn; for each new one `taken` gets a note of it, before it is given."""
         known = self.slots.get
         return [self._new(key, taken) if (slot := known(key)) is None else slot for key in keys]
 
     def give_back(self, taken: Iterable[Taken]) -> None:
-        """Undoes the latest takes, given in the order they were made."""
-        for key, evicted in reversed(list(taken)):
-            slot = self.slots.pop(key)
+        """Undoes the latest takes, given in the order they were made; one that was stopped midway is done again."""
+        for key, slot, evicted, given in reversed(list(taken)):
+            self.slots.pop(key, None)
             if evicted is None:
-                self._keys.pop()
+                del self._keys[given:]
             else:
                 self._oldest = slot - self._first
                 self._keys[self._oldest] = evicted
@@ -53,14 +59,16 @@ class Book:
         return twin
 
     def _new(self, key: Hashable, taken: list[Taken]) -> int:
-        if len(self._keys) < self.size:
-            place, evicted = len(self._keys), None
-            self._keys.append(key)
-        else:
-            place = self._oldest
-            evicted, self._keys[place] = self._keys[place], key
+        given = len(self._keys)
+        full = given == self.size
+        place = self._oldest if full else given
+        slot, evicted = self._first + place, self._keys[place] if full else None
+        taken.append(Taken(key, slot, evicted, given))
+        if full:
+            self._keys[place] = key
             self._oldest = (place + 1) % self.size
             del self.slots[evicted]
-        taken.append((key, evicted))
-        self.slots[key] = slot = self._first + place
+        else:
+            self._keys.append(key)
+        self.slots[key] = slot
         return slot

@@ -36,13 +36,15 @@ class ContextIndex:
 
     def update(self, tokens: Sequence[int]) -> None:
         """Takes in what `tokens` has more than at the last call, or forgets what it has less."""
-        self._truncate(len(tokens))
-        text = self._tokens
-        for token in tokens[len(text) :]:
-            text.append(token)
+        if len(tokens) < len(self._tokens):
+            self._places, self._tokens = {length: {} for length in self.lengths}, []
+        for end in range(len(self._tokens) + 1, len(tokens) + 1):
             for length in self.lengths:
-                if length <= len(text):
-                    self._places[length].setdefault(tuple(text[-length:]), []).append(len(text))
+                if length <= end:
+                    places = self._places[length].setdefault(tuple(tokens[end - length : end]), [])
+                    if not places or places[-1] < end:  # else noted by a call that was stopped before its last line
+                        places.append(end)
+            self._tokens.append(tokens[end - 1])
 
     def match(self, pick: Pick, limit: int, after: Sequence[int] = ()) -> list[Match]:
         """For each length, longest first, an earlier occurrence of the text's end; lengths without one are left out.
@@ -77,16 +79,6 @@ class ContextIndex:
         places: Sequence[int] = self._places[length].get(tuple(end[-length:]), ())
         ends_text = bool(places) and places[-1] == len(self._tokens)  # nothing to copy there
         return places, len(places) - ends_text
-
-    def _truncate(self, length: int) -> None:
-        while len(self._tokens) > length:
-            for n in self.lengths:
-                if n <= len(self._tokens):
-                    key = tuple(self._tokens[-n:])
-                    self._places[n][key].pop()
-                    if not self._places[n][key]:
-                        del self._places[n][key]
-            self._tokens.pop()
 
     def _picked(self, pick: Pick, places: Sequence[int], count: int, after: Sequence[int]) -> int:
         """One of the first `count` places."""

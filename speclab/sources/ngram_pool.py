@@ -66,7 +66,8 @@ class NgramPool:
 
     def _undo(self, undo: _Undo) -> None:
         for token, row in undo.rows.items():
-            self._rows[token] = row
-            if not row:
-                del self._rows[token]
+            if row:
+                self._rows[token] = row
+            else:
+                self._rows.pop(token, None)
         self.size = undo.size

@@ -38,7 +38,7 @@ def test_an_expression_that_does_not_read_is_said_and_decodes_nothing(lab):
         lab.state.error = ""
         assert command(until="acepted < 2") is None
         assert "did you mean accepted" in lab.state.error
-    assert lab.session.steps == []
+    assert not lab.session.steps
     lab.run(until=3)
     assert "no condition" in lab.state.error
 

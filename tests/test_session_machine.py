@@ -1,0 +1,230 @@
+"""Anything that may be done with sessions, in any order, on small random models: always the target's own text."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from heads import random_head
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from records import assert_consistent, assert_same
+from reference.decoding import decode
+from tiny import tiny
+
+import speclab
+from speclab.drafters.base import Strategy
+from speclab.whatif import in_force, what_if
+
+PROMPT, VOCAB, MOST = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9], 16, 24
+SMALL = {"node_budget": 10, "depth": 3, "children": 3}
+STRATEGIES: dict[str, Strategy] = {
+    "plain": speclab.Autoregressive(),
+    "chain": speclab.LinearSpeculation(draft_tokens=3),
+    "tree": speclab.FixedTree(depth=2, branching=2),
+    "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
+    "shallow": speclab.DynaTree(base_depth=1, max_depth=1, history="off"),
+    "paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=2),
+    "budget": speclab.DynaTree(budget="auto", base_depth=3),
+    "drafted root": speclab.DynaTree(root="drafted", base_depth=3),
+    "head": speclab.DraftHead(**SMALL),
+    "routed": speclab.DualDraft(**SMALL),
+    "merged": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.Goose(node_budget=8)),
+    "lookup": speclab.PromptLookup(),
+    "recycling": speclab.TokenRecycling(node_budget=10),
+    "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
+    "isotropic": speclab.IsotropicTree(node_budget=10),
+    "goose": speclab.Goose(node_budget=10, bigram_entries=5),
+    "lookahead": speclab.Lookahead(window=4, ngram=3, guesses=4),
+    "sequoia": speclab.SequoiaTree(source="transitions", node_budget=10, depth=3),
+    "sequoia, drafted": speclab.SequoiaTree(source="draft", node_budget=10, depth=3),
+}
+
+
+@cache
+def pair() -> speclab.ModelPair:
+    """A target, a draft that often agrees with it, and two heads."""
+    target, draft = tiny("llama", vocab=VOCAB), tiny("llama", vocab=VOCAB)
+    noise = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=noise))
+    heads = [random_head(target, 1), random_head(target, 2, "other")]
+    return speclab.load_pair(target=target, draft=draft, heads=heads)
+
+
+@cache
+def own_text() -> list[int]:
+    return decode(pair().target.model, PROMPT, MOST)
+
+
+def assert_caches_are_those_of_a_fresh_prefill(session: speclab.Session) -> None:
+    """Keys and values of target and draft, row by row, against one pass over the same tokens."""
+    whole = [*session.trace.prompt_ids, *session.trace.token_ids()]
+    assert len(whole) - 1 <= session.pair.target.length <= len(whole)
+    for runner in session.pair.runners.values():
+        if not runner.length:
+            continue
+        fresh = runner.fork(0)
+        fresh.extend(whole[: runner.length])
+        for mine, its in zip(runner.cache.layers, fresh.cache.layers, strict=True):
+            torch.testing.assert_close(mine.keys, its.keys, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(mine.values, its.values, rtol=1e-3, atol=1e-3)
+
+
+class Sessions(RuleBasedStateMachine):
+    """Every session, and beside it the strategy that each of its steps was decoded with."""
+
+    sessions = Bundle("sessions")
+    names = st.sampled_from(sorted(STRATEGIES))
+    places = st.integers(0, 30)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[int, tuple[speclab.Session, list[Strategy]]] = {}
+
+    @initialize(target=sessions, name=names, steps=st.integers(0, 4))
+    def begin(self, name: str, steps: int) -> speclab.Session:
+        session = speclab.Session(pair(), STRATEGIES[name], PROMPT, max_new_tokens=MOST, check=name == "dynatree")
+        return self._keep(session, [], steps)
+
+    @rule(session=sessions)
+    def step(self, session: speclab.Session) -> None:
+        before, decoded = session.cursor, len(session.steps)
+        if session.done:
+            with pytest.raises(speclab.FinishedError):
+                session.step()
+            return
+        step = session.step()
+        assert step is session.steps[before]
+        assert session.cursor == before + 1
+        self._note(session)
+        if before == decoded:
+            assert_consistent(step)
+
+    @rule(session=sessions, moves=st.integers(1, 3))
+    def back(self, session: speclab.Session, moves: int) -> None:
+        for _ in range(moves):
+            expected = max(session.cursor - 1, 0)
+            session.back()
+            assert session.cursor == expected
+
+    @rule(session=sessions, place=places)
+    def goto(self, session: speclab.Session, place: int) -> None:
+        session.goto(place % (len(session.steps) + 1))
+
+    @rule(session=sessions, until=st.sampled_from(["accepted >= 1", "committed >= 3", None]))
+    def run(self, session: speclab.Session, until: str | None) -> None:
+        session.run(until=until)
+        self._note(session)
+        assert session.done or until is not None
+
+    @rule(session=sessions)
+    def cancel(self, session: speclab.Session) -> None:
+        """While nothing runs it stops nothing; a run that is cancelled by its own condition ends there."""
+        session.cancel()
+        before = session.cursor
+        session.run(until=lambda step: session.cancel() is None)
+        self._note(session)
+        assert session.cursor <= before + 1
+
+    @rule(target=sessions, session=sessions, place=places, name=st.none() | names, steps=st.integers(0, 2))
+    def fork(self, session: speclab.Session, place: int, name: str | None, steps: int) -> speclab.Session:
+        at, spent = place % (len(session.steps) + 1), session.pair.target.calls
+        wanted = session.strategy if name is None else STRATEGIES[name]
+        twin = session.fork(at, wanted)
+        assert (twin.strategy, twin.cursor, session.pair.target.calls) == (wanted, at, spent)
+        return self._keep(twin, self.known[id(session)][1][:at], steps)
+
+    @rule(target=sessions, session=sessions, place=places, seed=st.integers(0, 3))
+    def fork_and_sample(self, session: speclab.Session, place: int, seed: int) -> object:
+        """A fork that samples has another text from there on; forked once more before that, it is greedy again."""
+        at = place % (len(session.steps) + 1)
+        drawn = session.fork(at, temperature=1.0, seed=seed, check=False)
+        drawn.run()
+        assert drawn.token_ids[: len(session.trace.token_ids(at))] == list(session.trace.token_ids(at))
+        assert len(drawn.token_ids) == drawn.settings.max_new_tokens
+        assert_caches_are_those_of_a_fresh_prefill(drawn)
+        return multiple(self._keep(drawn.fork(at, temperature=0.0), self.known[id(session)][1][:at]))
+
+    @rule(target=sessions, session=sessions, most=st.integers(1, MOST))
+    def fork_to_another_length(self, session: speclab.Session, most: int) -> object:
+        generated = len(session.token_ids)
+        if most < generated:
+            with pytest.raises(speclab.SettingsError, match="raise max_new_tokens or fork earlier"):
+                session.fork(max_new_tokens=most)
+            return multiple()
+        twin = session.fork(max_new_tokens=most)
+        return multiple(self._keep(twin, self.known[id(session)][1][: session.cursor]))
+
+    @rule(session=sessions, place=places, token=st.integers(0, VOCAB - 1))
+    def look_up(self, session: speclab.Session, place: int, token: int) -> None:
+        at, calls = place % (len(session.steps) + 1), session.pair.target.calls
+        found, again = session.lookup(token, at=at), session.lookup(token, at=at)
+        assert found == again
+        assert found is None or found.after == at
+        assert session.pair.target.calls == calls
+
+    @rule(session=sessions, name=names)
+    def what_if(self, session: speclab.Session, name: str) -> None:
+        if not session.cursor:
+            return
+        step = session.steps[session.cursor - 1]
+        try:
+            same = what_if(step, in_force(step))
+            what_if(step, STRATEGIES[name])
+        except speclab.NotRecordedError:
+            return
+        assert same.tree.token.tolist() == step.tree.token.tolist()
+
+    @rule(session=sessions)
+    def save_and_load(self, session: speclab.Session) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = speclab.load_trace(session.trace.save(Path(folder) / "run.json.gz"))
+        assert_same(loaded, session.trace)
+        assert loaded.metrics.counts == sum((step.counts for step in session.steps), speclab.metrics.Counts())
+
+    @invariant()
+    def every_session_has_the_targets_own_text(self) -> None:
+        for session, used in self.known.values():
+            text = list(session.trace.token_ids())
+            assert text == own_text()[: len(text)]
+            assert session.token_ids == text[: len(session.token_ids)]
+            assert len(session.token_ids) == 1 + sum(len(step.committed) for step in session.steps[: session.cursor])
+            assert session.metrics.iterations == session.cursor
+            assert bool(session.finished) == (len(text) == session.settings.max_new_tokens)
+            for step, strategy in zip(session.steps, used, strict=True):
+                assert _fixed(step.settings) == _fixed(strategy.describe())
+            assert [step.index for step in session.steps] == list(range(len(session.steps)))
+            assert session.ties == 0
+
+    def teardown(self) -> None:
+        for session, _ in self.known.values():
+            assert_caches_are_those_of_a_fresh_prefill(session)
+
+    def _keep(self, session: speclab.Session, used: list[Strategy], steps: int = 0) -> speclab.Session:
+        self.known[id(session)] = session, list(used)
+        for _ in range(steps):
+            if not session.done:
+                session.step()
+        self._note(session)
+        return session
+
+    def _note(self, session: speclab.Session) -> None:
+        """Steps that came newly are of the session's own strategy."""
+        used = self.known[id(session)][1]
+        used += [session.strategy] * (len(session.steps) - len(used))
+
+
+def _fixed(values: Mapping[str, object]) -> dict[str, object]:
+    """What no history moves: all but the thresholds."""
+    return {name: value for name, value in values.items() if not isinstance(value, float)}
+
+
+Sessions.TestCase.settings = settings(max_examples=25, stateful_step_count=12)
+TestSessions = pytest.mark.model(Sessions.TestCase)
