@@ -81,7 +81,7 @@ FACTS: dict[str, Fact] = {
     ),
     "confidence": Fact("number", "the draft's confidence at the first node expanded, 0 to 1", _confidence),
     "target_calls": Fact("number", "forward passes of the target", lambda step: step.counts.target_calls),
-    "draft_calls": Fact("number", "forward passes of the draft", lambda step: step.counts.draft_calls),
+    "draft_calls": Fact("number", "forward passes of draft models and heads", lambda step: step.counts.draft_calls),
     "seconds": Fact(
         "number", "seconds of all phases; seconds.verify: of one of them", lambda step: sum(step.seconds.values())
     ),

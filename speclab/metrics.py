@@ -12,8 +12,9 @@ class Counts:
     """What one iteration, or a sum of them, did. Times are seconds.
 
     `committed`: tokens added, bonus included; `drafted`: drafted nodes verified (a verified root is not drafted);
-    `accepted`: drafted nodes committed; `longest_path`: drafted nodes on the longest path; `target_calls`,
-    `draft_calls`: forward passes; `lossy`: iterations under a rule that changes the output distribution.
+    `accepted`: drafted nodes committed; `longest_path`: drafted nodes on the longest path; `target_calls`: forward
+    passes of the target; `draft_calls`: those of whatever drafts, draft models and draft heads together; `lossy`:
+    iterations under a rule that changes the output distribution.
     """
 
     iterations: Natural = 0
@@ -76,7 +77,7 @@ class Metrics:
 
     @property
     def draft_calls(self) -> int:
-        """Forward passes of the draft model."""
+        """Forward passes of whatever drafts, draft models and draft heads together; a head's is a layer or two."""
         return self.counts.draft_calls
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from speclab.errors import SettingsError
 
@@ -20,6 +20,17 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise SettingsError(_sentence(type(self), error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_is_a_number(cls, values: Any) -> Any:
+        """True is an int to Python, and would be taken for 1."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields:
+                kinds = {cls.model_fields[name].annotation, *get_args(cls.model_fields[name].annotation)}
+                if kinds & {int, float} and bool not in kinds:
+                    raise ValueError(f"{cls.__name__}: {name} must be a number (got {value!r})")
+        return values
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise SettingsError(f"settings are frozen: take a copy with .changed({name}={_shown(value)})")

@@ -114,6 +114,20 @@ def test_a_prompt_that_fills_the_context_alone(way, length):
         way(SHORT, DynaTree(), [1] * length, max_new_tokens=1)
 
 
+@both_ways
+def test_the_context_of_a_draft_that_is_not_asked_bounds_nothing(way):
+    pair = replace(PAIR, draft=SHORT.draft.fork(0))
+    for strategy in (Autoregressive(), speclab.PromptLookup(), speclab.Goose(node_budget=8)):
+        done = way(pair, strategy, [1, 2, 3], max_new_tokens=40)
+        if isinstance(done, Session):
+            done.run()
+            with refused(ContextExceededError, "16 tokens", "max_new_tokens"):
+                done.fork(0, DynaTree())
+        assert len(done.token_ids) == 40
+    with refused(ContextExceededError, "16 tokens", "max_new_tokens to 13"):
+        way(pair, DynaTree(), [1, 2, 3], max_new_tokens=40)
+
+
 def test_a_fork_that_outgrows_the_context():
     session = Session(SHORT, DynaTree(), [1] * 8, max_new_tokens=8)
     session.run()

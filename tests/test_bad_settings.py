@@ -40,6 +40,11 @@ SESSION_MISTAKES = [
     {"acceptance": "loose"},
     {"typical_epsilon": 0.0},
     {"typical_delta": 1.5},
+    {"seed": True},
+    {"max_new_tokens": True},
+    {"temperature": False},
+    {"top_k": True},
+    {"top_p": True},
 ]
 
 
@@ -84,6 +89,9 @@ STRATEGY_MISTAKES = [
     (LinearSpeculation, {"draft_tokens": 0}),
     (LinearSpeculation, {"draft_tokens": "five"}),
     (LinearSpeculation, {"confidence_stop": 1.0}),
+    (LinearSpeculation, {"draft_tokens": True}),
+    (DynaTree, {"node_budget": True}),
+    (DynaTree, {"stop_probability": False}),
 ]
 
 
@@ -140,6 +148,16 @@ def test_a_tree_budget_of_one_is_plain_decoding(root):
         session.run()
         assert session.token_ids == plain.token_ids
         assert {len(step.tree) for step in session.steps} == {1}
+
+
+def test_a_number_is_never_a_truth_and_a_truth_stays_one():
+    """Of every strategy and setting."""
+    for kind in (speclab.settings.SessionSettings, *speclab.strategies().values()):
+        for name, field in kind.model_fields.items():
+            if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+                with refused(SettingsError, kind.__name__, name, "must be a number", "True"):
+                    kind(**{name: True})
+    assert speclab.settings.SessionSettings(check=True, stop_at_eos=False).check is True
 
 
 @given(

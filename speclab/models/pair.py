@@ -106,7 +106,7 @@ class ModelPair:
 
         Raises:
             PromptError: it is empty, an id is no token of the models, or it is text and there is no
-                tokenizer.
+                tokenizer, or text that is no UTF-8.
         """
         if isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
