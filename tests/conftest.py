@@ -14,4 +14,5 @@ settings.register_profile(
 settings.load_profile("speclab")
 
 # Cost curves of tiny models are no use to anybody.
-os.environ["SPECLAB_CACHE"] = tempfile.mkdtemp(prefix="speclab-tests-")
+CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
+os.environ["SPECLAB_CACHE"] = CACHE.name
