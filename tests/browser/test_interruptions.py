@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 SHOWN = "document.querySelector('button.speclab-step') && document.querySelector('.speclab-still svg')"
-LIVE = "document.querySelector('.sl-badge')?.innerText === 'live'"
+LIVE = f"document.querySelector('.sl-badge')?.innerText === 'live' && {CURSOR} === 1"
 RESTARTED = (
     f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += now.endsWith('restarting'))"
 )
