@@ -23,9 +23,9 @@ def recorded(monkeypatch):
     """The logits that every step was recorded from."""
     seen, record = [], room.record
 
-    def noted(decoding, iteration, index):
+    def noted(decoding, iteration, *others):
         seen.append(iteration.verification.logits.clone())
-        return record(decoding, iteration, index)
+        return record(decoding, iteration, *others)
 
     monkeypatch.setattr(room, "record", noted)
     return seen
@@ -79,9 +79,9 @@ def test_recording_takes_as_many_calls_for_a_large_tree_as_for_a_small_one(monke
     """But for the target's choice after each node, which is looked up: a record is columns, not one thing a node."""
     counted, record = [], room.record
 
-    def noted(decoding, iteration, index):
+    def noted(decoding, iteration, *others):
         held = []
-        counted.append((len(iteration.draft.tree), calls(lambda: held.append(record(decoding, iteration, index)))))
+        counted.append((len(iteration.draft.tree), calls(lambda: held.append(record(decoding, iteration, *others)))))
         return held[0]
 
     monkeypatch.setattr(room, "record", noted)

@@ -352,7 +352,7 @@ def test_tokenizers_that_agree_are_accepted(tmp_path):
         words("<call>").save_pretrained(tmp_path / name)
     both = load_pair(target=tmp_path / "target", draft=tmp_path / "draft")
     assert len(both.tokenizer) == 16
-    assert both.eos_ids == {2}
+    assert both.eos_ids == set()  # where a text ends, the generation_config says, and no tokenizer
     compare(words(), words())
 
 
