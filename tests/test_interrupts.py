@@ -173,7 +173,7 @@ def interrupt(name: str, moments: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 def test_an_iteration_and_its_record_come_together_or_not_at_all(name):
     """At the end of the iteration it has happened, before that it has not; every third time Ctrl-C comes twice."""
     total, samples = count(session_of(*RUNS[name])), 60
-    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 40, total, 4)))
+    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 300, total, 5)))
     before, after = interrupt(
         name, [(place,) if index % 3 else (place, 20 + index * 37 % 400) for index, place in enumerate(places)]
     )
