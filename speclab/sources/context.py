@@ -38,13 +38,16 @@ class ContextIndex:
         """Takes in what `tokens` has more than at the last call, or forgets what it has less."""
         if len(tokens) < len(self._tokens):
             self._places, self._tokens = {length: {} for length in self.lengths}, []
-        for end in range(len(self._tokens) + 1, len(tokens) + 1):
+        longest = max(self.lengths)
+        for token in tokens[len(self._tokens) :]:
+            end = len(self._tokens) + 1
+            recent = (*self._tokens[max(end - longest, 0) :], token)
             for length in self.lengths:
                 if length <= end:
-                    places = self._places[length].setdefault(tuple(tokens[end - length : end]), [])
+                    places = self._places[length].setdefault(recent[-length:], [])
                     if not places or places[-1] < end:  # else noted by a call that was stopped before its last line
                         places.append(end)
-            self._tokens.append(tokens[end - 1])
+            self._tokens.append(token)
 
     def match(self, pick: Pick, limit: int, after: Sequence[int] = ()) -> list[Match]:
         """For each length, longest first, an earlier occurrence of the text's end; lengths without one are left out.
