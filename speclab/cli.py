@@ -38,6 +38,10 @@ app = typer.Typer(
     help="A microscope for speculative decoding.",
 )
 
+_Pair = Annotated[str, typer.Option(help="A pair by name.")]
+_Model = Annotated[str | None, typer.Option(help="A hub id or folder.")]
+_Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
+_Dtype = Annotated[str | None, typer.Option(help="float32, float16, bfloat16")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -70,11 +74,11 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
     ] = None,
-    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
-    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    pair: _Pair = "mini",
+    target: _Model = None,
+    draft: _Model = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
     max_new_tokens: Annotated[int, typer.Option()] = 256,
     temperature: Annotated[float, typer.Option()] = 0.0,
     top_k: Annotated[int | None, typer.Option()] = None,
@@ -127,11 +131,11 @@ def sweep(ctx: typer.Context) -> None:
 @app.command()
 def costs(
     again: Annotated[bool, typer.Option("--again", help="Measure anew, whatever is kept.")] = False,
-    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
-    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    pair: _Pair = "mini",
+    target: _Model = None,
+    draft: _Model = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
 ) -> None:
     """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
     import speclab
@@ -153,11 +157,11 @@ def costs(
 
 @app.command()
 def doctor(
-    pair: Annotated[str, typer.Option(help="A pair by name.")] = "mini",
-    target: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    pair: _Pair = "mini",
+    target: _Model = None,
+    draft: _Model = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
 ) -> None:
     """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
     import speclab
