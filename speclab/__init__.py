@@ -33,10 +33,10 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
-    from speclab import decomposition, prompts, routing, theory
+    from speclab import prompts, theory
+    from speclab.analysis import attribution, routing
     from speclab.drafters import Strategy, strategies
-    from speclab.drafters.autoregressive import Autoregressive
-    from speclab.drafters.chain import LinearSpeculation
+    from speclab.drafters.chain import Autoregressive, LinearSpeculation
     from speclab.drafters.draft_head import DraftHead
     from speclab.drafters.dual_draft import DualDraft
     from speclab.drafters.dynatree import DynaTree
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from speclab.drafters.retrieval import Retrieval
     from speclab.drafters.sequoia import SequoiaTree
     from speclab.drafters.token_recycling import TokenRecycling
-    from speclab.generation import Generation, generate
+    from speclab.engine.generate import Generation, generate
+    from speclab.engine.session import Session
     from speclab.lab import Lab
     from speclab.models.pair import ModelPair, load_pair
-    from speclab.session import Session
-    from speclab.trace import Step, Trace
-    from speclab.trace_files import load_trace
+    from speclab.trace.files import load_trace
+    from speclab.trace.records import Step, Trace
     from speclab.tree import DraftTree
 
 __version__ = "0.1.0"
@@ -101,7 +101,7 @@ __all__ = [
     "TraceError",
     "UnsupportedModelError",
     "__version__",
-    "decomposition",
+    "attribution",
     "generate",
     "load_pair",
     "load_trace",
@@ -113,13 +113,13 @@ __all__ = [
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
-    "Autoregressive": "speclab.drafters.autoregressive",
+    "Autoregressive": "speclab.drafters.chain",
     "DraftHead": "speclab.drafters.draft_head",
     "DraftTree": "speclab.tree",
     "DualDraft": "speclab.drafters.dual_draft",
     "DynaTree": "speclab.drafters.dynatree",
     "FixedTree": "speclab.drafters.fixed_tree",
-    "Generation": "speclab.generation",
+    "Generation": "speclab.engine.generate",
     "Goose": "speclab.drafters.goose",
     "IsotropicTree": "speclab.drafters.isotropic",
     "Lab": "speclab.lab",
@@ -129,24 +129,29 @@ _HOME = {
     "PromptLookup": "speclab.drafters.prompt_lookup",
     "Retrieval": "speclab.drafters.retrieval",
     "SequoiaTree": "speclab.drafters.sequoia",
-    "Session": "speclab.session",
-    "Step": "speclab.trace",
+    "Session": "speclab.engine.session",
+    "Step": "speclab.trace.records",
     "Strategy": "speclab.drafters",
     "TokenRecycling": "speclab.drafters.token_recycling",
-    "Trace": "speclab.trace",
-    "generate": "speclab.generation",
+    "Trace": "speclab.trace.records",
+    "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
-    "load_trace": "speclab.trace_files",
+    "load_trace": "speclab.trace.files",
     "strategies": "speclab.drafters",
 }
 
-_MODULES = frozenset({"decomposition", "prompts", "routing", "theory"})
+_MODULES = {
+    "attribution": "speclab.analysis.attribution",
+    "prompts": "speclab.prompts",
+    "routing": "speclab.analysis.routing",
+    "theory": "speclab.theory",
+}
 """Whole modules, so that `import speclab` is enough for `speclab.theory.spine_yield`."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"speclab.{name}")
+        return import_module(_MODULES[name])
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

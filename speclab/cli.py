@@ -139,7 +139,7 @@ def costs(
 ) -> None:
     """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
     import speclab
-    from speclab.models.cost_curves import CALM
+    from speclab.costs.measured import CALM
 
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
@@ -226,7 +226,7 @@ def _print_metrics(metrics: Any) -> None:
 def _measured(runner: Any, again: bool) -> Any:
     from rich.progress import Progress
 
-    from speclab.models.cost_curves import curve_of
+    from speclab.costs.measured import curve_of
 
     with Progress(transient=True) as progress:
         bar = progress.add_task(f"timing {runner.name}", total=None)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from speclab.models.graphs import GraphPass
+from speclab.models.fast.graphs import GraphPass
+from speclab.models.forward import Answer, Ladder
 from speclab.models.runner import Runner
-from speclab.models.through import Answer, Ladder
 
 WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
 """What brings a number to the host: no graph can hold it."""

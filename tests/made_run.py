@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from speclab.metrics import Counts
-from speclab.trace import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
+from speclab.trace.metrics import Counts
+from speclab.trace.records import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
 from speclab.tree import DraftTree
 
 VOCABULARY = 4096

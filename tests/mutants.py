@@ -21,12 +21,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from speclab import breakpoints, decomposition, routing
+from speclab.analysis import attribution as decomposition
+from speclab.analysis import routing
+from speclab.drafters.measures import _MEASURED
 from speclab.errors import SpeclabError, TraceError
-from speclab.facts import FACTS
-from speclab.measures import _MEASURED
-from speclab.trace import Trace
-from speclab.trace_files import unpack_trace
+from speclab.trace import conditions as breakpoints
+from speclab.trace.expressions import FACTS
+from speclab.trace.files import unpack_trace
+from speclab.trace.records import Trace
 from speclab.views import (
     beside,
     cost,
@@ -205,9 +207,9 @@ def use(trace: Trace) -> None:
 
 def figures(trace: Trace) -> None:
     """The tree as plotly draws it, and the tree that other settings would have grown."""
+    from speclab.analysis.whatif import in_force, what_if
     from speclab.views.figure import tree_figure
     from speclab.views.ghost import ghost_svg
-    from speclab.whatif import in_force, what_if
 
     for step in trace.steps[:2]:
         tree_figure(step)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 
 
 def assert_same(one: object, other: object, where: str = "trace") -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference.dynatree import select_commit
 from strategies import draft_trees
 
-from speclab.acceptance import typical_floor, walk, walk_typical
+from speclab.engine.acceptance import typical_floor, walk, walk_typical
 from speclab.tree import DraftTree
 
 VOCAB = 3

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import Law, Script, law_of
 
-from speclab import acceptance
-from speclab.acceptance import (
+from speclab.engine import acceptance
+from speclab.engine.acceptance import (
     Walk,
     draw_independent,
     draw_without_replacement,

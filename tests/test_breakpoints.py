@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from speclab import breakpoints
-from speclab.breakpoints import BREAKPOINTS
 from speclab.errors import SettingsError
+from speclab.trace import conditions as breakpoints
+from speclab.trace.conditions import BREAKPOINTS
 
 
 def step(**changes):

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
-from speclab.budgets import choose, sibling_ranks
-from speclab.costs import MODELLED, Curve, modelled, never_falling, seconds_by_rows
+from speclab.costs.budget import LEAST, MOST, Reach, choose, sibling_ranks
+from speclab.costs.curve import MODELLED, Curve, modelled, never_falling, seconds_by_rows
 from speclab.drafters.base import Outcome
-from speclab.drafters.reach import LEAST, MOST, Reach
 from speclab.tree import DraftTree
 
 TREE = DraftTree.of([1, 2, 3, 4, 5], [-1, 0, 0, 1, 1], [0.0, -0.5, -2.0, -0.1, -3.0], "draft")

@@ -11,15 +11,15 @@ from test_equality import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
 from typer.testing import CliRunner
 
 import speclab
+from speclab.analysis.whatif import in_force, what_if
 from speclab.cli import app
-from speclab.costs import Curve
-from speclab.drafters import cost_aware
+from speclab.costs import drafter as cost_aware
+from speclab.costs import measured as cost_curves
+from speclab.costs.curve import Curve
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SettingsError
-from speclab.models import cost_curves
 from speclab.views import drafts
 from speclab.views.drafts_page import drafts_html
-from speclab.whatif import in_force, what_if
 
 DEAR = Curve(name="dear rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
 FREE = Curve(name="free rows", rows=(1, 64), seconds=(0.004, 0.0041), prefix=0, rounds=1)

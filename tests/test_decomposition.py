@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.acceptance import walk
-from speclab.decomposition import (
+from speclab.analysis.attribution import (
     Decomposition,
     SourceRate,
     decomposition,
@@ -22,6 +21,7 @@ from speclab.decomposition import (
     synergy,
 )
 from speclab.drafters.goose import Goose
+from speclab.engine.acceptance import walk
 from speclab.prompts import examples
 
 

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import re
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -105,67 +103,6 @@ def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
         assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (field, value)
     for preset in re.findall(r"preset “([^”]+)”", text):
         assert any(preset in one.presets() for one in kinds), preset
-
-
-def _resolve(name: str) -> Any:
-    """`drafters.growth.grow` → the function; raises where it does not exist, or is at home elsewhere."""
-    parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(["speclab", *parts[:count]]))
-        except ModuleNotFoundError:
-            continue
-        if not parts[count:]:
-            return module
-        if getattr(getattr(module, parts[count]), "__module__", module.__name__) != module.__name__:
-            raise AttributeError(f"{name} is imported there")
-        return attrgetter(".".join(parts[count:]))(module)
-    raise AttributeError(name)
-
-
-def _names(text: str) -> list[str]:
-    """Dotted names in backticks whose first part is a room of speclab."""
-    rooms = {path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or path.is_dir()}
-    dotted = re.findall(r"`((?:\w+\.)+\w+)`", text)
-    return [name for name in dotted if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))]
-
-
-def test_every_name_in_the_architecture_page_exists():
-    names = _names((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
-    assert len(names) > 40, "else the pattern has gone blind"
-    for name in names:
-        _resolve(name)
-
-
-def test_every_room_is_named_in_the_list_of_rooms():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    listed = text.partition("## Rooms and arrows")[2].partition("\n## ")[0]
-    rooms = {
-        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
-    }
-    assert rooms - set(re.findall(r"\w+", listed)) == {"__init__"}, "name it in docs/architecture.md, Rooms and arrows"
-
-
-def test_a_name_that_is_gone_is_found():
-    assert _names("`decoder.gone` and `notes.txt`") == ["decoder.gone"]
-    for name in ("decoder.gone", "gone.decoder", "session.start"):
-        with pytest.raises(AttributeError):
-            _resolve(name)
-
-
-def test_every_setting_in_the_table_of_symbols_exists():
-    """A row's names are found in the places that the row gives."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    lines = text.partition("## Symbols")[2].partition("\n## ")[0].splitlines()
-    rows = [line.split(" | ") for line in lines if line.startswith("|") and not line.startswith(("| paper", "|---"))]
-    assert len(rows) > 30
-    for symbol, what, where in rows:
-        places = [_resolve(name) for name in _names(where)]
-        known = {name for place in places for name in (*dir(place), *getattr(place, "__dataclass_fields__", ()))}
-        known |= {name for place in places for name in getattr(place, "model_fields", ())} | {"confidence"}
-        for function in filter(inspect.isfunction, places):
-            known |= {function.__name__, *inspect.signature(function).parameters}
-        assert set(re.findall(r"`(\w+)`", what)) <= known, symbol
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)

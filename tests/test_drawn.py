@@ -12,11 +12,11 @@ from table_runner import mixed_law, random_law, table_pair
 from variants import DRAWN, VARIANTS
 
 import speclab
-from speclab.acceptance import Rule
 from speclab.drafters.base import Context, Draft, Strategy
-from speclab.rules import rule_for
+from speclab.engine.acceptance import Rule
+from speclab.engine.decode import rule_for
 from speclab.settings import SessionSettings
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
 from speclab.tree import Law
 
 VOCAB, PROMPT, NEW = 8, [1, 2, 3], 20

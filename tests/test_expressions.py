@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import TREE, step_of
 
-from speclab.breakpoints import parse
 from speclab.errors import ExpressionError, SettingsError
-from speclab.expressions import LONGEST
-from speclab.facts import FACTS
-from speclab.trace import Adaptation
+from speclab.trace.conditions import parse
+from speclab.trace.expressions import FACTS, LONGEST
+from speclab.trace.records import Adaptation
 
 STEP = step_of(TREE, index=2)
 STEP = replace(

@@ -10,7 +10,7 @@ from table_runner import mixed_law, random_law, table_pair
 from variants import dynatrees
 
 import speclab
-from speclab.drafters.history import adjustment, remember
+from speclab.drafters.dynatree import adjustment, remember
 from speclab.prompts import examples
 
 TEXT = [2, 1, 0, 1, 2]

@@ -26,7 +26,7 @@ from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Strategy
-from speclab.generation import Interrupted
+from speclab.engine.generate import Interrupted
 
 PROMPT, VOCAB, NEW, AT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4], 16, 24, 1
 OWN = str(Path(speclab.__file__).parent)

@@ -15,10 +15,10 @@ import torch
 from tiny import tiny
 
 import speclab
-from speclab.late import Late
+from speclab.engine.record import Reading
 from speclab.models.pair import load_pair
 from speclab.models.runner import Runner
-from speclab.reading import Reading
+from speclab.trace.records import Late
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

@@ -13,7 +13,7 @@ from reference.lookahead import Lookahead as Reference
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
 
 VOCAB = 6
 LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.8)

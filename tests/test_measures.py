@@ -7,7 +7,7 @@ from test_whatif import WIDE, session
 
 import speclab
 from speclab.drafters import strategies
-from speclab.measures import measure_of, measured
+from speclab.drafters.measures import measure_of, measured
 from speclab.views.strip import strip, told
 
 

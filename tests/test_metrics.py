@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speclab.metrics import Counts, Metrics
+from speclab.trace.metrics import Counts, Metrics
 
 # Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path, none accepted,
 # and the bonus alone, with a second target pass to rebuild the cache.

@@ -10,9 +10,9 @@ from table_runner import random_law, table_pair
 from tiny import tiny
 
 import speclab
-from speclab import session as room
+from speclab.engine import session as room
+from speclab.engine.sampling import draw, draws, transform
 from speclab.models.pair import load_pair
-from speclab.sampling import draw, draws, transform
 from speclab.settings import SessionSettings
 
 SAMPLED = {"temperature": 0.7, "top_k": 9, "top_p": 0.9}

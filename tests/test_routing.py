@@ -9,7 +9,7 @@ from refusals import refused
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab import routing
+from speclab.analysis import routing
 from speclab.models.pair import ModelPair
 
 VOCAB = 8

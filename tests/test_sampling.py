@@ -17,9 +17,9 @@ from reference.decoding import transformed
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
+from speclab.engine.acceptance import uniform
+from speclab.engine.sampling import chooser, draw, transform
 from speclab.models.transfers import Logits
-from speclab.noise import uniform
-from speclab.sampling import chooser, draw, transform
 from speclab.settings import SessionSettings
 
 VOCAB = 4

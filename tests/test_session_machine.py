@@ -18,8 +18,8 @@ from reference.decoding import decode
 from tiny import tiny
 
 import speclab
+from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
-from speclab.whatif import in_force, what_if
 
 PROMPT, VOCAB, MOST = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9], 16, 24
 SMALL = {"node_budget": 10, "depth": 3, "children": 3}
@@ -187,7 +187,7 @@ class Sessions(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             loaded = speclab.load_trace(session.trace.save(Path(folder) / "run.json.gz"))
         assert_same(loaded, session.trace)
-        assert loaded.metrics.counts == sum((step.counts for step in session.steps), speclab.metrics.Counts())
+        assert loaded.metrics.counts == sum((step.counts for step in session.steps), speclab.trace.metrics.Counts())
 
     @invariant()
     def every_session_has_the_targets_own_text(self) -> None:

@@ -80,7 +80,7 @@ def test_ctrl_c_while_the_record_is_made_loses_nothing(monkeypatch):
     while not session.done:
         before = session.trace
         with monkeypatch.context() as patch:
-            patch.setattr("speclab.session.record", interrupt)
+            patch.setattr("speclab.engine.session.record", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 session.step()
         assert_same(session.trace, before)

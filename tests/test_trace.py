@@ -13,8 +13,8 @@ from records import assert_same
 from strategies import draft_trees
 from traces import TREE, step_of, trace_of
 
-from speclab.metrics import Counts
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
+from speclab.trace.metrics import Counts
 from speclab.tree import DraftTree, Law
 
 

@@ -16,8 +16,8 @@ from records import assert_same
 from traces import TREE, step_of, trace_of
 
 from speclab.errors import TraceError
-from speclab.trace import VERSION
-from speclab.trace_files import load_trace, parse_trace
+from speclab.trace.files import load_trace, parse_trace
+from speclab.trace.records import VERSION
 
 
 def _refused(path) -> str:

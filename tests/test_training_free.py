@@ -184,7 +184,7 @@ def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, mo
                 patch.setattr("speclab.sources.transitions.TransitionTable._count", _interrupt)
                 patch.setattr("speclab.drafters.lookahead.Adaptation", _interrupt)
             else:
-                patch.setattr("speclab.session.record", _interrupt)
+                patch.setattr("speclab.engine.session.record", _interrupt)
             try:
                 session.step()
             except KeyboardInterrupt:

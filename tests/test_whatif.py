@@ -11,15 +11,15 @@ from tiny import tiny
 from variants import VARIANTS, dynatrees
 
 import speclab
+from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Strategy
+from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.session import Session
 from speclab.settings import SessionSettings
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.tree import DraftTree
-from speclab.whatif import WhatIf, in_force, what_if
 
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
 OWN = {name: variant for name, variant in VARIANTS.items() if variant.needs_draft} | {"best first": EAGLE}

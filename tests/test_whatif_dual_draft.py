@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
+from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Context
 from speclab.drafters.best_first import Limits, best_first, cut
-from speclab.drafters.passes import DraftPasses
+from speclab.drafters.draft_forward import DraftPasses
 from speclab.drafters.scores import confidence, weighed
+from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
 from speclab.models.pair import ModelPair
-from speclab.session import Session
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.tree import DraftTree
-from speclab.whatif import WhatIf, in_force, what_if
 
 VOCAB = 8
 PROMPT = [1, 2, 3]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
+from speclab.analysis.whatif import WhatIf, in_force, what_if
+from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
-from speclab.session import Session
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.tree import DraftTree
-from speclab.whatif import WhatIf, in_force, what_if
 
 VOCAB = 12
 LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-1:]), 0.8)

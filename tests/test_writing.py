@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 from speclab.errors import TraceError
-from speclab.writing import read_whole, write_whole
+from speclab.files import read_whole, write_whole
 
 
 def test_what_was_there_is_replaced(tmp_path):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from speclab.metrics import Counts
-from speclab.trace import Adaptation, CacheRecord, Event, ExtraRow, NodeRecord, Step, Trace
+from speclab.trace.metrics import Counts
+from speclab.trace.records import Adaptation, CacheRecord, Event, ExtraRow, NodeRecord, Step, Trace
 from speclab.tree import DraftTree
 
 

@@ -19,13 +19,12 @@ from speclab.bench.contenders import DRAFT, Contender
 from speclab.bench.memory import Peak
 from speclab.bench.passes import Clock, Clocks, timed_modules, timed_pair
 from speclab.bench.result import VerifyCost
-from speclab.decoder import iterate, start
-from speclab.decoding import Iteration
 from speclab.drafters.base import Strategy
-from speclab.metrics import Counts
+from speclab.engine.decode import Iteration, iterate, start
 from speclab.models.pair import ModelPair
+from speclab.models.timing import Stopwatch
 from speclab.settings import SessionSettings
-from speclab.timing import Stopwatch
+from speclab.trace.metrics import Counts
 
 PLACES = 32
 """Points kept of how a text grew."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from speclab.bench.result import Group
 from speclab.drafters import Strategy
-from speclab.drafters.autoregressive import Autoregressive
-from speclab.drafters.chain import LinearSpeculation
+from speclab.drafters.chain import Autoregressive, LinearSpeculation
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree

@@ -19,18 +19,17 @@ from torch.profiler import ProfilerActivity, profile
 
 from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow, WorkRow
 from speclab.bench.gpu_shapes import modelled
-from speclab.decoder import iterate, start
 from speclab.drafters import Strategy
-from speclab.drafters.autoregressive import Autoregressive
-from speclab.drafters.chain import LinearSpeculation
+from speclab.drafters.chain import Autoregressive, LinearSpeculation
 from speclab.drafters.dynatree import DynaTree
+from speclab.engine.decode import iterate, start
 from speclab.errors import SettingsError
-from speclab.metrics import Counts
 from speclab.models.loading import parse_device
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.models.timing import Stopwatch
 from speclab.settings import SessionSettings
-from speclab.timing import Stopwatch
+from speclab.trace.metrics import Counts
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STRATEGIES: dict[str, Strategy] = {

@@ -11,10 +11,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from speclab.errors import OutOfMemoryError, SettingsError
 from speclab.models.cache import KVCache
+from speclab.models.forward import Answer, Batch, Through
 from speclab.models.memory import is_out_of_memory
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.through import Answer, Batch, Through
 from speclab.models.transfers import to_device
 
 GUESSES = 5

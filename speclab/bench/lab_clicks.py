@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from speclab.bench.clicks import PHASE_VIEWS, VIEWS, ClickRow, Clicks, measured, notebook
-from speclab.trace import Trace
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
+from speclab.trace.records import Trace
 
 STEP_MS, HISTORY_MS, PHASE_MS, SHOWN_MS = 150.0, 100.0, 60.0, 3000.0
 WARM_UP = 3
@@ -114,9 +114,9 @@ def kept(iterations: int, decode: Callable[[int], Trace]) -> Iterator[KeptRow]:
 def decoded(iterations: int) -> Trace:
     """A run of the shipped family with trees of 60 nodes, over as many prompts' room as it needs."""
     from speclab.drafters.fixed_tree import FixedTree
+    from speclab.engine.session import Session
     from speclab.models.pair import load_pair
     from speclab.prompts import examples
-    from speclab.session import Session
 
     strategy = FixedTree(depth=6, branching=4, prune_probability=0, node_budget=60)
     session = Session(load_pair(), strategy, examples()[0].text, max_new_tokens=900, stop_at_eos=False, temperature=1.0)

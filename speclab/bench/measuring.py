@@ -10,10 +10,10 @@ from speclab.bench.calls import call
 from speclab.bench.contenders import Contender
 from speclab.bench.recorded import recorded
 from speclab.bench.result import Result
-from speclab.drafters.autoregressive import Autoregressive
+from speclab.drafters.chain import Autoregressive
+from speclab.engine.exactness import TOLERANCE
+from speclab.engine.generate import generate
 from speclab.errors import SpeclabError
-from speclab.exactness import TOLERANCE
-from speclab.generation import generate
 from speclab.models.pair import ModelPair
 from speclab.training.looping import loops
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from speclab.analysis.attribution import decomposition, source_rates, spine_bound
+from speclab.analysis.routing import statistics
 from speclab.bench.result import Bound, Head, Paths, SourceCount
-from speclab.decomposition import decomposition, source_rates, spine_bound
 from speclab.drafters.base import Strategy
+from speclab.engine.session import Session
 from speclab.models.pair import ModelPair
-from speclab.routing import statistics
-from speclab.session import Session
 from speclab.settings import SessionSettings
 from speclab.theory import best_isotropic
-from speclab.trace import Step
+from speclab.trace.records import Step
 
 SPINE = "context"
 """The source of copied tokens."""

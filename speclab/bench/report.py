@@ -16,7 +16,7 @@ from speclab.bench.report_words import lead, machine, measured, models, warnings
 from speclab.bench.result import RunInfo
 from speclab.bench.store import RUN, Stored, read_results
 from speclab.errors import MeasurementError
-from speclab.writing import write_whole
+from speclab.files import write_whole
 
 REPORT = "report.html"
 _FOOTER = (

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from speclab.analysis.attribution import synergy
 from speclab.bench import figures
 from speclab.bench.report_numbers import Row, kinds, rows
 from speclab.bench.report_page import block, drawing, fold, row, table, under, value
 from speclab.bench.report_tables import number, percent, times
 from speclab.bench.result import Bound, Head, Paths, Result, RunInfo, SourceCount
 from speclab.bench.summary import ALL
-from speclab.decomposition import synergy
 from speclab.views.palette import SOURCE_COLORS
 
 _RATES = (

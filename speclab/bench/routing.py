@@ -11,12 +11,12 @@ from statistics import mean
 
 from pydantic import BaseModel, ConfigDict
 
-from speclab.drafters.autoregressive import Autoregressive
+from speclab.analysis.routing import Part, statistics
 from speclab.drafters.base import Strategy
+from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dual_draft import DualDraft
+from speclab.engine.session import Session
 from speclab.models.pair import ModelPair
-from speclab.routing import Part, statistics
-from speclab.session import Session
 
 Turns = tuple[str, ...]
 

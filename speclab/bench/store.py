@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from speclab.bench.result import SCHEMA_VERSION, Result, RunInfo
 from speclab.errors import MeasurementError
-from speclab.writing import read_whole, reason_of, write_whole
+from speclab.files import read_whole, reason_of, write_whole
 
 RUN, RESULTS, PARQUET = "run.json", "results.jsonl", "results.parquet"
 

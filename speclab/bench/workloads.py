@@ -11,8 +11,8 @@ from pathlib import Path
 
 from speclab.bench.original_sets import ORIGINALS, original
 from speclab.errors import MeasurementError
+from speclab.files import read_whole
 from speclab.prompts import examples
-from speclab.writing import read_whole
 
 
 @dataclass(frozen=True, slots=True)

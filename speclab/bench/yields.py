@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from speclab.bench.host_work import STRATEGIES
 from speclab.drafters import Strategy
-from speclab.generation import generate
+from speclab.engine.generate import generate
 from speclab.models.pair import ModelPair
 
 

@@ -14,19 +14,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from speclab.errors import SettingsError
-from speclab.lookup import Lookup
 from speclab.settings import SessionSettings, Settings
-from speclab.trace import Adaptation, BudgetRecord, Event, Proposal, Step
+from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, Proposal, Step
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from speclab.drafters.passes import DraftPasses
-    from speclab.drafters.prospect import Worth
+    from speclab.costs.budget import Worth
+    from speclab.drafters.draft_forward import DraftPasses
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+from pydantic import BaseModel
 
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
@@ -251,3 +251,13 @@ class Drafter:
         """Takes back a `snapshot`, from this drafter or from one of another session with the same strategy."""
         assert isinstance(state, Strategy)
         self.settings = state
+
+
+def check_order(settings: BaseModel, small: str, large: str) -> None:
+    """Refuses settings whose `small` is above their `large`."""
+    low, high = getattr(settings, small), getattr(settings, large)
+    if low > high:
+        raise ValueError(
+            f"{type(settings).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
+            "lower the first or raise the second"
+        )

@@ -12,11 +12,11 @@ from heapq import nsmallest
 from math import exp
 from typing import TYPE_CHECKING
 
+from speclab.costs.budget import Prospect
 from speclab.drafters.base import Context, Draft, Top
-from speclab.drafters.passes import Row
+from speclab.drafters.draft_forward import Row
 from speclab.drafters.policies import BLANK, Candidate, Gate
-from speclab.drafters.prospect import Prospect
-from speclab.trace import Event, Value
+from speclab.trace.records import Event, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:

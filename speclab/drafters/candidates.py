@@ -10,7 +10,7 @@ from typing import overload
 from speclab.drafters.base import Draft, Top
 from speclab.sources.context import Match
 from speclab.sources.trie import Trie
-from speclab.trace import Event
+from speclab.trace.records import Event
 
 
 def finished(trie: Trie, events: Sequence[Event]) -> Draft:

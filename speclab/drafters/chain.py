@@ -8,12 +8,18 @@ from pydantic import Field
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.growth import Plan, Shape, grow
+from speclab.drafters.measures import Depth, TokenProbability
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
-from speclab.measures import Depth, TokenProbability
 
 if TYPE_CHECKING:
-    from speclab.drafters.passes import DraftPasses
+    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.models.pair import ModelPair
+from typing import TYPE_CHECKING
+
+from speclab.tree import DraftTree
+
+if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 
@@ -58,3 +64,15 @@ class LinearSpeculation(Strategy):
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return ModelDrafter(self, pair, self.plan())
+
+
+class Autoregressive(Strategy):
+    """The target alone, one token a pass: the baseline of every comparison."""
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return _Nothing(self)
+
+
+class _Nothing(Drafter):
+    def draft(self, context: Context) -> Draft:
+        return Draft(DraftTree.root(context.tokens[-1]))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from speclab.drafters.base import Draft
 from speclab.drafters.merging import Places, merged
 from speclab.drafters.scores import confidence, weighed
-from speclab.trace import Event, Proposal, Value
+from speclab.trace.records import Event, Proposal, Value
 
 Pair = tuple[float, float]
 

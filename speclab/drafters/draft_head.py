@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
-from speclab import measures
+from speclab.drafters import measures
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Record, Strategy
 from speclab.drafters.best_first import Limits, best_first, cut
 from speclab.drafters.head_passes import Passes, passes, watch

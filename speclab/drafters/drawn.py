@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from speclab.acceptance import Chance, Probabilities, draw_independent, draw_without_replacement
 from speclab.drafters.base import Context
-from speclab.noise import Stream, Use
+from speclab.engine.acceptance import Chance, Probabilities, Stream, Use, draw_independent, draw_without_replacement
 from speclab.tree import Law
 
 Candidates = Literal["top", "independent", "without_replacement"]

@@ -86,7 +86,7 @@ class DualDraft(Strategy):
         return super().describe() | {"first": self._written(self.first), "second": self._written(self.second)}
 
     def regrown(self, record: Record) -> Draft | None:
-        return regrown(self, cast(Self, record.was), record)
+        return regrown(self, cast("Self", record.was), record)
 
     def part(self, place: int) -> Strategy:
         """What drafts the first tree (0), or the second (1)."""

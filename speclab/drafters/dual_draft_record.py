@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from speclab.drafters.base import Draft, Record
 from speclab.drafters.choosing import Pair, routed, united
 from speclab.errors import NotRecordedError
-from speclab.trace import Step, Value
+from speclab.trace.records import Step, Value
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy

@@ -11,8 +11,7 @@ from speclab.drafters.choosing import routed, united
 from speclab.drafters.merging import Places
 from speclab.drafters.scores import FIRST, faded
 from speclab.errors import SettingsError
-from speclab.lookup import Lookup
-from speclab.trace import Adaptation
+from speclab.trace.records import Adaptation, Lookup
 from speclab.tree import Law
 
 if TYPE_CHECKING:

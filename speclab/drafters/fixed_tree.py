@@ -9,12 +9,12 @@ from pydantic import Field
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
 from speclab.drafters.growth import Plan, Shape, grow
+from speclab.drafters.measures import Depth, Nodes, PathProbability
 from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, depth_gate, probability_gate
-from speclab.measures import Depth, Nodes, PathProbability
 
 if TYPE_CHECKING:
-    from speclab.drafters.passes import DraftPasses
+    from speclab.drafters.draft_forward import DraftPasses
     from speclab.models.pair import ModelPair
 
 

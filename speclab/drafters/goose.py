@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.acceptance_rates import Statistic
-from speclab.drafters.base import Budget, Drafter, Strategy
-from speclab.drafters.checks import check_order
+from speclab.drafters.base import Budget, Drafter, Strategy, check_order
+from speclab.drafters.measures import Nodes
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which
 from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors
-from speclab.measures import Nodes
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair

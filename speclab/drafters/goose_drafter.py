@@ -14,7 +14,7 @@ from speclab.drafters.table_drafter import TableDrafter
 from speclab.sources.context import Match
 from speclab.sources.trie import LookedUp, Trie
 from speclab.theory.spine import optimal_widths
-from speclab.trace import Adaptation, Event, Value
+from speclab.trace.records import Adaptation, Event, Value
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Literal
 
+from speclab.costs.budget import Prospect
 from speclab.drafters.base import Commit, Context, Draft, Root, Top
+from speclab.drafters.draft_forward import DraftPasses, Row
 from speclab.drafters.drawn import Candidates, Drawing, drawing
-from speclab.drafters.passes import DraftPasses, Row
 from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
-from speclab.drafters.prospect import Prospect
-from speclab.trace import Event
+from speclab.trace.records import Event
 from speclab.tree import DraftTree, Floats, Law
 
 Drafting = Literal["level", "node"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from speclab.drafters.base import Top
-from speclab.drafters.passes import DraftPasses, Row
+from speclab.drafters.draft_forward import DraftPasses, Row
 
 if TYPE_CHECKING:
     from torch import Tensor

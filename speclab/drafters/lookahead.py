@@ -26,7 +26,7 @@ from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, S
 from speclab.drafters.candidates import finished
 from speclab.sources.ngram_pool import Gram, NgramPool, PoolState
 from speclab.sources.trie import Trie
-from speclab.trace import Adaptation, Event
+from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
 
 if TYPE_CHECKING:

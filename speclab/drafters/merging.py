@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from speclab.drafters.base import Draft, ExtraRows, Top
-from speclab.trace import Event
+from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
 BOTH = "both"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.draft_forward import DraftPasses
 from speclab.drafters.drawn import drawing
 from speclab.drafters.growth import Plan, grow
-from speclab.drafters.passes import DraftPasses
 from speclab.errors import NoDraftError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speclab.trace import Value
+from speclab.trace.records import Value
 
 BLANK = "blank"
 """The gate of a node after which whatever drafts proposes nothing."""

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
 from speclab.drafters.candidates import finished, match_event
-from speclab.drafters.checks import check_order
 from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
 from speclab.sources.trie import Trie
-from speclab.trace import Event
+from speclab.trace.records import Event
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair

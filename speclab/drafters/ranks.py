@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from speclab.drafters.base import Outcome
 from speclab.errors import SettingsError
-from speclab.trace import Value
+from speclab.trace.records import Value
 
 PRIOR, PRIOR_TRIES = 0.4, 8.0
 """Before anything was tried: the first child at this rate, the others in inverse proportion to the square of their

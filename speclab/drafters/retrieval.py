@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
 from speclab.drafters.candidates import finished
-from speclab.drafters.checks import check_order
-from speclab.measures import Nodes
+from speclab.drafters.measures import Nodes
 from speclab.sources.corpus import corpus
 from speclab.sources.suffixes import Found, SuffixArray
 from speclab.sources.trie import Trie
-from speclab.trace import Event
+from speclab.trace.records import Event
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from speclab.drafters.base import Budget, Draft, Drafter, Record, Strategy
+from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.ranks import RankRates, parsed
 from speclab.drafters.table_drafter import Carry, Megabytes
-from speclab.measures import Depth, Nodes
 from speclab.theory.sequoia import hardware_choice, sequoia_shape
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Top
 from speclab.drafters.candidates import finished
-from speclab.drafters.passes import DraftPasses, Row
+from speclab.drafters.draft_forward import DraftPasses, Row
 from speclab.drafters.ranks import RankRates
 from speclab.drafters.sequoia_filling import fill, filled, route
 from speclab.drafters.table_drafter import TableDrafter
 from speclab.errors import NoDraftError
-from speclab.trace import Adaptation, Event
+from speclab.trace.records import Adaptation, Event
 
 if TYPE_CHECKING:
     from speclab.drafters.sequoia import SequoiaTree

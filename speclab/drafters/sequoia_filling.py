@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from speclab.drafters.base import Context, Draft, Record, Top
 from speclab.drafters.candidates import finished
-from speclab.drafters.passes import Row
+from speclab.drafters.draft_forward import Row
 from speclab.drafters.policies import Candidate, Gate, blank_gate, depth_gate
 from speclab.drafters.ranks import RankRates
 from speclab.errors import NotRecordedError
 from speclab.sources.trie import Trie
-from speclab.trace import Event, Value
+from speclab.trace.records import Event, Value
 
 if TYPE_CHECKING:
-    from speclab.drafters.passes import DraftPasses
+    from speclab.drafters.draft_forward import DraftPasses
     from speclab.drafters.sequoia import SequoiaTree
 
 Ask = Callable[[Sequence[Row], Sequence[int]], Sequence[Top]]

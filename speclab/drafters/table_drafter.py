@@ -9,11 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Drafter, Outcome, Strategy
-from speclab.lookup import Lookup
-from speclab.lookup import Row as Learned
 from speclab.sources.transitions import TableState, TransitionTable
 from speclab.sources.trie import LookedUp, Trie
-from speclab.trace import Adaptation, Event, Value
+from speclab.trace.records import Adaptation, Event, Lookup, Value
+from speclab.trace.records import Row as Learned
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import finished
+from speclab.drafters.measures import Nodes
 from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
-from speclab.measures import Nodes
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from speclab.breakpoints import Asked, following
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.choices import Choices
 from speclab.lab.comparer import Comparer
@@ -20,9 +19,9 @@ from speclab.lab.run_commands import RunCommands
 from speclab.lab.saving import save
 from speclab.lab.state import Frame, LabState
 from speclab.lab.worker import Worker
-from speclab.lookup import Lookup
-from speclab.trace import Step, Trace
-from speclab.trace_files import load_trace
+from speclab.trace.conditions import Asked, following
+from speclab.trace.files import load_trace
+from speclab.trace.records import Lookup, Step, Trace
 from speclab.views.summary import moment_summary, summary
 from speclab.views.walk import PHASES, WHOLE, Moment, moments
 

@@ -7,17 +7,17 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from speclab.analysis.compare import SideBySide
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.player import REDRAW_SECONDS, Player
 from speclab.lab.state import LabState, Progress
 from speclab.lab.written import written_prompt
-from speclab.side_by_side import SideBySide
 from speclab.views.compared import text_words
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
-    from speclab.session import Session
+    from speclab.engine.session import Session
 
 CURRENT = "as set above"
 """Stands for the strategy in the pickers, with its settings."""
@@ -35,7 +35,7 @@ class Comparer:
         Raises:
             SpeclabError: no strategy, or the prompt or a setting fits none.
         """
-        from speclab.comparing import compare
+        from speclab.analysis.compare import compare
         from speclab.settings import SessionSettings
 
         if not strategies:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ipywidgets import HBox, VBox
 
+from speclab.analysis.routing import Regret
 from speclab.lab.commands import Commands
 from speclab.lab.picture import Picture, empty
 from speclab.lab.state import Frame, LabState
 from speclab.lab.sync import show
 from speclab.lab.transport import button
-from speclab.routing import Regret
 from speclab.views.drafts_page import drafts_html
 from speclab.views.routes import routing_html
 

@@ -11,7 +11,7 @@ from ipywidgets import HTML, Box
 
 from speclab.lab.state import Frame
 from speclab.lab.theme import figure_style
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views.tree import tree_figure, update_tree
 
 PATIENCE, TRIES = 10.0, 3

@@ -10,7 +10,7 @@ from speclab.lab.commands import Commands
 from speclab.lab.saving import PAGE, TRACE
 from speclab.lab.sync import assign, on_change, show
 from speclab.lab.transport import button
-from speclab.trace_files import unpack_trace
+from speclab.trace.files import unpack_trace
 from speclab.views.files import VIEWS
 
 _NAMES = {TRACE: "trace, to open again", PAGE: "page, to read anywhere"}

@@ -7,11 +7,11 @@ from typing import Any
 
 from ipywidgets import HTML, Box, DOMWidget, VBox
 
+from speclab.drafters.measures import measure_of
 from speclab.lab.controls import FINE, control, slides
 from speclab.lab.sync import assign, on_change
-from speclab.measures import measure_of
 from speclab.settings import Settings
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views.markup import tag
 from speclab.views.strip import strip
 from speclab.views.tokens import escape

@@ -8,17 +8,17 @@ from threading import Lock
 
 from ipywidgets import HTML
 
+from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.choices import Change
 from speclab.lab.state import LabState
 from speclab.lab.sync import assign, show
 from speclab.settings import SessionSettings
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views.ghost import ghost_svg, told
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
-from speclab.whatif import in_force, what_if
 
 _log = logging.getLogger(__name__)
 

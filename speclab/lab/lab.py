@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, VBox
 
-from speclab.breakpoints import Asked
-from speclab.drafters.autoregressive import Autoregressive
+from speclab.analysis.compare import SideBySide
+from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError
 from speclab.lab import static
@@ -29,15 +29,15 @@ from speclab.lab.style import STYLE
 from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
-from speclab.side_by_side import SideBySide
-from speclab.trace import Step
+from speclab.trace.conditions import Asked
+from speclab.trace.records import Step
 from speclab.views.fork_tree import Fork
 from speclab.views.still import still
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
+    from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
-    from speclab.session import Session
 
 
 class Lab(VBox):
@@ -106,7 +106,7 @@ class Lab(VBox):
     def run(self, until: Asked | None = None) -> Step | None:
         """Decodes until `until` holds, the text ends, or `stop`; the last step.
 
-        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.breakpoints`).
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
         """
         return self._wait(self._commands.run(until))  # type: ignore[no-any-return]
 

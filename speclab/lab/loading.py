@@ -61,7 +61,7 @@ class Loading:
 
     def _work(self) -> None:
         try:
-            import speclab.session  # noqa: F401  # with all it needs, some seconds the first time: here Stop is heard
+            import speclab.engine.session  # noqa: F401  # with all it needs, some seconds the first time: here Stop is heard
             from speclab.models.pair import load_pair
 
             self._pair = load_pair(**self._models.arguments(), report=self._hear)

@@ -17,7 +17,7 @@ from speclab.lab.sync import assign, on_change, show
 from speclab.lab.text_panel import TextPanel
 from speclab.lab.transport import Phases, button
 from speclab.lab.tree_panel import TreePanel
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views import cache, explain, lossy, mask, metrics, residual, tree
 from speclab.views.beside import kept_html
 from speclab.views.drafts_page import nodes_table

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, Box, Button, HBox, ToggleButton, VBox
 
+from speclab.analysis.whatif import in_force
 from speclab.errors import SpeclabError
 from speclab.lab.choices import Change, Choices, Prompt
 from speclab.lab.form import Form
@@ -20,7 +21,6 @@ from speclab.settings import SessionSettings
 from speclab.views.lossy import CHANGES, warning
 from speclab.views.markup import tag
 from speclab.views.tokens import clip, escape
-from speclab.whatif import in_force
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy

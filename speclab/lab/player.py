@@ -7,25 +7,25 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.breakpoints import Asked, condition, following
-from speclab.comparison import Comparison
+from speclab.analysis.compare import Comparison
+from speclab.analysis.routing import Regret, regret
 from speclab.errors import CancelledError, SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.loading import Loaded
 from speclab.lab.runs import Runs
 from speclab.lab.state import Frame, LabState
 from speclab.lab.written import written_prompt, written_tokens
-from speclab.routing import Regret, regret
-from speclab.trace import Step, Trace
+from speclab.trace.conditions import Asked, condition, following
+from speclab.trace.records import Step, Trace
 from speclab.views.drafts import regret_words
 from speclab.views.lookup import key_at
 from speclab.views.summary import plural, summary
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
-    from speclab.lookup import Lookup
+    from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
-    from speclab.session import Session
+    from speclab.trace.records import Lookup
 
 REDRAW_SECONDS = 0.4
 """During a run the pictures follow at this pace: a browser that falls behind hears Stop late."""
@@ -50,7 +50,7 @@ class Player:
     def start(self, choices: Choices) -> None:
         """A new session of these choices, before its first iteration."""
         pair = self.models.load(choices.models)
-        from speclab.session import Session
+        from speclab.engine.session import Session
 
         prompt = written_prompt(pair, choices.prompt)
         self.session = Session(pair, choices.strategy, prompt, **choices.settings)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 
 ROOM = 2**22
 """Characters kept: some hundred pictures of a tree of 60 nodes."""

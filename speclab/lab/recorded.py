@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from speclab.errors import TraceError
-from speclab.trace import Trace
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
+from speclab.trace.records import Trace
 
 PLACE = Path(__file__).with_name("bundled.json.gz")
 _log = logging.getLogger(__name__)

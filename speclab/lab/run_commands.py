@@ -8,18 +8,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from speclab.analysis.compare import SideBySide
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.comparer import CURRENT, Comparer, named
 from speclab.lab.player import Player
 from speclab.lab.runs import cache_bytes
 from speclab.lab.state import LabState
-from speclab.side_by_side import SideBySide
 from speclab.views.cache import size
 from speclab.views.fork_tree import Fork
 
 if TYPE_CHECKING:
-    from speclab.session import Session
+    from speclab.engine.session import Session
 
 
 class Ask(Protocol):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from speclab.analysis.compare import Entry, SideBySide
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.pickers import differences
-from speclab.metrics import Counts
-from speclab.side_by_side import Entry, SideBySide
+from speclab.trace.metrics import Counts
 from speclab.views.beside import Beside
 from speclab.views.fork_tree import Fork
 
 if TYPE_CHECKING:
+    from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
-    from speclab.session import Session
 
 
 @dataclass

@@ -8,12 +8,11 @@ from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
-from speclab.comparison import Comparison
+from speclab.analysis.compare import Comparison, SideBySide
+from speclab.analysis.routing import Regret
 from speclab.lab.choices import Change, Choices
 from speclab.lab.sync import together
-from speclab.routing import Regret
-from speclab.side_by_side import SideBySide
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views.beside import Beside
 from speclab.views.walk import WHOLE, Moment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speclab.comparison import Comparison
+from speclab.analysis.compare import Comparison
 from speclab.lab.state import Frame
 from speclab.views.beside import kept_html
 from speclab.views.cache import cache_svg

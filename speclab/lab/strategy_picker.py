@@ -10,7 +10,7 @@ from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
 from speclab.lab.form import Form
 from speclab.lab.sync import assign, on_change, show
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons, Widget
 
-from speclab.breakpoints import BREAKPOINTS, Breakpoint, Until, parse
 from speclab.errors import SettingsError
-from speclab.expressions import setting_names
-from speclab.facts import FACTS
-from speclab.facts import PHASES as TIMED
 from speclab.lab.commands import Commands
 from speclab.lab.state import LabState
 from speclab.lab.sync import assign, at_once, on_change, show
+from speclab.trace.conditions import BREAKPOINTS, Breakpoint, Until, parse
+from speclab.trace.expressions import FACTS, setting_names
+from speclab.trace.expressions import PHASES as TIMED
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 from speclab.views.walk import PHASES

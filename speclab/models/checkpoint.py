@@ -17,7 +17,7 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
 from speclab.errors import ModelNotFoundError, OfflineError
-from speclab.writing import read_whole, reason_of
+from speclab.files import read_whole, reason_of
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from speclab.models.cache import KVCache
+from speclab.models.forward import no_cudnn_attention
 from speclab.models.heads import Head, rotary
 from speclab.models.runner import Kept, Runner
-from speclab.models.through import no_cudnn_attention
 from speclab.models.transfers import Logits, checked, to_device
 from speclab.tree import Bools
 

@@ -25,7 +25,7 @@ from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, 
 from speclab.models import memory
 from speclab.models.checkpoint import Checkpoint, check_config, folder_of, locate, offline
 from speclab.models.download import Report, fetch, silent
-from speclab.models.placed import check_place
+from speclab.models.memory import check_place
 from speclab.models.probe import unfit
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")

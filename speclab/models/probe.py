@@ -18,10 +18,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
+from speclab.models.forward import TOLERANCE, Ladder
 from speclab.models.masks import CHUNKED, FULL, SLIDING
-from speclab.models.placed import is_spread
+from speclab.models.memory import is_spread
 from speclab.models.runner import Runner
-from speclab.models.through import TOLERANCE, Ladder
 from speclab.models.transfers import way_out
 from speclab.tree import DraftTree
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclab.errors import SettingsError
+from speclab.files import read_whole
 from speclab.prompts import examples
 from speclab.sources.suffixes import BREAK, SuffixArray
-from speclab.writing import read_whole
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair

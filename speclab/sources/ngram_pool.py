@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from speclab.sources.moments import Moments, State
+from speclab.sources.undo import Moments, State
 
 Gram = tuple[int, ...]
 Row = tuple[Gram, ...]

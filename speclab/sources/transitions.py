@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.sources.book import ENTRY_BYTES, Book, Taken
-from speclab.sources.moments import Moments, State
+from speclab.sources.undo import ENTRY_BYTES, Book, Moments, State, Taken
 from speclab.tree import Ints
 
 if TYPE_CHECKING:
@@ -115,8 +114,10 @@ class TransitionTable:
             logits: `[n, V]`, the target's after each of them.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
-        from speclab.models.transfers import on_host  # late, both: the list of strategies must not load torch
-        from speclab.sources.likeliest import likeliest
+        from speclab.models.transfers import (
+            likeliest,
+            on_host,  # late, both: the list of strategies must not load torch
+        )
 
         found = on_host(*likeliest(logits, self.width))
         undo = _Undo(self.filled, self.refreshed)

@@ -6,9 +6,8 @@ plain decoding has 1. Every function counts nodes as the papers do, drafted node
 
 from __future__ import annotations
 
-from speclab.theory.dominance import dominance_gap
 from speclab.theory.sequoia import HardwareChoice, TreeShape, hardware_choice, sequoia_shape
-from speclab.theory.spine import SpineShape, best_spine, optimal_widths, spine_yield
+from speclab.theory.spine import SpineShape, best_spine, dominance_gap, optimal_widths, spine_yield
 from speclab.theory.yields import IsotropicShape, best_isotropic, chain_yield, isotropic_yield, tree_yield
 
 __all__ = [

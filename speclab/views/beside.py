@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views import explain
 from speclab.views.difference import SAME, runs_words, steps_words
 from speclab.views.drafts import verified

@@ -5,7 +5,7 @@ Kept rows carry their place on the path (1, 2, 3 …), so that a move shows as t
 
 from __future__ import annotations
 
-from speclab.trace import CacheRecord, Step
+from speclab.trace.records import CacheRecord, Step
 from speclab.views import glyphs, markup, slots
 from speclab.views.palette import LOOKS, Theme, ThemeName, css
 from speclab.views.slots import CELL, LEFT, ROW, STATES, Strip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views import markup
 from speclab.views.palette import LOOKS, PHASE_COLORS, Theme
 from speclab.views.summary import plural

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.side_by_side import PHASES, Entry, SideBySide
+from speclab.analysis.compare import PHASES, Entry, SideBySide
 from speclab.views import markup
 from speclab.views.markup import Drawn, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS

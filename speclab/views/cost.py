@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speclab.budgets import rates
-from speclab.costs import MODELLED, Curve, modelled, seconds_by_rows
-from speclab.trace import BudgetRecord, Step
+from speclab.costs.budget import rates
+from speclab.costs.curve import MODELLED, Curve, modelled, seconds_by_rows
+from speclab.trace.records import BudgetRecord, Step
 from speclab.tree import Floats
 from speclab.views import markup
 from speclab.views.markup import Drawn, tag

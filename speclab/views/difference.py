@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views.summary import plural
 from speclab.views.tokens import quoted
 

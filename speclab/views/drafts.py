@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from speclab.trace import Proposal, Step
+from speclab.trace.records import Proposal, Step
 from speclab.tree import DraftTree
 from speclab.views import walk
 from speclab.views.small_tree import Reading
@@ -18,7 +18,7 @@ from speclab.views.summary import plural
 from speclab.views.tokens import label, quoted
 
 if TYPE_CHECKING:
-    from speclab.routing import Regret
+    from speclab.analysis.routing import Regret
 
 
 def merged(step: Step) -> bool:

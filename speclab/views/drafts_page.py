@@ -7,7 +7,7 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views import drafts, glyphs, markup
 from speclab.views.palette import LOOKS, SANS, Theme, ThemeName, css
 from speclab.views.small_tree import Small, columns, small_svg
@@ -16,7 +16,7 @@ from speclab.views.tokens import escape, label, quoted
 from speclab.views.values import bar, cards, said
 
 if TYPE_CHECKING:
-    from speclab.routing import Regret
+    from speclab.analysis.routing import Regret
 
 _MEANINGS = {
     "accepted": "the text goes on with it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.trace import Event, NodeRecord, Step, Value
+from speclab.trace.records import Event, NodeRecord, Step, Value
 from speclab.views import markup
 from speclab.views.tokens import quoted
 from speclab.views.walk import verified_root

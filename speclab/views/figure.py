@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views.layout import FOLD_ABOVE
 from speclab.views.palette import LOOKS, PLOT_MONO, PLOT_SANS, THEMES, Theme, ThemeName, look_color
 from speclab.views.scene import FONT, LABEL_X, Link, Mark, Scene, scene

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from speclab.errors import SettingsError
-from speclab.trace import Trace
+from speclab.files import write_whole
+from speclab.trace.records import Trace
 from speclab.views.cache import cache_svg
 from speclab.views.mask import Mode, mask_svg
 from speclab.views.metrics import metrics_svg
@@ -16,7 +17,6 @@ from speclab.views.palette import THEMES, ThemeName
 from speclab.views.raster import png_of
 from speclab.views.text_picture import text_svg
 from speclab.views.tree import tree_svg
-from speclab.writing import write_whole
 
 Draw = Callable[[Trace, int, int | None, ThemeName], str]
 _FALLBACK = re.compile(r"var\(--[\w-]+,((?:[^()]|\([^()]*\))*)\)")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING, cast
 
-from speclab.trace import NodeRecord, Step, Verdict
+from speclab.trace.records import NodeRecord, Step, Verdict
 from speclab.tree import DraftTree
 from speclab.views import layout
 from speclab.views.palette import ThemeName, css
@@ -20,7 +20,7 @@ from speclab.views.tree import scene_svg
 from speclab.views.walk import verified_root
 
 if TYPE_CHECKING:
-    from speclab.whatif import WhatIf
+    from speclab.analysis.whatif import WhatIf
 
 NOT_CHOSEN = -1
 _NAMES = {"drafted": "would be new", "struck": "would not be drafted"}

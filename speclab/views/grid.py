@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.tree import Bools
 from speclab.views import markup, tokens
 from speclab.views.palette import LOOKS, MONO, Theme

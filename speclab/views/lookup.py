@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.lookup import Lookup, Row
-from speclab.trace import Step, Trace
+from speclab.trace.records import Lookup, Row, Step, Trace
 from speclab.views import markup
 from speclab.views.palette import LOOKS
 from speclab.views.tokens import quoted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 

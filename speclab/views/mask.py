@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.tree import Bools
 from speclab.views import glyphs, markup, png, tokens
 from speclab.views.grid import ANCESTOR_COLOR, PAD, PREFIX_STYLE, TOP, Grid

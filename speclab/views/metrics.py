@@ -1,14 +1,14 @@
 """The run so far over its iterations, on one x axis: tokens, acceptance by depth, seconds by phase, adapted settings.
 
-Under every figure stands its definition; the table takes them from `speclab.metrics`, where they are written.
+Under every figure stands its definition; the table takes them from `speclab.trace.metrics`, where they are written.
 """
 
 from __future__ import annotations
 
 import inspect
 
-from speclab.metrics import Counts, Metrics
-from speclab.trace import Trace
+from speclab.trace.metrics import Counts, Metrics
+from speclab.trace.records import Trace
 from speclab.views import markup, panels
 from speclab.views.clock import Plain, clock_strip, modelled_plain
 from speclab.views.palette import ThemeName, css

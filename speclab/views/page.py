@@ -12,7 +12,8 @@ import os
 from base64 import b64encode
 from pathlib import Path
 
-from speclab.trace import Trace
+from speclab.files import write_whole
+from speclab.trace.records import Trace
 from speclab.views import beside, cache, drafts_page, explain, mask, metrics, residual, strategy, text, tree
 from speclab.views.beside import Beside
 from speclab.views.markup import tag
@@ -21,7 +22,6 @@ from speclab.views.summary import plural, summary
 from speclab.views.summary import table as iterations_table
 from speclab.views.text_style import STYLE as TEXT_STYLE
 from speclab.views.tokens import escape
-from speclab.writing import write_whole
 
 
 def said(trace: Trace, cursor: int) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from speclab.metrics import Counts, Metrics
-from speclab.trace import Step
+from speclab.trace.metrics import Counts, Metrics
+from speclab.trace.records import Step
 from speclab.views import glyphs, markup, walk
 from speclab.views.clock import phase_seconds
 from speclab.views.palette import LOOKS, PHASE_COLORS, Theme

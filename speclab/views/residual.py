@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.shares import Residual, Share, Try
-from speclab.trace import Step
+from speclab.trace.records import Residual, Share, Step, Try
 from speclab.views import glyphs, markup
 from speclab.views.lossy import step_words, warning
 from speclab.views.palette import SOURCE_COLORS, Theme, ThemeName, css

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.routing import Part, Routing, statistics
-from speclab.trace import Step, Trace
+from speclab.analysis.routing import Part, Routing, statistics
+from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.drafts import figure, merged
 from speclab.views.palette import LOOKS, SOURCE_COLORS, ThemeName, css

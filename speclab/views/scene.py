@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speclab.trace import Event, Step
+from speclab.trace.records import Event, Step
 from speclab.views import layout, tokens, walk
 from speclab.views.explain import children, dropped, hover
 from speclab.views.layout import OWN, Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speclab.trace import CacheRecord
+from speclab.trace.records import CacheRecord
 from speclab.views import markup
 from speclab.views.palette import LOOKS, MONO, Theme, css
 from speclab.views.walk import Moment

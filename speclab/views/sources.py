@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from speclab.comparison import Comparison
-from speclab.decomposition import decomposition
-from speclab.trace import Step, Trace
+from speclab.analysis.attribution import decomposition
+from speclab.analysis.compare import Comparison
+from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.markup import Drawn, tag
 from speclab.views.palette import LOOKS, SOURCE_COLORS

@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from speclab.comparison import Comparison
-from speclab.trace import Event, Step, Trace, Value
+from speclab.analysis.compare import Comparison
+from speclab.trace.records import Event, Step, Trace, Value
 from speclab.views import markup
 from speclab.views.cost import cost_html
 from speclab.views.palette import LOOKS, ThemeName, css

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from speclab.measures import Measure, measured
-from speclab.trace import Step
+from speclab.drafters.measures import Measure, measured
+from speclab.trace.records import Step
 from speclab.views.markup import tag
 from speclab.views.palette import css
 from speclab.views.tokens import escape

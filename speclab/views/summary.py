@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.explain import sentence
 from speclab.views.tokens import quoted

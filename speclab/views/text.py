@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from speclab.trace import Step, Trace
+from speclab.trace.records import Step, Trace
 from speclab.views import markup, tokens, walk
 from speclab.views.explain import percent
 from speclab.views.palette import LOOKS, SOURCE_COLORS

@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from speclab.trace import Trace
+from speclab.trace.records import Trace
 from speclab.views import markup, tokens
 from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
 from speclab.views.text import prompt_tokens, shown_tokens, summary

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views import explain, glyphs, markup, tokens
 from speclab.views.figure import tree_figure, update_tree
 from speclab.views.layout import FOLD_ABOVE

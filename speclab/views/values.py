@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from speclab.trace import Value
+from speclab.trace.records import Value
 from speclab.views import markup
 from speclab.views.cache import size
 from speclab.views.markup import Drawn, tag

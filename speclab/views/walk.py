@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from speclab.trace import Event, Step
+from speclab.trace.records import Event, Step
 from speclab.tree import Bools
 
 Phase = Literal["draft", "flatten", "verify", "accept", "commit", "adapt"]

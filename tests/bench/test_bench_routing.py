@@ -11,9 +11,9 @@ from table_runner import mixed_law, random_law, table_pair
 from words import word_tokenizer
 
 import speclab
+from speclab.analysis.routing import Part, Routing, statistics
 from speclab.bench import routing as bench
 from speclab.models.pair import ModelPair
-from speclab.routing import Part, Routing, statistics
 
 VOCAB = 8
 SMALL = {"node_budget": 8, "depth": 3, "children": 3}

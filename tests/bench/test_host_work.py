@@ -12,8 +12,7 @@ from speclab.bench.yields import yields
 from speclab.drafters import candidates
 from speclab.drafters.base import Context, Outcome
 from speclab.models.pair import load_pair
-from speclab.models.transfers import on_host
-from speclab.sources.likeliest import likeliest
+from speclab.models.transfers import likeliest, on_host
 from speclab.sources.transitions import TransitionTable
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)

@@ -31,8 +31,8 @@ from speclab.bench.summary import summaries
 from speclab.bench.workloads import Task, Workload
 from speclab.drafters.chain import LinearSpeculation
 from speclab.drafters.dynatree import DynaTree
+from speclab.engine.exactness import TOLERANCE
 from speclab.errors import MeasurementError
-from speclab.exactness import TOLERANCE
 from speclab.models.pair import ModelPair, load_pair
 from speclab.settings import SessionSettings
 

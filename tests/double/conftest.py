@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from speclab.models import lean, placed
+from speclab.models import memory as placed
+from speclab.models.fast import lean
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,9 +11,9 @@ from tiny import tiny
 
 import speclab
 from double import device
-from speclab.decoder import iterate, start
+from speclab.engine.decode import iterate, start
+from speclab.models.timing import Stopwatch
 from speclab.settings import SessionSettings
-from speclab.timing import Stopwatch
 
 pytestmark = pytest.mark.double
 

@@ -119,7 +119,7 @@ def test_the_graphs_of_a_model_share_one_memory_pool(wanted):
 def test_a_family_is_not_blamed_for_its_graphs():
     """Graphs that answer wrong numbers behind the check's back: the probe steps down, and loading goes on."""
     with device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("speclab.models.graphs._check", lambda *_: None)
+        patch.setattr("speclab.models.fast.graphs._check", lambda *_: None)
         replay = graphs.CUDAGraph.replay
 
         def wrong(graph):
@@ -135,7 +135,7 @@ def test_a_family_is_not_blamed_for_its_graphs():
 
 def test_a_family_is_not_blamed_for_its_lean_forward():
     with device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("speclab.models.rotary.Rotary.at", lambda *_: 1 / 0)
+        patch.setattr("speclab.models.fast.rotary.Rotary.at", lambda *_: 1 / 0)
         own = pair(device="cuda")
         forward = own.describe()["target_forward"]
         assert forward.startswith("module, without CUDA graphs: ")

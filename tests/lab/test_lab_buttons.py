@@ -8,7 +8,7 @@ import pytest
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton, Widget
 from lab_tools import settle
 
-from speclab.breakpoints import BREAKPOINTS
+from speclab.trace.conditions import BREAKPOINTS
 
 NAMES = (
     "lab",

@@ -9,9 +9,9 @@ from html import unescape
 from lab_tools import PROMPT, Messages, settle
 
 import speclab
+from speclab.engine.session import Session
 from speclab.lab.comparer import CURRENT, named
 from speclab.models.pair import ModelPair
-from speclab.session import Session
 
 CACHES, COMPARE = 0, 9
 THREE = ["Autoregressive", speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree]

@@ -6,8 +6,8 @@ import pytest
 from lab_tools import Messages, decoded, show
 
 import speclab
-from speclab.costs import Curve
-from speclab.models import cost_curves
+from speclab.costs import measured as cost_curves
+from speclab.costs.curve import Curve
 
 STRATEGY, CAPTION, PANEL_BYTES = 2, "What it would verify on other machines", 40_000
 DEAR = Curve(name="dear rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)

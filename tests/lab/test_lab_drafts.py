@@ -6,7 +6,7 @@ import pytest
 from lab_tools import Messages, decoded, settle, show
 
 import speclab
-from speclab.routing import regret
+from speclab.analysis.routing import regret
 from speclab.views import drafts
 from speclab.views.lossy import CHANGES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lab_tools import settle
 
-from speclab import breakpoints
-from speclab.breakpoints import BREAKPOINTS
 from speclab.drafters.prompt_lookup import PromptLookup
+from speclab.trace import conditions as breakpoints
+from speclab.trace.conditions import BREAKPOINTS
 
 EXPRESSION = next(i for i, point in enumerate(BREAKPOINTS) if point.make is breakpoints.parse)
 

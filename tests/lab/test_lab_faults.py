@@ -9,8 +9,7 @@ import pytest
 import torch
 from tiny import tiny
 
-from speclab.drafters.autoregressive import Autoregressive
-from speclab.drafters.chain import LinearSpeculation
+from speclab.drafters.chain import Autoregressive, LinearSpeculation
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 

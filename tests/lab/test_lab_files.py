@@ -8,7 +8,7 @@ import pytest
 from lab_tools import settle
 from records import assert_same
 
-from speclab.trace_files import load_trace
+from speclab.trace.files import load_trace
 from speclab.views.files import VIEWS, view_svg
 
 

@@ -15,8 +15,8 @@ from speclab.lab import Lab, loading
 from speclab.lab.choices import Models
 from speclab.models import memory
 from speclab.models import pair as pairs
+from speclab.models.forward import Ladder
 from speclab.models.presets import MINI_HEADS
-from speclab.models.through import Ladder
 
 pytestmark = pytest.mark.usefixtures("at_once")
 

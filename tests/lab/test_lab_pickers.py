@@ -9,7 +9,7 @@ from lab_tools import PROMPT, settle
 from pydantic import TypeAdapter, ValidationError
 
 from speclab.drafters import strategies
-from speclab.drafters.autoregressive import Autoregressive
+from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.lab import Lab

@@ -11,7 +11,7 @@ import pytest
 from lab_tools import settle
 
 from speclab.lab import recorded
-from speclab.trace import Trace
+from speclab.trace.records import Trace
 
 ALONE = """
 import sys

@@ -9,9 +9,9 @@ import time
 import pytest
 from lab_tools import PROMPT, settle
 
-from speclab import breakpoints
 from speclab.drafters.fixed_tree import FixedTree
-from speclab.session import Session
+from speclab.engine.session import Session
+from speclab.trace import conditions as breakpoints
 from speclab.views.beside import step_html
 
 

@@ -13,11 +13,11 @@ from torch.nn.utils import parametrize, prune
 
 from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
 from speclab.errors import ExactnessError
+from speclab.models.fast.packed import Linear
+from speclab.models.forward import Answer
 from speclab.models.head_runner import HeadRunner
-from speclab.models.linear import Linear
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.through import Answer
 
 pytestmark = pytest.mark.model
 PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10

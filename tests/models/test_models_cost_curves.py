@@ -9,9 +9,10 @@ from heads import random_head
 from tiny import tiny
 
 import speclab
-from speclab.costs import Curve
-from speclab.models import cost_curves, cost_files
-from speclab.models.cost_curves import ROWS, curve_of, facts_of
+from speclab.costs import curve as cost_files
+from speclab.costs import measured as cost_curves
+from speclab.costs.curve import Curve
+from speclab.costs.measured import ROWS, curve_of, facts_of
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
 

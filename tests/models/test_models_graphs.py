@@ -16,12 +16,12 @@ from strategies import draft_trees, token_lists
 from tiny import tiny
 
 import speclab
-from speclab.models import graphs, static_cache
-from speclab.models.graphs import Size
-from speclab.models.lean import through
+from speclab.models.fast import graphs, static_cache
+from speclab.models.fast.graphs import Size
+from speclab.models.fast.lean import through
+from speclab.models.forward import Batch
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.through import Batch
 
 pytestmark = pytest.mark.model
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import speclab
 from speclab import DynaTree, Session, SettingsError, UnsupportedModelError
-from speclab.models.lean import through
+from speclab.models.fast.lean import through
 
 pytestmark = pytest.mark.model
 

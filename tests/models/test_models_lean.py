@@ -13,10 +13,10 @@ from strategies import draft_trees, token_lists
 from tiny import FAMILIES, tiny
 
 from speclab.drafters.dynatree import DynaTree
-from speclab.generation import generate
-from speclab.models import linear
-from speclab.models.lean import through
-from speclab.models.linear import Linear
+from speclab.engine.generate import generate
+from speclab.models.fast import packed as linear
+from speclab.models.fast.lean import through
+from speclab.models.fast.packed import Linear
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 

@@ -29,8 +29,7 @@ from speclab.errors import (
 from speclab.models import checkpoint, memory
 from speclab.models.checkpoint import locate
 from speclab.models.loading import Loader, parse_device, parse_dtype
-from speclab.models.pair import load_pair
-from speclab.models.vocabulary import TokenTexts, compare
+from speclab.models.pair import TokenTexts, compare, load_pair
 
 pytestmark = pytest.mark.model
 

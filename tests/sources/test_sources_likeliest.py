@@ -7,12 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.sources.likeliest import STRIPES, largest, likeliest
+from speclab.models.transfers import STRIPES, largest, likeliest
 
 
 @pytest.fixture(autouse=True)
 def none_is_few(monkeypatch):
-    monkeypatch.setattr("speclab.sources.likeliest.FEW", 0)
+    monkeypatch.setattr("speclab.models.transfers.FEW", 0)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

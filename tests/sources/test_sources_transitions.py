@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import transitions as reference
 
-from speclab.sources.likeliest import likeliest
+from speclab.models.transfers import likeliest
 from speclab.sources.transitions import TransitionTable
 
 VOCAB, WIDTH = 9, 4

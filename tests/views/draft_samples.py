@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 from view_samples import build_step, five_nodes, trace
 
-from speclab.shares import Residual, Share, Try
-from speclab.trace import Proposal, Step, Trace
+from speclab.trace.records import Proposal, Residual, Share, Step, Trace, Try
 from speclab.tree import DraftTree, Law
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from strategies import draft_trees
 from view_samples import ODD, WORDS, build_step
 
-from speclab.trace import Step
+from speclab.trace.records import Step
 
 VOCAB = 64
 TEXTS = {token: [*ODD, *WORDS][token % (len(ODD) + len(WORDS))] for token in range(2 * VOCAB)}

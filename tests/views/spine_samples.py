@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from view_samples import TEXTS, build_step, trace
 
-from speclab.lookup import Lookup, Row
-from speclab.trace import Adaptation, Event, Step, Trace
+from speclab.trace.records import Adaptation, Event, Lookup, Row, Step, Trace
 from speclab.tree import DraftTree
 
 C, T = "context", "transition"

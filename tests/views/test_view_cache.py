@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import five_nodes, large, sixty_nodes
 
-from speclab.trace import CacheRecord
+from speclab.trace.records import CacheRecord
 from speclab.views import cache, walk
 from speclab.views.slots import Strip
 from speclab.views.walk import WHOLE, Moment

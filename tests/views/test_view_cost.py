@@ -7,7 +7,7 @@ import pytest
 from picture import HTML, check_svg, parse, texts
 from view_samples import drafted_root, five_nodes, trace
 
-from speclab.trace import BudgetRecord
+from speclab.trace.records import BudgetRecord
 from speclab.views import cost, strategy
 
 RECORD = BudgetRecord(

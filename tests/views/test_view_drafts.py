@@ -14,7 +14,7 @@ from picture import HTML, SVG, check_svg, parse, texts
 from strategies import draft_trees
 from view_samples import TEXTS, build_step, draft_tree, five_nodes, one_node, random_parents, trace
 
-from speclab import routing
+from speclab.analysis import routing
 from speclab.views import drafts, drafts_page, routes
 from speclab.views.palette import css
 from speclab.views.small_tree import Small, columns, small_svg

@@ -9,10 +9,10 @@ from sessions import PROMPT
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.trace import Step
+from speclab.analysis.whatif import in_force, what_if
+from speclab.trace.records import Step
 from speclab.views.ghost import ghost_svg, told
 from speclab.views.tree import tree_svg
-from speclab.whatif import in_force, what_if
 
 TARGET = random_law(24, 3, low=0.5, high=2.5)
 DRAFT = mixed_law(TARGET, random_law(24, 4), 0.15)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse
 from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes
 
-from speclab.trace import ExtraRow
+from speclab.trace.records import ExtraRow
 from speclab.views import mask, png
 
 

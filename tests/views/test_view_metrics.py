@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import drafted_root, five_nodes, one_node, trace
 
-from speclab.metrics import Metrics
+from speclab.trace.metrics import Metrics
 from speclab.views import clock, metrics, panels, summary
 from speclab.views.clock import Plain
 

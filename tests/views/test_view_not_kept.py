@@ -5,7 +5,7 @@ from __future__ import annotations
 from table_runner import random_law, table_pair
 
 import speclab
-from speclab.trace import Step
+from speclab.trace.records import Step
 from speclab.views import difference
 
 LAW = random_law(24, 3, low=0.5, high=2.0)

@@ -9,7 +9,7 @@ from draft_samples import drew_once, stopped, typical
 from picture import HTML, SVG, check_svg, parse, texts
 from view_samples import TEXTS, five_nodes, trace
 
-from speclab.shares import Residual, Share
+from speclab.trace.records import Residual, Share
 from speclab.views import lossy, residual
 
 

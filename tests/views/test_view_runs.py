@@ -10,8 +10,8 @@ import pytest
 from picture import HTML, SVG, check_svg, parse
 from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, sixty_nodes, trace
 
-from speclab.side_by_side import Entry, SideBySide
-from speclab.trace import Event
+from speclab.analysis.compare import Entry, SideBySide
+from speclab.trace.records import Event
 from speclab.tree import DraftTree
 from speclab.views import beside, compared, difference, fork_tree
 from speclab.views.fork_tree import Fork

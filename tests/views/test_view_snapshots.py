@@ -17,7 +17,7 @@ from draft_samples import routed, routed_run, stopped, typical, united
 from spine_samples import found, run
 from view_samples import five_nodes, trace
 
-from speclab.comparison import Comparison
+from speclab.analysis.compare import Comparison
 from speclab.theory import IsotropicShape, SpineShape, isotropic_yield, spine_yield
 from speclab.views import (
     cache,

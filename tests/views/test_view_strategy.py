@@ -12,9 +12,8 @@ from picture import HTML, SVG, parse
 from spine_samples import TABLE, bypass, found, left_spine, plain, run
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
 
-from speclab.comparison import Comparison
-from speclab.lookup import Row
-from speclab.trace import Adaptation, Event
+from speclab.analysis.compare import Comparison
+from speclab.trace.records import Adaptation, Event, Row
 from speclab.views import lookup, sources, strategy, values
 
 

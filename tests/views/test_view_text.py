@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from picture import HTML, parse
 from view_samples import EOS, ODD, drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
 
-from speclab.trace import Trace
+from speclab.trace.records import Trace
 from speclab.views import text
 
 BYS = ["verdict", "source", "iteration", "probability"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import ODD, chain, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes
 
-from speclab.trace import Event
+from speclab.trace.records import Event
 from speclab.views import figure, scene, tokens, tree, walk
 from speclab.views.palette import LOOKS
 from speclab.views.walk import WHOLE, Moment

@@ -9,7 +9,7 @@ from hypothesis import given
 from picture import HTML, parse
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node
 
-from speclab.trace import Adaptation, Event
+from speclab.trace.records import Adaptation, Event
 from speclab.views import explain, summary, tokens, tree, walk
 from speclab.views.walk import Moment
 

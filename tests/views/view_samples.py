@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from speclab.metrics import Counts
-from speclab.trace import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
+from speclab.trace.metrics import Counts
+from speclab.trace.records import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
 from speclab.tree import DraftTree
 
 WORDS = (

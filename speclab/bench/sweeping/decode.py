@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from speclab.bench.sweeping.rows import Measured
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, NoDraftError, SpeclabError
-from speclab.metrics import Counts, Metrics
+from speclab.trace.metrics import Counts, Metrics
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -87,7 +87,7 @@ class Decode:
     def _round(
         self, pair: ModelPair, strategy: Strategy, prompts: Sequence[str | Sequence[int]]
     ) -> tuple[Metrics, str]:
-        from speclab.generation import generate
+        from speclab.engine.generate import generate
 
         cold = replace(pair, carried={})
         counts, ttft, calls, ids = Counts(), 0.0, 0, list[str]()

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from speclab.errors import MeasurementError, TraceError
-from speclab.writing import write_whole
+from speclab.files import write_whole
 
 SCHEMA_VERSION = 1
 PARTS = "trials.parquet"

@@ -1,0 +1,1 @@
+"""What a record tells afterwards: what-if, comparisons, where accepted tokens came from, what routing cost."""

@@ -1,0 +1,173 @@
+"""Where accepted tokens came from (GOOSE, sections 4.2 and 5.4), and how often each source is right (section 3).
+
+From records alone: needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from speclab.theory.spine import spine_yield
+from speclab.trace.records import Step
+from speclab.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Accepted tokens by the kind of path they lie on; iterations that accepted none are in no kind.
+
+    `spine_only`: tokens of paths that were copied from the context to their end; `spine_continuation`: of paths that
+    leave the spine and go on in a branch; `branch_only`: of paths without a copied token. `continued`: those tokens of
+    `spine_continuation` that came after the spine was left, which neither source alone would have given.
+    """
+
+    spine_only: int = 0
+    spine_continuation: int = 0
+    branch_only: int = 0
+    continued: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """All accepted drafted tokens."""
+        return self.spine_only + self.spine_continuation + self.branch_only
+
+
+def decomposition(steps: Iterable[Step], spine: str = "context") -> Decomposition:
+    """Sorts the accepted tokens of `steps` by the sources of their path; `spine` is the source of copied tokens."""
+    only = continuation = branch = continued = 0
+    for step in steps:
+        copied = [step.tree.source[node] == spine for node in step.accepted]
+        if not any(copied):
+            branch += len(copied)
+        elif all(copied):
+            only += len(copied)
+        else:
+            continuation += len(copied)
+            continued += copied.count(False)
+    return Decomposition(only, continuation, branch, continued)
+
+
+def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
+    """Tokens per iteration over those of the best baseline (GOOSE, section 5.4); above 1 the combination pays.
+
+    Raises:
+        ValueError: there is no baseline.
+    """
+    if not baselines:
+        raise ValueError("synergy needs the tokens per iteration of at least one baseline")
+    return tokens_per_iteration / max(baselines)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRate:
+    """How often one source's tokens were accepted, by three measures that differ much.
+
+    `drafted`: its tokens in all trees. `tried`: those the walk came to. `places`: nodes under which it came to one or
+    more of them. `accepted`: those that were right; `first`: those of them that stood first at their place.
+    """
+
+    drafted: int = 0
+    tried: int = 0
+    places: int = 0
+    accepted: int = 0
+    first: int = 0
+
+    def __add__(self, other: SourceRate) -> SourceRate:
+        return SourceRate(*(getattr(self, name) + getattr(other, name) for name in SourceRate.__slots__))
+
+    @property
+    def share(self) -> float:
+        """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3.
+
+        It falls with every sibling, and with every token behind a wrong one: it tells of the tree as well.
+        """
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Accepted / tried, 0…1: p_s and p_t as Proposition 1 uses them, given that the walk came to the token."""
+        return self.accepted / self.tried if self.tried else 0.0
+
+    @property
+    def first_rate(self) -> float:
+        """How often the first token at a place was right, 0…1: one guess against one guess."""
+        return self.first / self.places if self.places else 0.0
+
+
+def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, SourceRate]:
+    """For each source its `SourceRate`; `spine` is the source of copied tokens.
+
+    The walk looks at copied tokens first (GOOSE, appendix B.3). So where one is accepted the tokens beside it were not
+    tried: p_t is the rate of branches where the spine breaks or there is none.
+    """
+    rates: dict[str, SourceRate] = {}
+    for step in steps:
+        for parent, children in enumerate(step.tree.children):
+            for source in dict.fromkeys(step.tree.source[child] for child in children):
+                rates[source] = rates.get(source, SourceRate()) + _at(step, parent, source, spine)
+    return rates
+
+
+def _at(step: Step, parent: int, source: str, spine: str) -> SourceRate:
+    """One source's tokens under one node."""
+    tree, nodes = step.tree, step.nodes
+    mine = [child for child in tree.children[parent] if tree.source[child] == source]
+    reached = [child for child in mine if nodes[child].verdict in {"accepted", "rejected"}]
+    before = [child for child in tree.children[parent] if tree.source[child] == spine and source != spine]
+    if not reached or any(nodes[child].verdict == "accepted" for child in before):
+        return SourceRate(drafted=len(mine))
+    right = [nodes[child].verdict == "accepted" for child in reached]
+    return SourceRate(len(mine), len(reached), 1, sum(right), int(right[0]))
+
+
+def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
+    """Branches at each spine node, from the root, without those at the spine's end: k_i, i = 0…L−1 (GOOSE, section 3).
+
+    The length is L; empty where there is no spine.
+    """
+    widths, node = [], 0
+    while copied := [child for child in tree.children[node] if tree.source[child] == spine]:
+        widths.append(len(tree.children[node]) - len(copied))
+        node = copied[0]
+    return tuple(widths)
+
+
+def spine_bound(
+    steps: Iterable[Step], spine_acceptance: float, branch_acceptance: float, spine: str = "context"
+) -> float:
+    """Tokens per iteration that Proposition 1 of GOOSE expects at least of the trees of `steps` (appendix E.4).
+
+    The mean of `theory.spine_yield` over the trees, each with its own spine, widths and deepest branch (D); a tree
+    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, and leave those out that
+    the end of the text cut off (`bonus` is None). Appendix E.4 takes one mean shape with the widths of Proposition 2.
+
+    With the `share` of each source in these iterations, p_s ≥ p_t, the sum cannot pass what was measured, whatever the
+    trees: Σ p_s^i is at most L · p_s, the accepted copies; (1 − p_s) q_i (1 + E) is at most k_i · p_t, accepted
+    transitions. With their `rate` it can: the proposition takes tokens as independent, but copies are mostly right
+    together or wrong together, and a long right one counts as many tries.
+
+    Args:
+        steps: iterations; the bound of none is 1.
+        spine_acceptance: p_s, 0…1.
+        branch_acceptance: p_t, 0…1.
+        spine: the source of copied tokens.
+
+    Raises:
+        SettingsError: a rate is outside 0…1.
+    """
+    trees = [step.tree for step in steps]
+    bounds = [
+        spine_yield(spine_acceptance, branch_acceptance, spine_widths(tree, spine), _branch_depth(tree, spine))
+        for tree in trees
+    ]
+    return sum(bounds) / len(bounds) if bounds else 1.0
+
+
+def _branch_depth(tree: DraftTree, spine: str) -> int:
+    """Tokens of the longest branch, at least 1."""
+    level = [0] * len(tree)
+    for node, parent in enumerate(tree.parent.tolist()):
+        if node and tree.source[node] != spine:
+            level[node] = level[parent] + 1
+    return max(1, *level)

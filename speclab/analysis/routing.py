@@ -1,0 +1,144 @@
+"""What routing between two trees came to over a run, and what the tree that was not verified would have given.
+
+Dual-Draft Routing (2026), section 5: of the trees that both parts propose the one of the larger mean confidence is
+verified. Records hold every proposal (`trace.Proposal`), so the statistics need no model; `regret` verifies again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.errors import SettingsError
+from speclab.trace.codecs import TreeColumns
+from speclab.trace.records import Proposal, Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.engine.session import Session
+    from speclab.models.pair import ModelPair
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the two parts, over all iterations in which both proposed.
+
+    `chosen`: iterations in which its tree was verified. `accepted`, `committed`: tokens of these iterations, the second
+    with the target's own. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes
+    that the text followed, chosen or not; a calibrated part has the two alike. `expected`, `followed`: the same as
+    tokens an iteration, the sum over nodes instead of the mean.
+    """
+
+    name: str
+    chosen: int
+    accepted: int
+    committed: int
+    confidence: float
+    share: float
+    expected: float
+    followed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """`iterations`: those with two proposals. `margin`: mean distance of their scores. `parts`: first and second."""
+
+    iterations: int
+    margin: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """Both trees of one iteration, verified.
+
+    `accepted`: drafted tokens accepted of each. `tokens`: `accepted` lost by the choice; 0 where it was the better one.
+    `steps`: the verification of each, to be drawn.
+    """
+
+    names: tuple[str, ...]
+    accepted: tuple[int, ...]
+    tokens: int
+    steps: tuple[Step, ...]
+
+
+def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
+    """How often each part was chosen, by what margin, and what came of it, over `cursor` iterations (default: all).
+
+    None where no iteration had two proposals.
+    """
+    indices = [index for index, step in enumerate(trace.steps[:cursor]) if step.proposals]
+    if not indices:
+        return None
+    steps = [trace.steps[index] for index in indices]
+    margins = [abs(step.proposals[0].score - step.proposals[1].score) for step in steps]
+    reached = [followed(trace, index) for index in indices]
+    parts = tuple(
+        _part([(step, step.proposals[place]) for step in steps], [lengths[place] for lengths in reached])
+        for place in range(len(steps[0].proposals))
+    )
+    return Routing(len(steps), mean(margins), parts)
+
+
+def followed(trace: Trace, index: int) -> tuple[int, ...]:
+    """For each proposal of an iteration, how many of its tokens the text went on with.
+
+    That is what verifying it would have had accepted, while candidates are not drawn and the text has not ended.
+    """
+    onward = trace.token_ids()[len(trace.token_ids(index)) :]
+    return tuple(len(proposal.tree.follow(onward)) for proposal in trace.steps[index].proposals)
+
+
+def regret(session: Session, index: int) -> Regret:
+    """What each tree of iteration `index` (from 0) has accepted, by verifying both; the session stays as it is.
+
+    Raises:
+        SettingsError: there is no such iteration, or it had one tree only.
+    """
+    if not 0 <= index < len(session.steps):
+        raise SettingsError(f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded")
+    proposals = session.steps[index].proposals
+    if not proposals:
+        raise SettingsError(f"iteration {index} had no second tree: decode with DualDraft(mode='route')")
+    steps = tuple(session.fork(at=index, strategy=_Given(tree=one.tree)).step() for one in proposals)
+    accepted = tuple(len(step.accepted) for step in steps)
+    got = max(length for length, one in zip(accepted, proposals, strict=True) if one.chosen)
+    return Regret(tuple(one.name for one in proposals), accepted, max(accepted) - got, steps)
+
+
+def _part(rows: list[tuple[Step, Proposal]], reached: list[int]) -> Part:
+    chosen = [step for step, proposal in rows if proposal.chosen]
+    nodes = [len(proposal.tree) - 1 for _, proposal in rows]
+    confidences = [proposal.confidence for _, proposal in rows]
+    return Part(
+        name=rows[0][1].name,
+        chosen=len(chosen),
+        accepted=sum(len(step.accepted) for step in chosen),
+        committed=sum(len(step.committed) for step in chosen),
+        confidence=mean(confidences),
+        share=mean(length / count if count else 0.0 for length, count in zip(reached, nodes, strict=True)),
+        expected=mean(share * count for share, count in zip(confidences, nodes, strict=True)),
+        followed=mean(reached),
+    )
+
+
+class _Given(Strategy):
+    """A tree that is there already, verified as it is."""
+
+    tree: TreeColumns
+
+    def describe(self) -> dict[str, Any]:
+        return {"strategy": "a given tree"}
+
+    def drafter(self, pair: ModelPair) -> Drafter:  # noqa: ARG002  # the contract's signature
+        return _GivenDrafter(self)
+
+
+class _GivenDrafter(Drafter):
+    settings: _Given
+
+    def draft(self, context: Context) -> Draft:
+        """The tree, without what lies beyond the models' context."""
+        tree = self.settings.tree
+        return Draft(tree.select((tree.depth <= context.max_depth).tolist()))

@@ -1,0 +1,380 @@
+"""The state of one text being decoded, what an iteration leaves behind, and the way back when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Event as Flag
+from typing import NamedTuple
+
+from torch import Tensor
+
+from speclab.costs.drafter import drafter_of
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
+from speclab.engine.acceptance import (
+    Choice,
+    Probabilities,
+    Rule,
+    Stream,
+    Use,
+    Walk,
+    typical_floor,
+    walk,
+    walk_independent,
+    walk_typical,
+    walk_without_replacement,
+)
+from speclab.engine.sampling import chooser, probabilities
+from speclab.errors import CancelledError, ContextExceededError
+from speclab.models.head_runner import HeadRunner
+from speclab.models.pair import ModelPair
+from speclab.models.processors import Processors
+from speclab.models.runner import Runner
+from speclab.models.timing import Stopwatch
+from speclab.models.transfers import Logits
+from speclab.settings import SessionSettings
+from speclab.trace.metrics import Counts
+from speclab.trace.records import Adaptation
+from speclab.tree import Law
+
+
+@dataclass
+class Decoding:
+    """The state of one text being decoded: `tokens` is the prompt and everything committed since.
+
+    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
+    root it holds them all, and `next_logits` `[V]` are what the target makes of them. `processors`: what the target's
+    generation_config does to its logits, None where it does nothing; all logits that are kept went through them.
+    """
+
+    pair: ModelPair
+    drafter: Drafter
+    settings: SessionSettings
+    tokens: list[int]
+    prompt_length: int
+    processors: Processors | None = None
+    next_logits: Tensor | None = None
+    cancel: Flag = field(default_factory=Flag)
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the target and whatever drafts were trained for; None if no config names a bound."""
+        bounds = (runner.context for runner in self._used)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def bound(self) -> int | None:
+        """Positions that the text may have: the context, or the border that its prompt does not cross.
+
+        See `border` of `speclab.models.runner.Runner`. None if there is no bound.
+        """
+        borders = (runner.border for runner in self._used if isinstance(runner, Runner))
+        bounds = (*(border for border in borders if border and self.prompt_length <= border), self.context)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def _used(self) -> tuple[Runner | HeadRunner, ...]:
+        return self.pair.target, *self.drafter.runners
+
+    @property
+    def room(self) -> int:
+        """New tokens that may still be committed."""
+        return self.prompt_length + self.settings.max_new_tokens - len(self.tokens)
+
+    @property
+    def finished(self) -> str:
+        """Why the text has ended; empty while it goes on."""
+        if self.ends(self.tokens[-1]):
+            return "end of text"
+        return "" if self.room > 0 else "max_new_tokens"
+
+    def processed(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
+        """The target's logits `[V]` after `ids` as its generation_config has them."""
+        return logits if self.processors is None else self.processors(logits[None], ids)[0]
+
+    def ends(self, token: int) -> bool:
+        """Whether this token ends the text."""
+        return self.settings.stop_at_eos and token in self.pair.eos_ids
+
+    def check(self) -> None:
+        """Raises where the run was cancelled."""
+        if self.cancel.is_set():
+            raise CancelledError("stopped before this iteration was committed: step again to go on")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the target makes of a tree: `logits` `[n, V]` and its choice after each node.
+
+    `extra` `[m, V]`: its logits after the draft's extra rows.
+    With a drafted root also `root_logits` `[V]` and `root_choice` for the root's own place.
+    """
+
+    logits: Tensor
+    extra: Tensor
+    choose: Choice
+    root_logits: Tensor | None = None
+    root_choice: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it.
+
+    `watch`: seconds by phase; on CUDA they are known when the device is done, so they are read when it was waited for.
+    """
+
+    prefix_length: int
+    strategy: Strategy
+    draft: Draft
+    verification: Verification
+    rule: Rule
+    walk: Walk
+    outcome: Outcome
+    adaptation: Adaptation
+    lengths: tuple[int, ...]
+    watch: Stopwatch
+    counts: Counts
+
+
+class Standing(NamedTuple):
+    """Where a text stands between two iterations: what `put_back` needs, and nothing that decoding on changes.
+
+    `tokens`: how many there are, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
+    """
+
+    tokens: int
+    next_logits: Tensor | None
+    learned: object
+    lengths: tuple[int, ...]
+
+
+def standing(decoding: Decoding) -> Standing:
+    """Where `decoding` stands; cheap."""
+    return Standing(len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot(), lengths(decoding.pair))
+
+
+def put_back(decoding: Decoding, to: Standing) -> None:
+    """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
+
+    An iteration only adds to tokens and caches, and stores note a change before they make it. So this may itself be
+    stopped anywhere, by a second Ctrl-C, and is then done again from the start.
+    """
+    del decoding.tokens[to.tokens :]
+    decoding.next_logits = to.next_logits
+    decoding.drafter.restore(to.learned)
+    for runner, length in zip(runners(decoding.pair), to.lengths, strict=True):
+        runner.crop(min(length, runner.length))
+
+
+def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
+    """Target, then draft if there is one, then the heads."""
+    return (*((pair.target,) if pair.draft is None else (pair.target, pair.draft)), *pair.heads)
+
+
+def lengths(pair: ModelPair) -> tuple[int, ...]:
+    """Entries in each runner's cache."""
+    return tuple(runner.length for runner in runners(pair))
+
+
+def calls(pair: ModelPair) -> tuple[int, ...]:
+    """Forward passes of each runner so far."""
+    return tuple(runner.calls for runner in runners(pair))
+
+
+_FITTING = {
+    Law.DETERMINISTIC: Rule.TARGET_MASS,
+    Law.INDEPENDENT: Rule.INDEPENDENT,
+    Law.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
+}
+_ON_DRAWS = {Rule.INDEPENDENT: walk_independent, Rule.WITHOUT_REPLACEMENT: walk_without_replacement}
+
+
+def rule_for(law: Law, settings: SessionSettings) -> Rule:
+    """The rule for candidates chosen this way; at temperature 0 the greedy walk, whatever else is set."""
+    if settings.temperature == 0:
+        return Rule.GREEDY
+    return Rule.TYPICAL if settings.acceptance == "typical" else _FITTING[law]
+
+
+def take(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Walk:
+    """The walk of `rule` through a verified draft."""
+    tree, settings = draft.tree, decoding.settings
+
+    def target(node: int) -> Probabilities:
+        return probabilities(verification.logits[node], settings)
+
+    if rule in _ON_DRAWS:
+        assert verification.root_choice is None, "the root of a tree of draws is the target's own token"
+        first = len(decoding.tokens)
+        return _ON_DRAWS[rule](
+            tree,
+            target,
+            draft.laws.__getitem__,
+            lambda node: Stream(settings.seed, first + int(tree.depth[node]), Use.ACCEPTANCE),
+        )
+    if rule is Rule.TYPICAL:
+        root = None
+        if verification.root_logits is not None and verification.root_choice is not None:
+            root = probabilities(verification.root_logits, settings), verification.root_choice
+        return walk_typical(
+            tree,
+            target,
+            verification.choose,
+            lambda law: typical_floor(law, settings.typical_epsilon, settings.typical_delta),
+            root,
+        )
+    return walk(tree, verification.choose, verification.root_choice)
+
+
+def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
+    """Prefills the prompt and commits the first token.
+
+    Raises:
+        ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
+    """
+    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
+    _check_context(decoding)
+    pair.rules.warn(pair.target.name)
+    logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
+    decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
+    catch_up(decoding)
+    return decoding
+
+
+def resume(
+    decoding: Decoding, committed: int, strategy: Strategy, settings: SessionSettings, learned: object = None
+) -> Decoding:
+    """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
+
+    Committed entries are a prefix of the caches, so they are copied and no more than one token is run again.
+
+    Args:
+        committed: tokens to share, prompt included.
+        learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
+    """
+    pair = decoding.pair.fork(committed - 1)
+    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
+    _check_context(twin)
+    if learned is not None:
+        twin.drafter.restore(learned)
+    catch_up(twin)
+    return twin
+
+
+def iterate(decoding: Decoding) -> Iteration:
+    """One iteration. Where it fails or is cancelled, `decoding.put_back` leaves everything as it was before it."""
+    pair, drafter = decoding.pair, decoding.drafter
+    prefix_length, strategy, settings = pair.target.length, drafter.settings, decoding.settings
+    held, called = lengths(pair), calls(pair)
+    watch = Stopwatch(pair.target.device)
+    draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
+    decoding.check()
+    watch.lap("draft")
+    verification = verify(decoding, draft)
+    watch.lap("verify")
+    rule = rule_for(draft.tree.law, settings)
+    path, outcome = accept(rule, decoding, draft, verification)
+    watch.lap("accept")
+    commit(decoding, prefix_length, outcome)
+    watch.lap("commit")
+    adaptation = drafter.learn(outcome)
+    watch.lap("adapt")
+    spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
+    counts = _counts(drafter, rule, outcome, spent, watch.seconds)
+    return Iteration(prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch, counts)
+
+
+def verify(decoding: Decoding, draft: Draft) -> Verification:
+    """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
+
+    Rows that are no candidates come after the nodes, in the same pass; no node sees them.
+    """
+    target, tree, rows = decoding.pair.target, draft.tree, draft.extra
+    positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]
+    prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
+    answers = target.logits([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
+    if decoding.processors is not None:
+        answers = Logits(decoding.processors(answers.rows, prefix, draft.paths()))
+    logits, extra = answers.rows[: len(tree)], answers.rows[len(tree) :]
+    choose = chooser(answers, [position + 1 for position in positions], decoding.settings)
+    if decoding.drafter.root == "verified":
+        return Verification(logits, extra, choose)
+    assert decoding.next_logits is not None
+    root_choice = chooser(Logits(decoding.next_logits[None]), [len(decoding.tokens)], decoding.settings)(0)
+    return Verification(logits, extra, choose, decoding.next_logits, root_choice)
+
+
+def accept(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Walk, Outcome]:
+    """The path that the rule takes, and what it commits: its tokens and the bonus, cut where the text ends."""
+    tree, path = draft.tree, take(rule, decoding, draft, verification)
+    tokens = [*(int(tree.token[node]) for node in path.accepted), path.bonus][: decoding.room]
+    last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
+    committed = tuple(tokens[: last + 1])
+    return path, Outcome(tree, path.accepted[: len(committed)], committed, verification.logits, verification.extra)
+
+
+def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
+    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
+    target, drafter = decoding.pair.target, decoding.drafter
+    if drafter.commit == "gather":
+        path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
+        target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
+    else:
+        target.crop(prefix_length)
+    decoding.tokens.extend(outcome.committed)
+    catch_up(decoding)
+    drafter.settle(outcome)
+
+
+def catch_up(decoding: Decoding) -> None:
+    """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
+    target = decoding.pair.target
+    held = len(decoding.tokens) - (decoding.drafter.root == "verified")
+    missing = decoding.tokens[target.length : held]
+    if missing:
+        decoding.next_logits = decoding.processed(target.extend(missing), decoding.tokens[:held])
+
+
+def _decoding(
+    pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
+) -> Decoding:
+    processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
+    pair.target.mended = "remove_invalid_values" in pair.rules.followed
+    return Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
+
+
+def _deepest(decoding: Decoding) -> int:
+    bound = decoding.bound
+    return bound - 1 - decoding.pair.target.length if bound is not None else 1 << 30
+
+
+def _check_context(decoding: Decoding) -> None:
+    bound, name, prompt_length = decoding.bound, decoding.pair.name, decoding.prompt_length
+    max_new_tokens = decoding.settings.max_new_tokens
+    if bound is None or prompt_length + max_new_tokens <= bound:
+        return
+    room = bound - prompt_length
+    way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
+    asked = f"{prompt_length} prompt tokens and {max_new_tokens} new ones"
+    if bound == decoding.context:
+        raise ContextExceededError(f"{asked} exceed the context of {name}, {bound} tokens: {way_out}shorten the prompt")
+    raise ContextExceededError(
+        f"{asked} cross {bound} tokens, where {name} changes the angles of all positions (longrope): {way_out}"
+        f"give a prompt of more than {bound} tokens"
+    )
+
+
+def _counts(drafter: Drafter, rule: Rule, outcome: Outcome, calls: Sequence[int], seconds: float) -> Counts:
+    rooted = int(drafter.root == "verified")
+    return Counts(
+        iterations=1,
+        committed=len(outcome.committed),
+        drafted=len(outcome.tree) - rooted,
+        accepted=len(outcome.accepted),
+        longest_path=int(outcome.tree.depth[-1]) + 1 - rooted,
+        target_calls=calls[0],
+        draft_calls=sum(calls[1:]),
+        seconds=seconds,
+        lossy=int(not rule.lossless),
+    )

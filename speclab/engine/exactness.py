@@ -1,0 +1,70 @@
+"""`check=True`: every committed token against what the target alone would have chosen at its place.
+
+Candidates that are drawn give another text of the same law, token by token not the target's own: of those it is checked
+that the target's law, after temperature, top-k and top-p, allows them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from speclab.engine.acceptance import Rule
+from speclab.engine.decode import Decoding
+from speclab.engine.sampling import chooser, probabilities
+from speclab.errors import ExactnessError
+from speclab.models.transfers import Logits
+
+TOLERANCE = {torch.bfloat16: 0.25, torch.float16: 0.05}
+"""Largest gap of two logits, per dtype, that counts as a tie: about twice the largest difference between a tree pass
+and one-token passes on known-good models (a default of ours). Float32 showed no flip, so there any is an error."""
+
+
+class Checker:
+    """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit.
+
+    Of a fork it compares the fork's own: what is shared was decoded under the settings of its parent.
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._decoding = decoding
+        self._runner = decoding.pair.target.by_module()
+
+    def compare(self, first: int, rule: Rule = Rule.TARGET_MASS) -> int:
+        """Checks the tokens committed from place `first` on, under `rule`; how many of them are ties.
+
+        Raises:
+            ExactnessError: a token is not the target's own choice, nor a tie with it in half precision.
+        """
+        tokens, ties = self._decoding.tokens, 0
+        self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
+        for place in range(first, len(tokens)):
+            logits = self._runner.extend(tokens[self._runner.length : place])
+            logits = self._decoding.processed(logits, tokens[:place])
+            judge = self._judge if rule.follows_the_target else self._allow
+            ties += judge(place, tokens[place], logits)
+        return ties
+
+    def _allow(self, place: int, token: int, logits: Tensor) -> bool:
+        law = probabilities(logits, self._decoding.settings)
+        if law[token] > 0:
+            return False
+        gap = float(logits[law > 0].min() - logits[token])
+        if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
+            return True
+        raise ExactnessError(
+            f"generated token {place - self._decoding.prompt_length} was committed as id {token}, which the target's "
+            f"law rules out (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
+        )
+
+    def _judge(self, place: int, token: int, logits: Tensor) -> bool:
+        own = chooser(Logits(logits[None]), [place], self._decoding.settings)(0)
+        if own == token:
+            return False
+        gap = float(logits[own] - logits[token])
+        if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
+            return True
+        raise ExactnessError(
+            f"generated token {place - self._decoding.prompt_length} was committed as id {token}, but the target alone "
+            f"chooses {own} (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
+        )

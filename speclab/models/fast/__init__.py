@@ -1,0 +1,1 @@
+"""Faster passes than the module's own, optional: a lean forward, packed weights, CUDA graphs."""

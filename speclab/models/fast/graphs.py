@@ -1,0 +1,274 @@
+"""Passes as CUDA graphs: on a GPU a small pass takes longer to launch, kernel by kernel, than to run.
+
+A graph runs the kernels of one pass again, on the same addresses. So everything is padded to a few sizes: rows, and
+columns of the cache. Tokens, positions, slots and mask come from the host in one copy before each run, and the graph
+unpacks them; what the host reads of the logits is worked out in the graph too, so that a pass waits once, for that.
+Padding rows see little, write to slots that nobody sees, and are cut off the answer. All but the capture itself runs,
+and is tested, on any device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple, Protocol, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speclab.models.cache import KVCache
+from speclab.models.fast.rotary import Rotary
+from speclab.models.fast.static_cache import Pool, Rows, Shape, Store, lent
+from speclab.models.forward import TOLERANCE, Answer, Batch, Rung
+from speclab.models.masks import Mask
+from speclab.models.transfers import digest
+
+MOST_ROWS = 128
+"""Larger passes (prompts) keep a GPU busy without a graph."""
+FIRST_COLUMNS = 256
+WORDS = 16
+"""Of 64 bits each, which is what a row's mask may have; one of more columns goes the plain way."""
+LAST_BIT = 64 * WORDS - 1
+
+
+class Graph(Protocol):
+    """A pass that can be run again."""
+
+    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+        """Runs, then notes what `run` does: what the run gave, and an answer that every `replay` writes anew."""
+        ...
+
+    def replay(self) -> None:
+        """Does it again, on what the same buffers hold now."""
+        ...
+
+
+_STREAMS: dict[torch.device, Any] = {}
+_CAPTURING = Lock()
+"""torch allows one capture at a time in a process."""
+
+
+class CudaGraphs:
+    """Makes graphs of one device that share a memory pool: whoever replays one takes its answer before the next."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._memory: Any = None
+
+    def __call__(self) -> CudaGraph:
+        """An empty one."""
+        self._memory = self._memory or torch.cuda.graph_pool_handle()
+        return CudaGraph(self._device, self._memory)
+
+
+class CudaGraph:
+    """The real one."""
+
+    def __init__(self, device: torch.device, memory: Any) -> None:
+        self._device, self._memory, self._graph = device, memory, torch.cuda.CUDAGraph()
+
+    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+        """The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
+
+        The stream is ours, one a device: torch's own lies on the device of the process's first capture, and what runs
+        on another device is not captured. A capture that fails leaves its stream in use; the outer block puts the
+        thread's own back.
+        """
+        with _CAPTURING, torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.current_stream()):
+            own = torch.cuda.current_stream()
+            stream = _STREAMS.pop(self._device, None) or torch.cuda.Stream()
+            stream.wait_stream(own)
+            with torch.cuda.stream(stream):
+                first = run()
+            own.wait_stream(stream)
+            with torch.cuda.graph(self._graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
+                answer = run()
+            _STREAMS[self._device] = stream  # kept only where the capture went well
+        return first, answer
+
+    def replay(self) -> None:
+        """Queues the kernels; nothing waits for them."""
+        with torch.cuda.device(self._device):
+            self._graph.replay()
+
+
+class Lean(Rung, Protocol):
+    """A lean forward: `rows` is the pass as tensor work alone, over angles that were reserved."""
+
+    rotary: Rotary
+
+    def rows(
+        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, layers: Sequence[int]
+    ) -> Answer:
+        """As the whole pass."""
+        ...
+
+
+class Size(NamedTuple):
+    """What a graph was captured for: rows and columns, padded, and what it answers beside logits, as in `Batch`."""
+
+    rows: int
+    columns: int
+    layers: tuple[int, ...]
+    vocab_size: int
+    likeliest: int
+
+    @classmethod
+    def of(cls, batch: Batch, start: int) -> Size:
+        """The smallest that the rows fit at slot `start` and on: powers of two."""
+        padded = _power(len(batch.tokens))
+        columns = max(FIRST_COLUMNS, _power(start + padded))
+        return cls(padded, columns, batch.layers, batch.vocab_size, batch.likeliest)
+
+
+class Inputs:
+    """What a graph of one size reads, in one tensor, so that a pass takes one copy from the host; the graph unpacks it.
+
+    `[m * (4 + WORDS)]` int64: tokens, positions and slots of the rows, for each the first column that its mask speaks
+    of, and that mask, a bit a column. All columns before are visible, all behind the new rows are hidden.
+    """
+
+    def __init__(self, size: Size, shape: Shape) -> None:
+        self.size, self._dtype, device = size, shape.dtype, shape.device
+        self._packed = torch.zeros(size.rows * (4 + WORDS), dtype=torch.int64, device=device)
+        self._columns, self._bits = torch.arange(size.columns, device=device), torch.arange(64, device=device)
+
+    def fill(self, batch: Batch, start: int) -> None:
+        """Takes in a pass of `m` rows into slots `start` and on; the host waits for nothing.
+
+        The copy reads pinned memory when the device gets there, so no memory is filled twice: it is new each time, and
+        torch's allocator gives pinned memory out again when the copy from it is done.
+        """
+        rows, count = self.size.rows, len(batch.tokens)
+        pinned = self._packed.device.type == "cuda"
+        host = torch.empty(self._packed.shape, dtype=torch.int64, pin_memory=pinned)
+        packed = host.numpy()
+        packed[:] = 0
+        head, words = packed[: 4 * rows].reshape(4, rows), packed[4 * rows :].reshape(rows, WORDS)
+        seen = np.tri(count, dtype=np.bool_) if batch.visible is None else batch.visible
+        bits = np.packbits(seen, axis=1, bitorder="little")
+        head[0, :count], head[1, :count] = batch.tokens, batch.positions
+        head[2], head[3] = np.arange(start, start + rows), start + count - seen.shape[1]
+        words.view(np.uint8)[:count, : bits.shape[1]] = bits
+        words[count:, 0] = 1  # a row that saw nothing could be no number, and padding rows leave keys behind
+        self._packed.copy_(host, non_blocking=True)
+
+    def unpack(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, positions and slots `[m]`, and the additive mask `[1, 1, m, c]`."""
+        rows = self.size.rows
+        head, words = self._packed[: 4 * rows].view(4, rows), self._packed[4 * rows :].view(rows, WORDS)
+        unseen = ((words[:, :, None] >> self._bits) & 1).flatten(1) == 0
+        place = self._columns - head[3, 0]  # the last bit is never set, so that it stands for all columns behind
+        hidden = unseen.index_select(1, place.clamp(0, LAST_BIT)) & (place >= 0)
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
+        mask.masked_fill_(hidden, torch.finfo(self._dtype).min)
+        return head[0], head[1], head[2], mask[None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A graph, what it reads, and what it answers in."""
+
+    graph: Graph
+    inputs: Inputs
+    answer: Answer
+
+
+class GraphPass:
+    """A lean forward whose small passes are captured once for each size and then run as graphs.
+
+    Args:
+        lean: the forward.
+        model: whose forward it is.
+        graph: makes an empty graph; by default a real one.
+    """
+
+    name, feature = "lean, CUDA graphs", "CUDA graphs"
+
+    def __init__(self, lean: Lean, model: Any, graph: Callable[[], Graph] | None = None) -> None:
+        self._lean, self._pool = lean, Pool(Shape.of(model))
+        self._graph = graph or CudaGraphs(self._pool.shape.device)
+        self._captured: WeakKeyDictionary[Store, dict[Size, Captured]] = WeakKeyDictionary()
+        self._one_at_a_time = Lock()
+        self._context: int = model.config.max_position_embeddings
+        lean.rotary.reserve(self._context)
+        self._angles = lean.rotary.tables  # held, for graphs read them even when longer ones have taken their place
+
+    def takes(self, batch: Batch, cache: KVCache) -> bool:
+        """Whether it is small, no prompt into an empty cache, within the context, and nobody watches the module."""
+        rows, start = len(batch.tokens), cache.length
+        masked = start > 0 if batch.visible is None else batch.visible.shape[1] <= LAST_BIT
+        return masked and rows <= MOST_ROWS and start + rows <= self._context and self._lean.takes(batch, cache)
+
+    def blames_itself(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whatever a driver or a version raises, and want of memory too: graphs and their buffers take some."""
+        return True
+
+    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
+        """A pass, as `Through` says."""
+        start, size = cache.length, Size.of(batch, cache.length)
+        layers = lent(cache, self._pool, size.columns)
+        with self._one_at_a_time:  # graphs share memory: the next replay may write over this answer
+            captured = self._of(layers[0].lease.store, size, batch, start)
+            captured.graph.replay()
+            answer = _cut(captured.answer, batch, start + len(batch.tokens))
+        for layer in layers:
+            layer.length = start + len(batch.tokens)
+        return answer
+
+    def _of(self, store: Store, size: Size, batch: Batch, start: int) -> Captured:
+        """The graph of a size on a store, its inputs filled."""
+        on_store = self._captured.setdefault(store, {})
+        if size in on_store:
+            on_store[size].inputs.fill(batch, start)
+            return on_store[size]
+        inputs, graph = Inputs(size, self._pool.shape), self._graph()
+        inputs.fill(batch, start)
+
+        def run() -> Answer:
+            tokens, positions, slots, mask = inputs.unpack()
+            rows = cast("KVCache", Rows(store, slots, size.columns))
+            answer = self._lean.rows(tokens, positions, mask, rows, last=0, layers=size.layers)
+            return answer._replace(found=digest(answer.logits[:, : size.vocab_size], size.likeliest))
+
+        first, answer = graph.capture(run)
+        _check(graph, size, first, answer)
+        return on_store.setdefault(size, Captured(graph, inputs, answer))
+
+
+def _check(graph: Graph, size: Size, first: Answer, answer: Answer) -> None:
+    """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
+    pairs = [(first.logits, answer.logits)]
+    if first.states is not None and answer.states is not None:
+        pairs.append((first.states, answer.states))
+    for _, got in pairs:
+        got.fill_(torch.nan)
+    graph.replay()
+    for want, got in pairs:
+        bound = TOLERANCE.get(want.dtype, 1e-3) * max(1.0, want.float().nan_to_num(0.0, 0.0, 0.0).std().item())
+        if not torch.allclose(got.float(), want.float(), rtol=0.0, atol=bound, equal_nan=True):
+            raise RuntimeError("its replay gives other numbers than the pass that was captured")
+    assert answer.found is not None
+    if not torch.equal(answer.found, digest(answer.logits[:, : size.vocab_size], size.likeliest)):
+        raise RuntimeError("its replay reads other tokens than its logits have")
+
+
+def _cut(answer: Answer, batch: Batch, total: int) -> Answer:
+    """Copies of the rows that were asked for: the next pass writes over the answer."""
+    rows = len(batch.tokens)
+    first = rows - batch.last if batch.last else 0
+    assert isinstance(answer.mask, Tensor)
+    assert answer.found is not None
+    return Answer(
+        answer.logits[first:rows].clone(),
+        None if answer.states is None else answer.states[:rows].clone(),
+        None if batch.visible is None else answer.mask[:, :, :rows, :total].clone(),
+        answer.found[first:rows].clone(),
+    )
+
+
+def _power(count: int) -> int:
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,1 @@
+"""What happened, as plain immutable data: steps and traces, their files, metrics, conditions on them. No torch."""

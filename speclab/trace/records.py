@@ -1,0 +1,344 @@
+"""Records some of whose fields are worked out when one of them is first read: nobody waits for what nobody looks at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from speclab.trace.codecs import (
+    Many,
+    MaskBits,
+    Named,
+    Natural,
+    Probability,
+    Real,
+    Seconds,
+    Text,
+    Texts,
+    TreeColumns,
+    Whole,
+)
+from speclab.trace.metrics import Counts, Metrics
+
+
+class Late:
+    """Base of a frozen dataclass with slots; to whoever reads, compares, copies or saves it no field is late."""
+
+    __slots__ = ("_later",)
+
+    def put_off(self, *names: str, later: Callable[[Self], Mapping[str, Any]]) -> Self:
+        """Forgets the fields `names`; `later` gives them, from the record without them, when one is read.
+
+        `later` is called once, or again if two threads read at the same time: it must give equal values.
+        """
+        for name in names:
+            object.__delattr__(self, name)
+        object.__setattr__(self, "_later", later)
+        return self
+
+    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                later = object.__getattribute__(self, "_later")
+            except AttributeError:  # nothing is late, or another thread has just put it in
+                return object.__getattribute__(self, name)
+            for field, value in later(self).items():
+                object.__setattr__(self, field, value)
+            with suppress(AttributeError):  # another thread was as fast
+                object.__delattr__(self, "_later")
+            return object.__getattribute__(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One token at the node where a sampled walk stopped: its probability for the target, and for the draft.
+
+    `residual`: what acceptance left of `target`, the probability with which the target then drew it. `draft`: in the
+    law that the candidates were drawn from; None where none were drawn.
+    """
+
+    token: Natural
+    residual: Probability
+    target: Probability
+    draft: Probability | None
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A candidate that was put to the test and did not stand, a child of the node where the walk stopped.
+
+    `target`: its probability in what was left of the target's law, `against`: in what was left of the draft's, or the
+    threshold of typical acceptance. The first of a node meets both laws whole.
+    """
+
+    node: Natural
+    target: Probability
+    against: Probability
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first.
+
+    `tries`: in their order; none where the target drew once, and no candidate carries what it drew.
+    """
+
+    node: Natural | None
+    shares: Many[Share]
+    tries: Many[Try] = ()
+
+
+VERSION = 1
+Verdict = Literal["root", "accepted", "rejected", "not reached"]
+Value = Real | Whole | Text | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One drafting decision, in the order it was taken.
+
+    `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
+    (which way the drafter went), "budget" (how many nodes are worth verifying). `node`: the tree node it speaks of; for
+    "prune" the parent of the dropped candidate.
+    Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
+    `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
+    """
+
+    kind: Text
+    node: Natural | None
+    reason: Text
+    values: Named[Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One row of the verification pass. Probabilities are in 0…1.
+
+    `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
+    (a verified root). `target_choice`: the token the target chose *after* this node; on a path whose candidates were
+    tried one by one, the token that follows. `target_top`, `draft_top`: the likeliest next tokens after this node,
+    (token, probability), best first; `draft_top` is empty where the node was not expanded. `entropy`: of the target's
+    law after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
+    """
+
+    index: Natural
+    token: Natural
+    draft_prob: Probability
+    path_prob: Probability
+    target_prob: Probability | None
+    target_choice: Natural
+    verdict: Verdict
+    reason: Text
+    kv_slot: Natural
+    entropy: Real
+    target_top: Many[tuple[Natural, Probability]] = ()
+    draft_top: Many[tuple[Natural, Probability]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraRow:
+    """One row of the verification pass that is no candidate, such as a place of lookahead decoding's window.
+
+    These rows come after the nodes: the first has KV slot and mask row `n`. `depth`: position is prefix length + depth.
+    `sees`: nodes and extra rows that the target was *given* to see, by row; `prefix_seen`: how many prefix entries.
+    `target_choice`: its likeliest next token.
+    """
+
+    token: Natural
+    depth: Natural
+    sees: Many[Natural]
+    prefix_seen: Natural
+    target_choice: Natural
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A tree that stood for choice, one of several that were drafted from the same root.
+
+    `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1 (Dual-Draft Routing,
+    sections 4 and 5). `score`: what the trees were compared by; where the paper's statistic decides, the confidence.
+    `chosen`: whether the target verified its nodes.
+    """
+
+    name: Text
+    tree: TreeColumns
+    confidence: Probability
+    score: Real
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens a second.
+
+    `probabilities`: of every drafted node, that it is accepted, estimated from what its source says and from earlier
+    outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
+    tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of the
+    draft passes, by their measured curve. `rows`, `seconds`: the measured cost of a target pass, seconds by rows.
+    """
+
+    probabilities: Many[Probability]
+    verified: Natural
+    verified_root: bool
+    extra: Natural
+    spent: Seconds
+    rows: Many[Natural]
+    seconds: Many[Seconds]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRecord:
+    """One cache over one iteration, in slots (one token each).
+
+    `before`: entries before the iteration; `written`: rows written for this iteration's draft; `moved`: (from, to) slot
+    pairs of the kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
+    entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: bytes a slot.
+    """
+
+    name: Text
+    before: Natural
+    written: Natural
+    kept: Many[Natural]
+    moved: Many[tuple[Natural, Natural]]
+    after: Natural
+    committed: Natural
+    capacity: Natural
+    slot_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """What the drafter changed for the next iteration, and why; `before` and `after` hold the changed settings."""
+
+    reason: Text
+    before: Named[Value] = field(default_factory=dict)
+    after: Named[Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Late):
+    """One iteration, whole: a view needs no other step to draw it.
+
+    `index` counts from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position
+    `prefix_length`. `accepted`: the drafted nodes of the committed path, in order (a verified root is not among
+    them). `committed`: token ids added; with nothing cut off by the end of the text it is the accepted tokens, then
+    `bonus`. `bonus`: the target's own token after the path, None when the text ended inside the path. `root_choice`:
+    with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
+    that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
+    `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
+    the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: the law that
+    the bonus was drawn from; None at temperature 0, and where the text ended before.
+    `proposals`: the trees that stood for choice, where there were several. `budget`: how many of the drafted nodes were
+    worth verifying, where costs decided.
+    """
+
+    index: Natural
+    prefix_length: Natural
+    tree: TreeColumns
+    nodes: Many[NodeRecord]
+    accepted: Many[Natural]
+    committed: Many[Natural]
+    bonus: Natural | None
+    root_choice: Natural | None
+    settings: Named[Value]
+    events: Many[Event]
+    caches: Many[CacheRecord]
+    seconds: Named[Seconds]
+    adaptation: Adaptation
+    counts: Counts
+    mask: MaskBits
+    prefix_seen: Many[Natural]
+    texts: Texts
+    note: Text = ""
+    extra: Many[ExtraRow] = ()
+    rule: Text = ""
+    residual: Residual | None = None
+    proposals: Many[Proposal] = ()
+    budget: BudgetRecord | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole run: the prompt, the first token (from the prefill), and every step.
+
+    `settings`: session settings and the strategy's own, as the user gave them, with `strategy` its name. `models`:
+    what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
+    `prefill_calls` target passes.
+    """
+
+    prompt_ids: Many[Natural]
+    first_token: Natural
+    steps: Many[Step]
+    settings: Named[Value]
+    models: Named[Value]
+    texts: Texts
+    prefill_seconds: Seconds = 0.0
+    prefill_calls: Natural = 1
+    finished: Text = ""
+    version: Natural = VERSION
+
+    def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
+        """Generated ids after `cursor` iterations (all by default), the prefill's first token included."""
+        steps = self.steps if cursor is None else self.steps[:cursor]
+        return (self.first_token, *(token for step in steps for token in step.committed))
+
+    @property
+    def metrics(self) -> Metrics:
+        """Metrics over all steps."""
+        return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds, self.prefill_calls)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the trace as gzipped JSON, whole or not at all; returns the path.
+
+        Raises:
+            TraceError: the folder is missing, read-only or full.
+        """
+        from speclab.trace.files import write  # it knows the whole format, this module included
+
+        return write(self, Path(path))
+
+    def export(self, path: str | os.PathLike[str], beside: Trace | None = None) -> Path:
+        """Writes the run as one HTML page whose iterations can be moved through without a kernel; returns the path.
+
+        `beside`: another run to show at the same iteration, such as that of a fork.
+
+        Raises:
+            TraceError: the folder is missing, read-only or full.
+        """
+        from speclab.views.beside import Beside
+        from speclab.views.page import export  # when asked for: a record alone needs no picture
+
+        name = "the other run" if beside is None else str(beside.settings.get("strategy", "the other run"))
+        return export(self, path, other=None if beside is None else Beside(0, name, beside))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Successors of the tokens `key`, oldest first: (token, score), best first; empty where none were learned yet."""
+
+    key: tuple[int, ...]
+    successors: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What was learned of a token by the end of iteration `after` (0: from the prompt alone).
+
+    `rows`: those that the drafter keeps for it, of the longest key first; it drafts from the first that is not empty.
+    `values`: the state of the table, e.g. rows filled, memory. `texts`: token id to its text.
+    """
+
+    rows: tuple[Row, ...]
+    values: Mapping[str, Value]
+    after: int = 0
+    texts: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def used(self) -> Row | None:
+        """The row that a draft is made from; None where nothing was learned."""
+        return next((row for row in self.rows if row.successors), None)
