@@ -7,7 +7,7 @@ from pathlib import Path
 
 from speclab.lab.state import Frame
 from speclab.views.files import save_view
-from speclab.views.page import export
+from speclab.views.page import export_html
 
 TRACE, PAGE = "trace", "page"
 
@@ -21,5 +21,5 @@ def save(frame: Frame, what: str, path: str | os.PathLike[str]) -> Path:
     if what == TRACE:
         return frame.trace.save(path)
     if what == PAGE:
-        return export(frame.trace, path, frame.cursor, frame.beside)
+        return export_html(frame.trace, path, frame.cursor, frame.beside)
     return save_view(frame.trace, frame.cursor, what, path, frame.selected)

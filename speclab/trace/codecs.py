@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 
@@ -47,6 +46,16 @@ def _at_most(entries: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Reads and writes values of a type, by the bounds in its annotations; made once."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
 Named = Annotated[Mapping[Annotated[str, Field(max_length=100)], T], _at_most(NAMES)]
 Texts = Annotated[Mapping[Natural, Annotated[str, Field(max_length=1024)]], _at_most(TEXTS)]
 
@@ -69,16 +78,11 @@ class _Columns:
     law: Law
 
 
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[_Columns]:
-    return TypeAdapter(_Columns)
-
-
 def _tree(columns: Any) -> DraftTree:
     if isinstance(columns, DraftTree):
         return columns
     try:
-        read = _adapter().validate_python(columns)
+        read = adapter(_Columns).validate_python(columns)
     except ValidationError as error:
         raise ValueError(first_error(error)) from None
     if len(read.token) > NODES:

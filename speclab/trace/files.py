@@ -10,35 +10,23 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from io import BytesIO
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from speclab.costs.curve import Curve
 from speclab.errors import TraceError
-from speclab.files import read_whole, write_whole
-from speclab.trace.codecs import NODES, first_error
+from speclab.files import read_whole
+from speclab.trace.codecs import NODES, adapter, first_error
 from speclab.trace.records import VERSION, BudgetRecord, CacheRecord, Event, Step, Trace
 
 MAX_BYTES = 64 << 20
 """Most bytes that a trace may unpack to, unless told otherwise: some 80,000 verified nodes."""
 PROMPT = 1 << 20
 """Most tokens of a prompt."""
-
-
-def write(trace: Trace, place: Path) -> Path:
-    """Writes a trace, whole or not at all; what `Trace.save` does."""
-    return write_whole(place, gzip.compress(_adapter().dump_json(trace), mtime=0))
-
-
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[Trace]:
-    return TypeAdapter(Trace)
 
 
 def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Trace:
@@ -80,7 +68,7 @@ def parse_trace(data: bytes, name: str) -> Trace:
     if isinstance(version, int) and version > VERSION:
         raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
     try:
-        trace = _adapter().validate_python(raw)
+        trace = adapter(Trace).validate_python(raw)
         wrong = next(_contradictions(trace), None)
     except ValidationError as error:
         wrong = first_error(error)

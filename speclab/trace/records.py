@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from speclab.files import write_whole
 from speclab.trace.codecs import (
     Many,
     MaskBits,
@@ -21,6 +23,7 @@ from speclab.trace.codecs import (
     Texts,
     TreeColumns,
     Whole,
+    adapter,
 )
 from speclab.trace.metrics import Counts, Metrics
 
@@ -298,23 +301,7 @@ class Trace:
         Raises:
             TraceError: the folder is missing, read-only or full.
         """
-        from speclab.trace.files import write  # it knows the whole format, this module included
-
-        return write(self, Path(path))
-
-    def export(self, path: str | os.PathLike[str], beside: Trace | None = None) -> Path:
-        """Writes the run as one HTML page whose iterations can be moved through without a kernel; returns the path.
-
-        `beside`: another run to show at the same iteration, such as that of a fork.
-
-        Raises:
-            TraceError: the folder is missing, read-only or full.
-        """
-        from speclab.views.beside import Beside
-        from speclab.views.page import export  # when asked for: a record alone needs no picture
-
-        name = "the other run" if beside is None else str(beside.settings.get("strategy", "the other run"))
-        return export(self, path, other=None if beside is None else Beside(0, name, beside))
+        return write_whole(path, gzip.compress(adapter(Trace).dump_json(self), mtime=0))
 
 
 @dataclass(frozen=True, slots=True)

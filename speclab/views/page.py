@@ -73,7 +73,9 @@ def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | N
     )
 
 
-def export(trace: Trace, path: str | os.PathLike[str], cursor: int | None = None, other: Beside | None = None) -> Path:
+def export_html(
+    trace: Trace, path: str | os.PathLike[str], cursor: int | None = None, other: Beside | None = None
+) -> Path:
     """Writes the page, opened at `cursor` (the first iteration by default); returns the path.
 
     Args:

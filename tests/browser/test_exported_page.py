@@ -6,7 +6,7 @@ import pytest
 from opened import ARTIFACTS, PATIENCE
 
 from speclab.lab.recorded import recorded
-from speclab.views.page import export, said
+from speclab.views.page import export_html, said
 
 pytestmark = pytest.mark.browser
 RUN = recorded()
@@ -18,7 +18,7 @@ _SHOWS = """([i, label]) => {
 
 @pytest.fixture(params=["light", "dark"])
 def opened(request, browser, tmp_path):
-    path = export(RUN, tmp_path / "run.html", cursor=2)
+    path = export_html(RUN, tmp_path / "run.html", cursor=2)
     page = browser.new_page(viewport={"width": 1500, "height": 1500}, color_scheme=request.param)
     heard: list[str] = []
     page.on("request", lambda request: heard.append(request.url))

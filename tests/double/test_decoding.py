@@ -13,6 +13,7 @@ from double import device, on_gpu
 from speclab.cli import app
 from speclab.models import memory
 from speclab.prompts import examples
+from speclab.views.page import export_html
 
 pytestmark = pytest.mark.double
 
@@ -103,7 +104,7 @@ def test_a_session_forks_and_goes_back_as_on_the_cpu(mini, tmp_path):
             fork = session.fork(at=1, strategy=speclab.Goose())
             fork.run()
             texts.append((session.trace.steps[-1].committed, fork.token_ids))
-            assert session.trace.export(tmp_path / "run.html").stat().st_size
+            assert export_html(session.trace, tmp_path / "run.html").stat().st_size
         assert texts[0] == texts[1]
 
 

@@ -18,7 +18,7 @@ from view_samples import trace
 from speclab.errors import TraceError
 from speclab.views import difference, drafts
 from speclab.views.beside import Beside
-from speclab.views.page import export, frame, page, said
+from speclab.views.page import export_html, frame, page, said
 from speclab.views.strategy import strategy_html
 from speclab.views.text import text_pieces
 
@@ -82,7 +82,7 @@ def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_l
     def size(count: int) -> int:
         run, fork = made_run(count, 60), made_run(count, 60, seed=1)
         beside = Beside(1, "fork 1 of 0", replace(fork, prompt_ids=run.prompt_ids))
-        return export(run, tmp_path / "run.html", other=beside).stat().st_size
+        return export_html(run, tmp_path / "run.html", other=beside).stat().st_size
 
     sizes = [size(count) for count in (2, 6, 10)]
     each = (sizes[2] - sizes[0]) / 8
@@ -103,14 +103,14 @@ def test_an_iteration_tells_what_the_drafter_decided_and_how_a_run_beside_differ
     assert [frame(run, i, other) for i in range(5)] == frames_of(page(run, 1, "run", other))
 
 
-def test_a_trace_exports_itself(tmp_path):
+def test_a_run_is_exported_from_its_first_iteration_with_another_beside(tmp_path):
     run = made_run(2, 4)
-    path = run.export(tmp_path / "run.html")
+    path = export_html(run, tmp_path / "run.html")
     assert path.read_text(encoding="utf-8") == page(run, 1, "run")
-    run.export(path, beside=made_run(3, 4, seed=1))
-    assert "Beside DynaTree." in path.read_text(encoding="utf-8")
+    export_html(run, path, other=Beside(1, "fork", made_run(3, 4, seed=1)))
+    assert "Beside fork." in path.read_text(encoding="utf-8")
 
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(TraceError, match=r"cannot be written .* choose another folder"):
-        export(trace_of(), tmp_path / "missing" / "run.html")
+        export_html(trace_of(), tmp_path / "missing" / "run.html")
