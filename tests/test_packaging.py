@@ -158,7 +158,7 @@ def test_public_names_exist_and_type_checkers_see_the_same():
         assert getattr(speclab, name).__name__ == name
 
 
-@pytest.mark.parametrize("name", ["decomposition", "prompts", "routing", "theory"])
+@pytest.mark.parametrize("name", ["attribution", "prompts", "routing", "theory"])
 def test_a_module_is_there_once_it_is_named_and_not_before(name):
     code = f"m = 'speclab.{name}' in sys.modules; print(m, speclab.{name}.__name__, 'torch' in sys.modules)"
     assert _python(f"import sys, speclab; {code}").split() == ["False", f"speclab.{name}", "False"]

@@ -8,16 +8,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.attribution import synergy
-from speclab.drafters.base import Strategy
-from speclab.engine.session import Session
 from speclab.errors import SpeclabError
 from speclab.files import write_whole
-from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.drafters.base import Strategy
+    from speclab.engine.session import Session
+    from speclab.models.pair import ModelPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def _written(value: float | str) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-Watch = Callable[[str, Session], bool]
+Watch = Callable[[str, "Session"], bool]
 
 
 def compare(
@@ -230,6 +232,8 @@ def _on(_name: str, _session: Session) -> bool:
 def _ran(
     pair: ModelPair, name: str, strategy: Strategy, prompt_ids: list[int], watch: Watch, settings: dict[str, Any]
 ) -> tuple[Entry, bool]:
+    from speclab.engine.session import Session  # brings torch, which comparing what was recorded does without
+
     try:
         session = Session(pair, strategy, prompt_ids, **settings)
     except SpeclabError as error:
