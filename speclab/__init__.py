@@ -35,7 +35,8 @@ from speclab.errors import (
 if TYPE_CHECKING:
     from speclab import prompts, theory
     from speclab.analysis import attribution, routing
-    from speclab.drafters import Strategy, strategies
+    from speclab.drafters import strategies
+    from speclab.drafters.base import Context, Draft, Drafter, Strategy
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
     from speclab.drafters.draft_head import DraftHead
     from speclab.drafters.dual_draft import DualDraft
@@ -61,9 +62,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Autoregressive",
     "CancelledError",
+    "Context",
     "ContextExceededError",
+    "Draft",
     "DraftHead",
     "DraftTree",
+    "Drafter",
     "DualDraft",
     "DynaTree",
     "ExactnessError",
@@ -114,8 +118,11 @@ __all__ = [
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
     "Autoregressive": "speclab.drafters.chain",
+    "Context": "speclab.drafters.base",
+    "Draft": "speclab.drafters.base",
     "DraftHead": "speclab.drafters.draft_head",
     "DraftTree": "speclab.tree",
+    "Drafter": "speclab.drafters.base",
     "DualDraft": "speclab.drafters.dual_draft",
     "DynaTree": "speclab.drafters.dynatree",
     "FixedTree": "speclab.drafters.fixed_tree",
@@ -131,7 +138,7 @@ _HOME = {
     "SequoiaTree": "speclab.drafters.sequoia",
     "Session": "speclab.engine.session",
     "Step": "speclab.trace.records",
-    "Strategy": "speclab.drafters",
+    "Strategy": "speclab.drafters.base",
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
     "generate": "speclab.engine.generate",

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-class Law(StrEnum):
+class CandidateSampling(StrEnum):
     """How the candidates were chosen; the acceptance rule must fit it (Dual-Draft Routing, section 6.2)."""
 
     DETERMINISTIC = "deterministic"
@@ -39,7 +39,7 @@ class DraftTree:
         parent: `[n]` int64, -1 for the root only.
         log_prob: `[n]` float64, nats; 0 for a verified root.
         source: `n` names, which part of the drafter proposed the node.
-        law: how the candidates were chosen.
+        candidate_sampling: how the candidates were chosen.
 
     Raises:
         ValueError: the arrays differ in length, are empty, or are not in breadth-first order.
@@ -49,7 +49,7 @@ class DraftTree:
     parent: Ints
     log_prob: Floats
     source: tuple[str, ...]
-    law: Law = Law.DETERMINISTIC
+    candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC
 
     def __post_init__(self) -> None:
         for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
@@ -71,11 +71,11 @@ class DraftTree:
         parent: Sequence[int],
         log_prob: Sequence[float],
         source: str | Sequence[str],
-        law: Law = Law.DETERMINISTIC,
+        candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC,
     ) -> DraftTree:
         """Builds a tree from sequences; one `source` string stands for every node."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
-        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, law)
+        return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling)
 
     @classmethod
     def grown(
@@ -168,7 +168,9 @@ class DraftTree:
         place[kept] = np.arange(len(kept))
         place[-1] = -1
         source = tuple(self.source[node] for node in kept.tolist())
-        return DraftTree(self.token[kept], place[self.parent[kept]], self.log_prob[kept], source, self.law)
+        return DraftTree(
+            self.token[kept], place[self.parent[kept]], self.log_prob[kept], source, self.candidate_sampling
+        )
 
     def to_networkx(self) -> networkx.DiGraph[int]:
         """A `networkx.DiGraph`, edges from parent to child, every column as a node attribute."""

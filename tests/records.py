@@ -89,7 +89,7 @@ def _assert_residual(step: Step, path: tuple[int, ...]) -> None:
     assert step.rule
     assert (step.residual is None) == (step.rule == "greedy" or step.bonus is None)
     if step.residual is not None:
-        shares = {share.token: share for share in step.residual.shares}
+        shares = {share.token: share for share in step.residual.tokens}
         assert step.residual.node == (path[-1] if path else None)
         assert shares[step.bonus].residual > 0
         assert sum(share.residual for share in shares.values()) <= 1 + 1e-6

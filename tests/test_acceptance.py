@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference.dynatree import select_commit
 from strategies import draft_trees
 
-from speclab.engine.acceptance import typical_floor, walk, walk_typical
+from speclab.engine.acceptance import sample_and_match, typical_acceptance, typical_floor
 from speclab.tree import DraftTree
 
 VOCAB = 3
@@ -31,7 +31,7 @@ def merged_trees(draw: st.DrawFn) -> DraftTree:
 def test_a_verified_root_is_the_papers_walk(tree, data):
     choices = _choices(data, tree)
     path, committed = select_commit(tree.token.tolist(), tree.parent.tolist(), choices, first=int(tree.token[0]))
-    taken = walk(tree, choices.__getitem__)
+    taken = sample_and_match(tree, choices.__getitem__)
     assert list(taken.accepted) == path[1:]
     assert [*(tree.token[node] for node in taken.accepted), taken.bonus] == committed[1:]
 
@@ -40,7 +40,7 @@ def test_a_verified_root_is_the_papers_walk(tree, data):
 def test_a_drafted_root_is_the_papers_walk(tree, data, first):
     choices = _choices(data, tree)
     path, committed = select_commit(tree.token.tolist(), tree.parent.tolist(), choices, first)
-    taken = walk(tree, choices.__getitem__, root_choice=first)
+    taken = sample_and_match(tree, choices.__getitem__, root_choice=first)
     assert list(taken.accepted) == path
     assert [*(tree.token[node] for node in taken.accepted), taken.bonus] == committed
 
@@ -54,7 +54,7 @@ def test_the_target_is_asked_only_where_the_walk_comes_by(tree, data):
         asked.append(node)
         return choices[node]
 
-    walk(tree, choose)
+    sample_and_match(tree, choose)
     for node in asked:
         path = tree.path(node)
         assert all(tree.token[child] == choices[tree.parent[child]] for child in path[1:])
@@ -62,24 +62,24 @@ def test_the_target_is_asked_only_where_the_walk_comes_by(tree, data):
 
 def test_a_wrong_drafted_root_commits_the_targets_token_alone():
     tree = DraftTree.of([1, 2, 2], [-1, 0, 1], [-0.1, -0.1, -0.1], "draft")
-    taken = walk(tree, [2, 2, 2].__getitem__, root_choice=0)
+    taken = sample_and_match(tree, [2, 2, 2].__getitem__, root_choice=0)
     assert (taken.accepted, taken.bonus) == ((), 0)
 
 
 def test_of_two_matching_children_the_deeper_reaching_one_is_taken():
     tree = DraftTree.of([9, 1, 1, 2, 3], [-1, 0, 0, 2, 3], [0.0] * 5, "merged")
-    taken = walk(tree, [1, 2, 2, 3, 4].__getitem__)
+    taken = sample_and_match(tree, [1, 2, 2, 3, 4].__getitem__)
     assert (taken.accepted, taken.bonus) == ((2, 3, 4), 4)
 
 
 def test_of_two_equal_paths_the_first_is_taken():
     tree = DraftTree.of([9, 1, 1, 2, 2], [-1, 0, 0, 1, 2], [0.0] * 5, "merged")
-    taken = walk(tree, [1, 2, 2, 5, 5].__getitem__)
+    taken = sample_and_match(tree, [1, 2, 2, 5, 5].__getitem__)
     assert (taken.accepted, taken.bonus) == ((1, 3), 5)
 
 
 def test_nothing_drafted_gives_the_bonus_alone():
-    taken = walk(DraftTree.root(4), [7].__getitem__)
+    taken = sample_and_match(DraftTree.root(4), [7].__getitem__)
     assert (taken.accepted, taken.bonus) == ((), 7)
 
 
@@ -90,7 +90,7 @@ LIKELY = np.array([0.5, 0.3, 0.15, 0.05])
 
 
 def typical(tree: DraftTree, root: tuple | None = None, least: float = 0.1):
-    return walk_typical(tree, lambda _: LIKELY, lambda node: 100 + node, lambda _: least, root)
+    return typical_acceptance(tree, lambda _: LIKELY, lambda node: 100 + node, lambda _: least, root)
 
 
 def test_the_floor_is_medusas():

@@ -19,14 +19,14 @@ from outcomes import Law, Script, law_of
 
 from speclab.engine import acceptance
 from speclab.engine.acceptance import (
-    Walk,
+    Acceptance,
     draw_independent,
     draw_without_replacement,
+    recursive_rejection,
+    rejection_without_replacement,
+    sample_and_match,
+    typical_acceptance,
     typical_floor,
-    walk,
-    walk_independent,
-    walk_typical,
-    walk_without_replacement,
 )
 from speclab.tree import DraftTree
 
@@ -35,26 +35,26 @@ ROOT = 9
 Laws = dict[tuple[int, ...], Law]
 """The law of the next token after each path of tokens below the root."""
 Draws = Callable[[Law, int, Script], list[int]]
-Rule = Callable[[DraftTree, Callable[[int], Law], Callable[[int], Law], Script], Walk]
+Rule = Callable[[DraftTree, Callable[[int], Law], Callable[[int], Law], Script], Acceptance]
 
 
-def target_mass(tree: DraftTree, target, draft, script: Script) -> Walk:
-    return walk(tree, cache(lambda node: script.draws(target(node))))
+def target_mass(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+    return sample_and_match(tree, cache(lambda node: script.draws(target(node))))
 
 
-def independent(tree: DraftTree, target, draft, script: Script) -> Walk:
-    return walk_independent(tree, target, draft, lambda _: script)
+def independent(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+    return recursive_rejection(tree, target, draft, lambda _: script)
 
 
-def without_replacement(tree: DraftTree, target, draft, script: Script) -> Walk:
-    return walk_without_replacement(tree, target, draft, lambda _: script)
+def without_replacement(tree: DraftTree, target, draft, script: Script) -> Acceptance:
+    return rejection_without_replacement(tree, target, draft, lambda _: script)
 
 
-def typical(tree: DraftTree, target, draft, script: Script) -> Walk:
+def typical(tree: DraftTree, target, draft, script: Script) -> Acceptance:
     def floor(law: Law) -> float:
         return typical_floor(law.astype(float), 0.3, 0.6)
 
-    return walk_typical(tree, target, cache(lambda node: script.draws(target(node))), floor)
+    return typical_acceptance(tree, target, cache(lambda node: script.draws(target(node))), floor)
 
 
 def likeliest(law: Law, count: int, script: Script) -> list[int]:
@@ -262,7 +262,7 @@ def test_floats_go_as_fractions_go():
         taken = rule(tree, lambda _: FLAT.astype(kind), lambda _: STEEP.astype(kind), lambda _: Dice(seed))
         return taken.accepted, taken.bonus
 
-    for rule, seed in itertools.product((walk_independent, walk_without_replacement), range(200)):
+    for rule, seed in itertools.product((recursive_rejection, rejection_without_replacement), range(200)):
         assert walked(rule, float, seed) == walked(rule, object, seed)
 
 
@@ -285,5 +285,5 @@ def test_equal_laws_never_leave_nothing_to_draw_from():
             return False
 
     tree, law = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft"), np.array([0.1, 0.9])
-    for rule in (walk_independent, walk_without_replacement):
+    for rule in (recursive_rejection, rejection_without_replacement):
         assert rule(tree, lambda _: law, lambda _: law, lambda _: Never(0)).residual.tolist() == law.tolist()

@@ -21,7 +21,7 @@ from speclab.analysis.attribution import (
     synergy,
 )
 from speclab.drafters.goose import Goose
-from speclab.engine.acceptance import walk
+from speclab.engine.acceptance import sample_and_match
 from speclab.prompts import examples
 
 
@@ -60,7 +60,7 @@ RIGHT, WRONG = 1, 0
 def judged(parents, sources, tokens):
     """A verified tree: a node is right where its token is `RIGHT`, and the walk takes the first right child."""
     tree = speclab.DraftTree.of(tokens, parents, [0.0] * len(parents), sources)
-    path = walk(tree, lambda node: RIGHT).accepted
+    path = sample_and_match(tree, lambda node: RIGHT).accepted
     on_path = {0, *path}
     verdicts = [
         "accepted" if node in on_path else "rejected" if parent in on_path else "not reached"

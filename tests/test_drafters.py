@@ -54,7 +54,7 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
     for event in draft.events:
         path = path_of(tree, event.node, drafted_root)
         if event.kind == "expand":
-            assert event.values["confidence"] == pytest.approx(math.exp(draft.tops[event.node][0][1]))
+            assert event.values["confidence"] == pytest.approx(math.exp(draft.topk[event.node][0][1]))
             got[path] = ("expand", event.values["branches"])
         elif event.kind == "stop" and event.values["gate"] != "node_budget":
             got[path] = (GATES[event.values["gate"]], 0)
@@ -105,7 +105,7 @@ def test_level_and_node_drafting_give_one_tree(strategy, seed):
     assert level.tree.parent.tolist() == node.tree.parent.tolist()
     assert level.tree.log_prob.tolist() == node.tree.log_prob.tolist()
     assert level.events == node.events
-    assert level.tops == node.tops
+    assert level.topk == node.topk
 
 
 @given(
@@ -201,7 +201,7 @@ def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, see
         assert_same_tree(tree, expected)
         path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
         committed = (*tree.token[list(path)].tolist(), data.draw(st.integers(0, 8)))
-        drafter.settle(Outcome(tree, path, committed, None, None))
+        drafter.commit_cache(Outcome(tree, path, committed, None, None))
         text += committed
         assert pair.draft.tokens == text[: pair.draft.length]
         assert pair.draft.length < len(text)

@@ -17,7 +17,7 @@ from speclab.engine.acceptance import Rule
 from speclab.engine.decode import rule_for
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
-from speclab.tree import Law
+from speclab.tree import CandidateSampling
 
 VOCAB, PROMPT, NEW = 8, [1, 2, 3], 20
 TARGET = random_law(VOCAB, 11, low=0.5, high=2.0)
@@ -48,17 +48,17 @@ def finished(strategy: Strategy, **settings: object) -> speclab.Session:
 @every_drawn
 def test_a_tree_says_how_it_was_drawn_and_hands_over_every_law(strategy):
     """The draft's law at the node, warped as the target's; children have a chance in it, and their log-probability."""
-    ways = {"independent": Law.INDEPENDENT, "without_replacement": Law.WITHOUT_REPLACEMENT}
+    ways = {"independent": CandidateSampling.INDEPENDENT, "without_replacement": CandidateSampling.WITHOUT_REPLACEMENT}
     for seed in range(10):
         draft = drafted(strategy, seed=seed, **WARM)
         tree = draft.tree
-        assert tree.law == ways[strategy.candidates]
+        assert tree.candidate_sampling == ways[strategy.candidates]
         for node in range(len(tree)):
             if tree.children[node]:
                 text = (*PROMPT, *(int(token) for token in tree.token[list(tree.path(node))][1:]))
                 due = np.asarray(DRAFT(text)) ** (1 / WARM["temperature"])
                 due[np.argsort(-due)[WARM["top_k"] :]] = 0
-                law = draft.laws[node]
+                law = draft.draft_probs[node]
                 assert law.sum() == pytest.approx(1)
                 assert law[law > 0] == pytest.approx(due[law > 0] / due[law > 0].sum(), rel=1e-5)
                 assert due[law == 0].sum() / due.sum() <= 1 - WARM["top_p"]
@@ -75,7 +75,7 @@ def test_no_draw_is_taken_out(strategy):
         assert not [event for event in draft.events if event.kind == "prune"]
         for event in draft.events:
             if event.kind == "expand":
-                tokens = np.count_nonzero(draft.laws[event.node])
+                tokens = np.count_nonzero(draft.draft_probs[event.node])
                 least = min(event.values["branches"], tokens) if strategy.candidates != "independent" else 0
                 room = len(draft.tree) == getattr(strategy, "node_budget", 0)
                 assert event.values["added"] == event.values["branches"] or event.values["added"] >= least or room
@@ -132,11 +132,15 @@ def test_a_drafted_root_cannot_be_combined_with_draws():
 
 def test_the_rule_is_the_one_that_fits_the_draws():
     warm, cold = SessionSettings(temperature=1.0), SessionSettings()
-    assert [rule_for(law, warm) for law in Law] == [Rule.TARGET_MASS, Rule.INDEPENDENT, Rule.WITHOUT_REPLACEMENT]
-    assert {rule_for(law, cold) for law in Law} == {Rule.GREEDY}
+    assert [rule_for(law, warm) for law in CandidateSampling] == [
+        Rule.SAMPLE_AND_MATCH,
+        Rule.INDEPENDENT,
+        Rule.WITHOUT_REPLACEMENT,
+    ]
+    assert {rule_for(law, cold) for law in CandidateSampling} == {Rule.GREEDY}
     typical = warm.changed(acceptance="typical")
-    assert {rule_for(law, typical) for law in Law} == {Rule.TYPICAL}
-    assert rule_for(Law.DETERMINISTIC, typical.changed(temperature=0.0)) == Rule.GREEDY
+    assert {rule_for(law, typical) for law in CandidateSampling} == {Rule.TYPICAL}
+    assert rule_for(CandidateSampling.DETERMINISTIC, typical.changed(temperature=0.0)) == Rule.GREEDY
 
 
 # A seed and its text
@@ -210,9 +214,9 @@ def test_the_residual_is_what_the_rule_left_of_the_targets_law():
         if step.accepted:
             continue
         stopped += 1
-        p, q = (np.array([getattr(share, name) for share in step.residual.shares]) for name in ("target", "draft"))
+        p, q = (np.array([getattr(share, name) for share in step.residual.tokens]) for name in ("target", "draft"))
         left = np.maximum(p - q, 0)
-        assert [share.residual for share in step.residual.shares] == pytest.approx(list(left / left.sum()))
+        assert [share.residual for share in step.residual.tokens] == pytest.approx(list(left / left.sum()))
     assert stopped > 3
 
 
@@ -221,8 +225,8 @@ def test_the_residual_of_the_target_mass_rule_has_no_mass_on_rejected_candidates
         step = session_of(VARIANTS["fixed tree"], seed=seed).step()
         node = step.residual.node
         children = {int(step.tree.token[child]) for child in step.tree.children[node]}
-        rest = sum(share.target for share in step.residual.shares if share.token not in children)
-        for share in step.residual.shares:
+        rest = sum(share.target for share in step.residual.tokens if share.token not in children)
+        for share in step.residual.tokens:
             due = 0.0 if share.token in children else share.target / rest
             assert share.residual == pytest.approx(due)
             assert share.draft is None

@@ -15,7 +15,7 @@ from variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.drafters.base import Strategy
-from speclab.engine.acceptance import Stream, Use, uniform
+from speclab.engine.acceptance import PositionalRng, RngPurpose, uniform
 
 VOCAB, LENGTH, PROMPT = 3, 4, [1, 0, 2]
 TARGET = random_law(VOCAB, 1, low=0.3, high=0.8)
@@ -71,29 +71,29 @@ def test_drawn_candidates_give_other_texts_than_plain_sampling():
         assert [text(strategy, seed) for seed in range(8)] != [plain(seed) for seed in range(8)]
 
 
-class Unplaced(Stream):
+class Unplaced(PositionalRng):
     """A mistake: the same noise at every place."""
 
-    def __init__(self, seed: int, place: int, use: Use) -> None:
+    def __init__(self, seed: int, place: int, use: RngPurpose) -> None:
         super().__init__(seed, 0, use)
 
 
-@pytest.mark.parametrize("where", ["speclab.engine.decode.Stream", "speclab.drafters.drawn.Stream"])
+@pytest.mark.parametrize("where", ["speclab.engine.decode.PositionalRng", "speclab.drafters.drawn.PositionalRng"])
 def test_noise_reused_between_steps_is_found_out(monkeypatch, where):
     monkeypatch.setattr(where, Unplaced)
     with pytest.raises(AssertionError):
         assert_drawn_from(sample(speclab.LinearSpeculation(draft_tokens=1, candidates="independent")), LAW)
 
 
-class Together(Stream):
+class Together(PositionalRng):
     """A mistake: drafting and acceptance share their noise."""
 
-    def __init__(self, seed: int, place: int, use: Use) -> None:
-        super().__init__(seed, place + (use == Use.DRAFTING), Use.ACCEPTANCE)
+    def __init__(self, seed: int, place: int, use: RngPurpose) -> None:
+        super().__init__(seed, place + (use == RngPurpose.DRAFTING), RngPurpose.ACCEPTANCE)
 
 
 def test_noise_shared_by_drafting_and_acceptance_is_found_out(monkeypatch):
-    for where in ("speclab.engine.decode.Stream", "speclab.drafters.drawn.Stream"):
+    for where in ("speclab.engine.decode.PositionalRng", "speclab.drafters.drawn.PositionalRng"):
         monkeypatch.setattr(where, Together)
     with pytest.raises(AssertionError):
         assert_drawn_from(sample(DRAWN["drawn chain"]), LAW)
@@ -123,15 +123,15 @@ def test_typical_acceptance_is_found_out():
 def test_streams_of_neighbours_have_nothing_in_common():
     """Many draws at one place do not run into the next place's, nor into another use's, nor into plain sampling's."""
     numbers = [uniform(seed, place) for seed in range(4) for place in range(40)]
-    for use in Use:
+    for use in RngPurpose:
         for seed in range(4):
             for place in range(10):
-                stream = Stream(seed, place, use)
+                stream = PositionalRng(seed, place, use)
                 numbers += [stream._random.random() for _ in range(40)]
     assert len(set(numbers)) == len(numbers)
 
 
 def test_a_stream_is_uniform_over_seeds_and_places():
-    for use in Use:
-        first = [Stream(seed, place, use)._random.random() for seed in range(60) for place in range(60)]
+    for use in RngPurpose:
+        first = [PositionalRng(seed, place, use)._random.random() for seed in range(60) for place in range(60)]
         assert_drawn_from(Counter(int(20 * x) for x in first), dict.fromkeys(range(20), 1 / 20))

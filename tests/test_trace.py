@@ -15,7 +15,7 @@ from traces import TREE, step_of, trace_of
 
 from speclab.trace.files import load_trace
 from speclab.trace.metrics import Counts
-from speclab.tree import DraftTree, Law
+from speclab.tree import CandidateSampling, DraftTree
 
 
 def test_save_and_load_give_the_same_trace(tmp_path):
@@ -25,9 +25,9 @@ def test_save_and_load_give_the_same_trace(tmp_path):
     assert_same(load_trace(path), trace)
 
 
-@given(draft_trees(max_nodes=20), st.sampled_from(list(Law)))
+@given(draft_trees(max_nodes=20), st.sampled_from(list(CandidateSampling)))
 def test_any_tree_and_mask_survive(tmp_path_factory, tree, law):
-    tree = dataclasses.replace(tree, law=law)
+    tree = dataclasses.replace(tree, candidate_sampling=law)
     path = tmp_path_factory.mktemp("trace") / "t"
     trace = trace_of(step_of(tree))
     assert_same(load_trace(trace.save(path)), trace)

@@ -169,7 +169,7 @@ def test_going_back_and_forking_does_not_disturb_the_session(strategy):
 
 
 @every_strategy
-@pytest.mark.parametrize("where", ["verify", "learn", "record"])
+@pytest.mark.parametrize("where", ["verify", "update", "record"])
 def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, monkeypatch):
     """In the pass, in the midst of the harvest, after it: tables, rates and index are as they were before it."""
     whole, session = session_of(strategy), session_of(strategy)
@@ -180,7 +180,7 @@ def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, mo
         with monkeypatch.context() as patch:
             if where == "verify":
                 session.pair.target.fuse = 1
-            elif where == "learn":
+            elif where == "update":
                 patch.setattr("speclab.sources.transitions.TransitionTable._count", _interrupt)
                 patch.setattr("speclab.drafters.lookahead.Adaptation", _interrupt)
             else:
@@ -193,7 +193,7 @@ def test_an_iteration_that_fails_is_done_again_just_the_same(strategy, where, mo
             session.pair.target.fuse = None
         if not session.done:
             session.step()
-    assert failed > 5 or (where == "learn" and isinstance(strategy, speclab.PromptLookup))
+    assert failed > 5 or (where == "update" and isinstance(strategy, speclab.PromptLookup))
     for mine, its in zip(whole.steps, session.steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert mine.adaptation == its.adaptation

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
-from speclab.tree import DraftTree, Law
+from speclab.tree import CandidateSampling, DraftTree
 
 
 def _graph(tree: DraftTree) -> networkx.DiGraph:
@@ -61,7 +61,7 @@ def test_select_keeps_the_chosen_paths(tree, data):
     kept = sorted({0} | {a for node in chosen for a in tree.path(node)})
     part = tree.select([node in kept for node in range(len(tree))])
     assert [_row(part, n) for n in range(len(part))] == [_row(tree, n) for n in kept]
-    assert part.law == tree.law
+    assert part.candidate_sampling == tree.candidate_sampling
 
 
 def _row(tree: DraftTree, node: int) -> tuple:
@@ -133,7 +133,7 @@ def test_root_alone():
     assert tree.parent.tolist() == [-1]
     assert tree.log_prob.tolist() == [0.0]
     assert tree.attention_mask(2).tolist() == [[True, True, True]]
-    assert tree.law is Law.DETERMINISTIC
+    assert tree.candidate_sampling is CandidateSampling.DETERMINISTIC
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from table_runner import mixed_law, random_law, table_pair
 import speclab
 from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Context
-from speclab.drafters.best_first import Limits, best_first, cut
-from speclab.drafters.draft_forward import DraftPasses
+from speclab.drafters.best_first import Limits, best_first, restrict
+from speclab.drafters.draft_forward import DraftForward
 from speclab.drafters.scores import confidence, weighed
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
@@ -98,9 +98,9 @@ def test_a_tree_is_cut_to_what_would_have_been_drafted_or_not_at_all(was, now, s
 
     def drafted(limits: Limits) -> DraftTree:
         pair = table_pair(law, law, VOCAB)
-        return best_first(limits, DraftPasses(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
+        return best_first(limits, DraftForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
 
-    left = cut(drafted(Limits(*was)), Limits(*was), Limits(*now))
+    left = restrict(drafted(Limits(*was)), Limits(*was), Limits(*now))
     if left is not None:
         assert same(left, drafted(Limits(*now)))
     less = now[0] <= was[0] and now[1:] == was[1:]
@@ -113,7 +113,9 @@ def test_a_record_of_what_was_right_lately_answers_for_both_statistics():
         by_mean = in_force(step).changed(confidence="mean")
         assert_agrees(what_if(step, by_mean), run.fork(at=step.index, strategy=by_mean).step())
         less = in_force(step).changed(node_budget=7)
-        trees = [less.part(place).cut(one.tree, in_force(step).part(place)) for place, one in enumerate(step.proposals)]
+        trees = [
+            less.part(place).restrict(one.tree, in_force(step).part(place)) for place, one in enumerate(step.proposals)
+        ]
         recent = [step.adaptation.before[f"recent_{name}"] for name in ("first", "second")]
         scores = [weighed(confidence(tree), right) for tree, right in zip(trees, recent, strict=True)]
         assert same(what_if(step, less).tree, trees[int(scores[1] > scores[0])])

@@ -14,7 +14,7 @@ from speclab.analysis.attribution import synergy
 from speclab.errors import SpeclabError
 from speclab.files import write_whole
 from speclab.settings import SessionSettings
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import PHASES, Step, Trace
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -39,9 +39,6 @@ class Comparison:
     def synergy(self) -> float:
         """The run's tokens per iteration over those of the best baseline (GOOSE, section 5.4)."""
         return synergy(self.own, list(self.baselines.values()))
-
-
-PHASES = ("draft", "verify", "accept", "commit", "adapt")
 
 
 @dataclass(frozen=True, slots=True)

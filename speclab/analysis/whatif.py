@@ -12,14 +12,14 @@ from math import inf, log
 from typing import Any, Self, cast
 
 from speclab.drafters import strategies
-from speclab.drafters.base import Context, Draft, Record, Strategy, Top
-from speclab.drafters.draft_forward import DraftPasses, Row
+from speclab.drafters.base import Context, Draft, ReplayContext, Strategy, TopK
+from speclab.drafters.draft_forward import DraftForward, Row
 from speclab.drafters.policies import BLANK
-from speclab.engine.acceptance import Rule, walk
+from speclab.engine.acceptance import Rule, sample_and_match
 from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings
 from speclab.trace.records import Event, Step
-from speclab.tree import DraftTree, Floats, Law
+from speclab.tree import CandidateSampling, DraftTree, Floats
 
 _UNKNOWN = -1
 
@@ -70,7 +70,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     Raises:
         NotRecordedError: the record cannot answer at all; it says why.
     """
-    if step.tree.law is not Law.DETERMINISTIC:
+    if step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
         raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
     if strategy.chooses_budget:
         raise NotRecordedError(
@@ -78,13 +78,13 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
             "the whole tree can be told"
         )
     was = in_force(step)
-    if strategy.asks != was.asks:
+    if strategy.draft_source != was.draft_source:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
     answers = _Recorded(step)
     context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
-    passes = cast("DraftPasses", answers)
+    passes = cast("DraftForward", answers)
     same = type(strategy) is type(was)
-    draft = strategy.regrown(Record(step, passes, context, was)) if same else strategy.grow(passes, context)
+    draft = strategy.replay(ReplayContext(step, passes, context, was)) if same else strategy.grow(passes, context)
     if draft is None:
         name = type(strategy).__name__
         raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")
@@ -93,23 +93,23 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
 
 
 class _Recorded:
-    """Answers like `DraftPasses`, from a step."""
+    """Answers like `DraftForward`, from a step."""
 
     def __init__(self, step: Step) -> None:
         self.short: set[int] = set()
-        self.laws = _NoLaws()
+        self.draft_probs = _NoProbabilities()
         self._step, self._place = step, dict[int, int | None]()
         self._wanted = {event.node: event.values.get("branches", 0) for event in step.events if event.kind == "expand"}
         self._drafted_root = False
 
-    def after_root(self, _: Sequence[int]) -> Top:
+    def after_root(self, _: Sequence[int]) -> TopK:
         return self._after(0, 0)
 
-    def after_text(self, _: Sequence[int]) -> Top:
+    def after_text(self, _: Sequence[int]) -> TopK:
         self._drafted_root = True
         return ((int(self._step.tree.token[0]), float(self._step.tree.log_prob[0])),)
 
-    def after(self, rows: Sequence[Row]) -> list[Top]:
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
         found = [0 if row.parent < 0 else _child(self._step, self._place[row.parent], row.token) for row in rows]
         return [self._after(row.node, node) for row, node in zip(rows, found, strict=True)]
 
@@ -122,7 +122,7 @@ class _Recorded:
         if self._drafted_root != (self._step.root_choice is not None):
             raise NotRecordedError("its root would have been another token, after which nothing is recorded")
 
-    def _after(self, node: int, recorded: int | None) -> Top:
+    def _after(self, node: int, recorded: int | None) -> TopK:
         self._place[node] = recorded
         top = self._step.nodes[recorded].draft_top if recorded is not None else ()
         if recorded is None or not top:
@@ -151,7 +151,7 @@ class _Answer(tuple[tuple[int, float], ...]):  # noqa: SLOT001  # a tuple cannot
         return super().__getitem__(key)
 
 
-class _NoLaws(dict[int, Floats]):
+class _NoProbabilities(dict[int, Floats]):
     def __missing__(self, _: int) -> Floats:
         raise NotRecordedError("its candidates would be drawn at random, and the record holds the likeliest alone")
 
@@ -180,9 +180,9 @@ def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
     known = _blank(step.events)
     unknown = tuple(sorted(short | {node for node in _blank(draft.events) if place[node] not in known}))
     choices = [_UNKNOWN if at is None else step.nodes[at].target_choice for at in place]
-    if not Rule(step.rule or Rule.TARGET_MASS).follows_the_target:
+    if not Rule(step.rule or Rule.SAMPLE_AND_MATCH).follows_the_target:
         return WhatIf(tree, tuple(draft.events), tuple(place), unknown, None, False, None)
-    path = walk(tree, choices.__getitem__, step.root_choice)
+    path = sample_and_match(tree, choices.__getitem__, step.root_choice)
     ended = step.bonus is None and len(path.accepted) >= len(step.committed)
     accepted = path.accepted[: len(step.committed)] if ended else path.accepted
     last = accepted[-1] if accepted else 0

@@ -182,7 +182,7 @@ def _figures(
 def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
     total = sum((one.counts for one in passes), Counts())
     phases: Counter[str] = Counter()
-    laps = [one.watch.laps for one in passes]
+    laps = [one.watch.phase_seconds for one in passes]
     for each in laps:
         phases.update(each)
     deepest = max((one.path for one in passes), default=0)

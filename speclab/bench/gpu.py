@@ -165,7 +165,7 @@ class Bench:
     def _speed_row(self, way: str, acceptance: float, rounds: Sequence[Sequence[Iterated]], plain: float) -> SpeedRow:
         iterations = [iteration for decoded in rounds for iteration in decoded]
         counts, speed = [one.counts for one in iterations], median(map(_speed, rounds))
-        laps = [one.watch.laps for one in iterations]
+        laps = [one.watch.phase_seconds for one in iterations]
         phases = {phase: [each[phase] for each in laps] for phase in laps[0]}
         return SpeedRow(
             **self._ran(self._pair.target),
@@ -207,9 +207,9 @@ class Bench:
             for work, times in zip(works, kept, strict=True):
                 watch = Stopwatch(self._device)
                 work()
-                watch.lap("work")
+                watch.mark("work")
                 if round_ >= WARM_UP:
-                    times.append(watch.laps["work"])
+                    times.append(watch.phase_seconds["work"])
         return kept
 
     def _ran(self, runner: Runner) -> dict[str, str]:

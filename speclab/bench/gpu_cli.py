@@ -16,8 +16,7 @@ from speclab.bench.gpu_rows import FloorRow, SpeedRow, VerifyRow, WorkRow
 from speclab.bench.gpu_shapes import SHAPES, random_pair, shape
 from speclab.errors import SettingsError
 from speclab.models.loading import parse_dtype
-
-PHASES = ("draft", "verify", "accept", "commit", "adapt")
+from speclab.trace.records import PHASES
 
 
 def gpu(

@@ -148,7 +148,7 @@ class Replay:
         logits = self._target.forward(draft.tree.token.tolist())
         outcome = Outcome(draft.tree, accepted, committed, logits, logits[:0])
         began = perf_counter()
-        self._drafter.learn(outcome)
+        self._drafter.update(outcome)
         learned = perf_counter() - began
         self._tokens += committed
         return Iteration(drafted, learned, len(draft.tree))

@@ -285,8 +285,8 @@ def trimmed(draft: Draft, choice: Choice, reach: Floats) -> tuple[Draft, dict[in
         draft,
         tree=draft.tree.select(choice.keep.tolist()),
         events=(*events, *_dropped(draft, choice, reach, place)),
-        tops=Renumbered(draft.tops, place),
-        laws=Renumbered(draft.laws, place),
+        topk=Renumbered(draft.topk, place),
+        draft_probs=Renumbered(draft.draft_probs, place),
     )
     return made, place
 

@@ -17,7 +17,7 @@ from speclab.costs.budget import Choice, Reach, Worth, choose, told, trimmed, un
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.trace.records import Adaptation, BudgetRecord, Lookup
-from speclab.tree import Floats, Law
+from speclab.tree import CandidateSampling, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,21 +61,21 @@ class CostAware(Drafter):
     def draft(self, context: Context) -> Draft:
         spent = self._ledger(len(context.tokens))
         worth = Worth(self._verify, lambda rows: float(_seconds(self._drafts[0], rows)[rows]), spent, self._reach)
-        draft = self._inner.draft(replace(context, worth=worth))
+        draft = self._inner.draft(replace(context, cost_model=worth))
         return self._trimmed(draft, spent())
 
-    def settle(self, outcome: Outcome) -> None:
-        self._inner.settle(outcome)
+    def commit_cache(self, outcome: Outcome) -> None:
+        self._inner.commit_cache(outcome)
 
-    def learn(self, outcome: Outcome) -> Adaptation:
-        adaptation = self._inner.learn(outcome)
+    def update(self, outcome: Outcome) -> Adaptation:
+        adaptation = self._inner.update(outcome)
         self.settings = self._inner.settings
-        if outcome.tree.law is Law.DETERMINISTIC:
+        if outcome.tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
             self._reach = self._reach.after(outcome, verified_root=self._rooted)
         return adaptation
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
-        self._inner.trimmed(place)
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
+        self._inner.on_pruned(new_index)
 
     def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
         return self._inner.lookup(token, previous)
@@ -113,7 +113,7 @@ class CostAware(Drafter):
     def _trimmed(self, draft: Draft, spent: float) -> Draft:
         """The part of a draft that pays. Draws are all verified: to drop some by probability would bend their law."""
         tree = draft.tree
-        if tree.law is not Law.DETERMINISTIC:
+        if tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
             return replace(draft, events=(*draft.events, untrimmed(len(tree))))
         count, extra = len(tree), len(draft.extra.token)
         reach = self._reach.of(tree.parent, tree.log_prob, tree.source, verified_root=self._rooted)
@@ -124,7 +124,7 @@ class CostAware(Drafter):
         if choice.keep.all():
             return replace(draft, events=(*draft.events, event), budget=record)
         kept, place = trimmed(draft, choice, reach)
-        self._inner.trimmed(place)
+        self._inner.on_pruned(place)
         return replace(kept, events=(*kept.events, event), budget=record)
 
     def _record(self, reach: Floats, choice: Choice, spent: float, extra: int) -> BudgetRecord:

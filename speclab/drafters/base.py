@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.costs.budget import Worth
-    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.drafters.draft_forward import DraftForward
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
@@ -30,7 +30,7 @@ from pydantic import BaseModel
 
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
-Top = tuple[tuple[int, float], ...]
+TopK = tuple[tuple[int, float], ...]
 Budget = Annotated[
     Literal["fixed", "auto"],
     Field(
@@ -49,8 +49,8 @@ class Strategy(Settings):
     def _no_draw_is_dropped(self) -> Self:
         if self.chooses_budget and getattr(self, "candidates", "top") != "top":
             raise ValueError(
-                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would bend the law of "
-                "drawn candidates: set candidates='top' or budget='fixed'"
+                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would bend the "
+                "distribution of drawn candidates: set candidates='top' or budget='fixed'"
             )
         return self
 
@@ -68,11 +68,11 @@ class Strategy(Settings):
         """Builds the drafter on this pair's runners."""
         raise NotImplementedError
 
-    def grow(self, passes: DraftPasses, context: Context) -> Draft | None:
+    def grow(self, passes: DraftForward, context: Context) -> Draft | None:
         """The tree that these settings make of what a draft answers; None where more than that shapes it."""
         return None
 
-    def regrown(self, record: Record) -> Draft | None:
+    def replay(self, record: ReplayContext) -> Draft | None:
         """The tree that these settings would have made in place of a recorded one of this strategy; None: no telling.
 
         Raises:
@@ -80,12 +80,12 @@ class Strategy(Settings):
         """
         return self.grow(record.passes, record.context)
 
-    def cut(self, tree: DraftTree, was: Self) -> DraftTree | None:
+    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
         """What these settings leave of a tree of `was`; None where the tree alone does not tell."""
         return tree if self == was else None
 
     @property
-    def asks(self) -> object:
+    def draft_source(self) -> object:
         """Whom of the pair it asks, where it may be one of several: answers of one are no answers of another."""
         return None
 
@@ -118,26 +118,26 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that draws its candidates. `worth`: what nodes and passes are
-    worth, where the budget follows from costs.
+    `sampling`: how the session samples, for a drafter that draws its candidates. `cost_model`: what nodes and passes
+    are worth, where the budget follows from costs.
     """
 
     tokens: Sequence[int]
     max_depth: int
     check: Callable[[], None]
     sampling: SessionSettings = field(default_factory=SessionSettings)
-    worth: Worth | None = None
+    cost_model: Worth | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ReplayContext:
     """What a strategy has of a step when its tree is grown again, without a model.
 
     `passes`: answer as the draft did, as far as the step holds it. `was`: the settings in force, of the same strategy.
     """
 
     step: Step
-    passes: DraftPasses
+    passes: DraftForward
     context: Context
     was: Strategy
 
@@ -165,18 +165,19 @@ class ExtraRows:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed tree and how it came about. `tops`: for each expanded node its likeliest next tokens, best first.
+    """A proposed tree and how it came about. `topk`: for each expanded node its likeliest next tokens, best first.
 
-    `extra`: rows that the same pass is to answer for `Drafter.learn`. `laws`: in a tree of draws (`tree.law`) the law
-    `[V]` float64 that the children of a node were drawn from, for each node that has some. `proposals`: the trees that
-    stood for choice, where there were several. `budget`: how the number of nodes was chosen, where it was.
+    `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: in a tree of draws
+    (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were drawn from, for each
+    node that has some. `proposals`: the trees that stood for choice, where there were several. `budget`: how the number
+    of nodes was chosen, where it was.
     """
 
     tree: DraftTree
     events: Sequence[Event] = ()
-    tops: Mapping[int, Top] = field(default_factory=dict)
+    topk: Mapping[int, TopK] = field(default_factory=dict)
     extra: ExtraRows = field(default_factory=ExtraRows)
-    laws: Mapping[int, Floats] = field(default_factory=dict)
+    draft_probs: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
     budget: BudgetRecord | None = None
 
@@ -229,13 +230,13 @@ class Drafter:
         """The candidates of this iteration."""
         raise NotImplementedError
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         """Takes over the numbers of the tree that is verified: of the one just drafted, only these nodes are left."""
 
-    def settle(self, outcome: Outcome) -> None:
+    def commit_cache(self, outcome: Outcome) -> None:
         """Brings the drafter's own cache to the committed text."""
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """Adapts to the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
 

@@ -13,7 +13,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from speclab.costs.budget import Prospect
-from speclab.drafters.base import Context, Draft, Top
+from speclab.drafters.base import Context, Draft, TopK
 from speclab.drafters.draft_forward import Row
 from speclab.drafters.policies import BLANK, Candidate, Gate
 from speclab.trace.records import Event, Value
@@ -44,7 +44,7 @@ def best_first(limits: Limits, passes: Passes, context: Context, source: str) ->
         source: what the tree's nodes are said to come from.
     """
     candidates = _Candidates(limits, context.tokens[-1])
-    prospect = None if context.worth is None else Prospect(context.worth, source)
+    prospect = None if context.cost_model is None else Prospect(context.cost_model, source)
     level = [0]
     for depth in range(min(limits.depth, context.max_depth)):
         chosen = candidates.worth_expanding(level)
@@ -59,7 +59,7 @@ def best_first(limits: Limits, passes: Passes, context: Context, source: str) ->
     return draft
 
 
-def cut(tree: DraftTree, was: Limits, now: Limits) -> DraftTree | None:
+def restrict(tree: DraftTree, was: Limits, now: Limits) -> DraftTree | None:
     """The tree of `now` out of one of `was`: the best of its nodes; None where others would have come in.
 
     The nodes of a tree are the best of all candidates, and all of them where it is not full.
@@ -80,7 +80,7 @@ class _Candidates:
         self._limits = limits
         self.token, self.parent, self.depth = [root], [-1], [0]
         self.log_prob, self.path_log_prob = [0.0], [0.0]
-        self._tops: dict[int, Top] = {}
+        self._tops: dict[int, TopK] = {}
         self._stops: dict[int, Gate] = {}
         self._rank: dict[int, tuple[int, int]] = {}
         """Place among its level, from 1, and the size of the level."""
@@ -97,7 +97,7 @@ class _Candidates:
         self._stops = {} if gate is None else dict.fromkeys(nodes, gate)
         return gate is not None
 
-    def expand(self, nodes: Sequence[int], tops: Sequence[Top]) -> list[int]:
+    def expand(self, nodes: Sequence[int], tops: Sequence[TopK]) -> list[int]:
         """Adds the likeliest next tokens of each node; returns the new level."""
         first = len(self.token)
         for node, top in zip(nodes, tops, strict=True):

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from math import log
 from typing import overload
 
-from speclab.drafters.base import Draft, Top
+from speclab.drafters.base import Draft, TopK
 from speclab.sources.context import Match
 from speclab.sources.trie import Trie
 from speclab.trace.records import Event
@@ -48,13 +48,13 @@ class Told(Sequence[Event]):
         return len(self._first) + len(self._nodes)
 
 
-class Tops(Mapping[int, Top]):
+class Tops(Mapping[int, TopK]):
     """For each expanded node its likeliest next tokens, worked out only when a record is made."""
 
     def __init__(self, trie: Trie, nodes: Mapping[int, int]) -> None:
         self._trie, self._nodes = trie, nodes
 
-    def __getitem__(self, place: int) -> Top:
+    def __getitem__(self, place: int) -> TopK:
         node = self._nodes[place]
         tokens, scores, weight = self._trie.looked_up.get(node, ((), (), 1.0))
         probs = {token: score * weight for token, score in zip(tokens, scores, strict=True)}

@@ -13,7 +13,7 @@ from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, confidence_gate, depth_gate
 
 if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.drafters.draft_forward import DraftForward
     from speclab.models.pair import ModelPair
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class LinearSpeculation(Strategy):
         shape = Shape(Breadth.fixed(1), gates, node_budget=self.draft_tokens + 1)
         return Plan(shape, candidates=self.candidates)
 
-    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+    def grow(self, passes: DraftForward, context: Context) -> Draft:
         return grow(self.plan(), passes, context)
 
     def drafter(self, pair: ModelPair) -> Drafter:

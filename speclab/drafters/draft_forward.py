@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from speclab.drafters.base import Top
+from speclab.drafters.base import TopK
 from speclab.settings import SessionSettings
 from speclab.tree import Floats
 
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     token: int
 
 
-class DraftPasses:
+class DraftForward:
     """Runs the draft model over the nodes of one tree; a row sees the committed text and its own ancestors.
 
     The cache holds committed tokens first, then one row for every expanded node. Committed tokens that it lacks go in
@@ -37,30 +37,31 @@ class DraftPasses:
     Args:
         runner: the draft model.
         width: likeliest next tokens wanted of each node.
-        sampling: to warp the draft's laws as the target's, for draws; then `laws` holds them, `[V]` float64 by node.
+        sampling: to warp the draft's distributions as the target's, for draws; then `draft_probs` holds them, `[V]`
+            float64 by node.
     """
 
     def __init__(self, runner: Runner, width: int, sampling: SessionSettings | None = None) -> None:
         self._runner = runner
         self._sampling = sampling
-        self.laws: dict[int, Floats] = {}
+        self.draft_probs: dict[int, Floats] = {}
         self._width = max(width, TOP)
         self._wanted = self._width if sampling is None else 0
         self._prefix = runner.length
         self._path: dict[int, tuple[int, ...]] = {}
 
-    def after_root(self, tokens: Sequence[int]) -> Top:
+    def after_root(self, tokens: Sequence[int]) -> TopK:
         """Next tokens after a verified root, which is the last of `tokens` and becomes node 0."""
         self._prefix = len(tokens) - 1
         self._path = {0: (0,)}
         return self._catch_up(tokens, 0)
 
-    def after_text(self, tokens: Sequence[int]) -> Top:
+    def after_text(self, tokens: Sequence[int]) -> TopK:
         """Next tokens after all of `tokens`: the candidates for a drafted root."""
         self._prefix = len(tokens)
         return self._catch_up(tokens, -1)
 
-    def after(self, rows: Sequence[Row]) -> list[Top]:
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
         """Next tokens after each row, all rows in one pass; their parents have been passed before."""
         start = self._runner.length - self._prefix
         visible = np.zeros((len(rows), start + len(rows)), dtype=np.bool_)
@@ -76,21 +77,21 @@ class DraftPasses:
         """Takes over the numbers of the finished tree, after pruning; a node without a place was pruned."""
         self._path = {place[node]: path for node, path in self._path.items() if node in place}
 
-    def settle(self, path: Iterable[int]) -> None:
+    def commit_cache(self, path: Iterable[int]) -> None:
         """Keeps the rows of the committed `path` (nodes from the root down) and drops the rest of the tree."""
         slots = [self._prefix + self._path[node][-1] for node in path if node in self._path]
         self._runner.keep(min(self._prefix, self._runner.length), slots)
 
-    def _catch_up(self, tokens: Sequence[int], node: int) -> Top:
+    def _catch_up(self, tokens: Sequence[int], node: int) -> TopK:
         return self._tops(self._runner.logits(tokens[self._runner.length :], likeliest=self._wanted), [node])[0]
 
-    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[Top]:
+    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[TopK]:
         if self._sampling is None:
             return logits.likeliest(self._width)
         from speclab.engine.sampling import transform  # brings torch, which settings and records do without
 
-        laws = transform(logits.rows, self._sampling).cpu()
-        self.laws.update(zip(nodes, laws.numpy(), strict=True))
-        best = laws.topk(min(self._width, laws.shape[-1]), dim=-1)
+        probs = transform(logits.rows, self._sampling).cpu()
+        self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
+        best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
         columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [tuple((t, log(p)) for t, p in zip(*column, strict=True) if p > 0) for column in columns]

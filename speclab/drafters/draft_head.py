@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field
 
 from speclab.drafters import measures
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Record, Strategy
-from speclab.drafters.best_first import Limits, best_first, cut
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy
+from speclab.drafters.best_first import Limits, best_first, restrict
 from speclab.drafters.head_passes import Passes, passes, watch
 from speclab.errors import NoDraftError
 
@@ -52,11 +52,11 @@ class DraftHead(Strategy):
     def grow(self, passes: Passes, context: Context, source: str = "draft") -> Draft:
         return best_first(self.limits, passes, context, source)
 
-    def regrown(self, record: Record) -> Draft:
+    def replay(self, record: ReplayContext) -> Draft:
         return self.grow(record.passes, record.context, record.step.tree.source[-1])
 
-    def cut(self, tree: DraftTree, was: Self) -> DraftTree | None:
-        return cut(tree, was.limits, self.limits) if was.head == self.head else None
+    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
+        return restrict(tree, was.limits, self.limits) if was.head == self.head else None
 
     @property
     def limits(self) -> Limits:
@@ -64,7 +64,7 @@ class DraftHead(Strategy):
         return Limits(self.node_budget, self.depth, self.children)
 
     @property
-    def asks(self) -> int:
+    def draft_source(self) -> int:
         return self.head
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -88,14 +88,14 @@ class HeadDrafter(Drafter):
         self._passes = passes(self._runner, self._target, self.settings.children)
         return self.settings.grow(self._passes, context, self._name)
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         if self._passes is not None:
-            self._passes.renumber(place)
+            self._passes.renumber(new_index)
 
-    def settle(self, outcome: Outcome) -> None:
+    def commit_cache(self, outcome: Outcome) -> None:
         """A draft model keeps the rows of the committed path; a head runs them on the target's hidden states."""
         if self._passes is not None:
-            self._passes.settle((0, *outcome.accepted)[: len(outcome.committed)])
+            self._passes.commit_cache((0, *outcome.accepted)[: len(outcome.committed)])
 
 
 def _source(pair: ModelPair, head: int) -> tuple[Runner | HeadRunner, str]:

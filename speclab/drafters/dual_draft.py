@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from speclab.drafters.base import Budget, Draft, Drafter, Record, Strategy
+from speclab.drafters.base import Budget, Draft, Drafter, ReplayContext, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
-from speclab.drafters.dual_draft_record import regrown
+from speclab.drafters.dual_draft_record import replay
 from speclab.drafters.dual_drafter import DualDrafter, Part
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -85,8 +85,8 @@ class DualDraft(Strategy):
     def describe(self) -> dict[str, float | int | str | bool | None]:
         return super().describe() | {"first": self._written(self.first), "second": self._written(self.second)}
 
-    def regrown(self, record: Record) -> Draft | None:
-        return regrown(self, cast("Self", record.was), record)
+    def replay(self, record: ReplayContext) -> Draft | None:
+        return replay(self, cast("Self", record.was), record)
 
     def part(self, place: int) -> Strategy:
         """What drafts the first tree (0), or the second (1)."""

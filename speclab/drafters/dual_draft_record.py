@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from speclab.drafters.base import Draft, Record
+from speclab.drafters.base import Draft, ReplayContext
 from speclab.drafters.choosing import Pair, routed, united
 from speclab.errors import NotRecordedError
 from speclab.trace.records import Step, Value
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLACES = ("first", "second")
 
 
-def regrown(settings: DualDraft, was: DualDraft, record: Record) -> Draft | None:
+def replay(settings: DualDraft, was: DualDraft, record: ReplayContext) -> Draft | None:
     """The tree under other settings, where both trees, or what is left of them, are recorded.
 
     Raises:
@@ -38,20 +38,20 @@ def regrown(settings: DualDraft, was: DualDraft, record: Record) -> Draft | None
     return routed(names, drafts, recent)[0]
 
 
-def _alone(settings: DualDraft, was: DualDraft, record: Record) -> Draft | None:
+def _alone(settings: DualDraft, was: DualDraft, record: ReplayContext) -> Draft | None:
     """One part drafted, and what it was asked is recorded as of any strategy."""
     if settings.mode != was.mode:
         raise NotRecordedError(f"mode {was.mode!r} drafted one tree alone, and the other is not recorded")
     place = _PLACES.index(was.mode)
     now, then = settings.part(place), was.part(place)
-    if type(now) is not type(then) or now.asks != then.asks:
+    if type(now) is not type(then) or now.draft_source != then.draft_source:
         raise NotRecordedError(f"{type(now).__name__} drafts in another way")
-    return now.regrown(replace(record, was=then))
+    return now.replay(replace(record, was=then))
 
 
 def _left(now: Strategy, then: Strategy, step: Step, place: int) -> DraftTree:
     one = step.proposals[place]
-    tree = now.cut(one.tree, then) if type(now) is type(then) else None
+    tree = now.restrict(one.tree, then) if type(now) is type(then) else None
     if tree is None:
         raise NotRecordedError(
             f"of the tree of {one.name} the record holds the nodes alone: what a smaller budget leaves of the "

@@ -12,7 +12,7 @@ from speclab.drafters.merging import Places
 from speclab.drafters.scores import FIRST, faded
 from speclab.errors import SettingsError
 from speclab.trace.records import Adaptation, Lookup
-from speclab.tree import Law
+from speclab.tree import CandidateSampling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,38 +61,39 @@ class DualDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         if len(self._active) > 1:
-            context = replace(context, worth=None)  # both trees grow as ever, or their means would not compare
+            context = replace(context, cost_model=None)  # both trees grow as ever, or their means would not compare
         self._drafts = {place: self._parts[place].drafter.draft(context) for place in self._active}
         if len(self._active) == 1:
             return self._alone(self._active[0])
         for place, draft in self._drafts.items():
-            if draft.tree.law is not Law.DETERMINISTIC:
+            if draft.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
                 raise SettingsError(
                     f"DualDraft: {self._parts[place].name} draws its candidates, and to choose between draws changes "
                     "the output: set its candidates to 'top', or draft with it alone by mode='first' or 'second'"
                 )
         return self._merged() if self.settings.mode == "merge" else self._routed()
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         """Of each part that is verified, what is left of its own tree."""
         for part, nodes in self._places.items():
-            kept = [node for node, at in enumerate(nodes) if at in place]
+            kept = [node for node, at in enumerate(nodes) if at in new_index]
             own = {node: index for index, node in enumerate(kept)}
             draft = self._drafts[part]
             tree = draft.tree.select([node in own for node in range(len(nodes))])
             self._drafts[part] = replace(draft, tree=tree)
-            self._places[part] = tuple(place[nodes[node]] for node in kept)
-            self._parts[part].drafter.trimmed(own)
+            self._places[part] = tuple(new_index[nodes[node]] for node in kept)
+            self._parts[part].drafter.on_pruned(own)
 
-    def settle(self, outcome: Outcome) -> None:
+    def commit_cache(self, outcome: Outcome) -> None:
         """Brings every part that drafted to the committed text; each keeps of its own tree what was accepted."""
         for place in self._drafts:
-            self._parts[place].drafter.settle(self._seen(place, outcome))
+            self._parts[place].drafter.commit_cache(self._seen(place, outcome))
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """The parts whose nodes were verified learn from these."""
         learned = [
-            (self._parts[place], self._parts[place].drafter.learn(self._seen(place, outcome))) for place in self._places
+            (self._parts[place], self._parts[place].drafter.update(self._seen(place, outcome)))
+            for place in self._places
         ]
         own = {"first": self.settings.first, "second": self.settings.second}
         now = {

@@ -26,7 +26,7 @@ from speclab.drafters.policies import Breadth, deep_gate, depth_gate, probabilit
 from speclab.trace.records import Adaptation
 
 if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.drafters.draft_forward import DraftForward
     from speclab.models.pair import ModelPair
 
 
@@ -239,7 +239,7 @@ class DynaTree(Strategy):
         shape = Shape(breadth, gates, self.node_budget, self.prune_probability)
         return Plan(shape, self.root, self.commit, self.drafting, self.candidates)
 
-    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+    def grow(self, passes: DraftForward, context: Context) -> Draft:
         return grow(self.plan(), passes, context)
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -258,7 +258,7 @@ class _DynaTreeDrafter(ModelDrafter):
             self.settings, self._window = self._carried.get(settings, (settings, ()))
             self._adjust()
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """Historical adjustment (section 3.3): after every iteration, or from one prompt to the next."""
         drafted = len(outcome.tree) - (self.root == "verified")
         if self.settings.history == "off" or drafted == 0:

@@ -14,7 +14,7 @@ from speclab.drafters.model_drafter import ModelDrafter
 from speclab.drafters.policies import Breadth, depth_gate, probability_gate
 
 if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.drafters.draft_forward import DraftForward
     from speclab.models.pair import ModelPair
 
 
@@ -56,7 +56,7 @@ class FixedTree(Strategy):
         shape = Shape(Breadth.fixed(self.branching), gates, self.node_budget, self.prune_probability)
         return Plan(shape, candidates=self.candidates)
 
-    def grow(self, passes: DraftPasses, context: Context) -> Draft:
+    def grow(self, passes: DraftForward, context: Context) -> Draft:
         return grow(self.plan(), passes, context)
 
     def drafter(self, pair: ModelPair) -> Drafter:

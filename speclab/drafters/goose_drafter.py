@@ -77,11 +77,11 @@ class GooseDrafter(TableDrafter):
         self._tree = draft.tree
         return draft
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         """The spine is as long as its nodes are left: each is laid on the one before."""
-        self._spine = sum(node in place for node in _spine_places(self._tree, self._spine))
+        self._spine = sum(node in new_index for node in _spine_places(self._tree, self._spine))
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """Updates the running rates, and with them the spine ratio of the next iteration; then the table."""
         before = self._state()
         spine = _spine_places(outcome.tree, self._spine)
@@ -91,7 +91,7 @@ class GooseDrafter(TableDrafter):
             self._rates.spine.after(spine_tries(self._spine, on_spine, self.settings.statistic), smoothing),
             self._rates.branch.after(branch_tries(outcome, spine), smoothing),
         )
-        harvest = super().learn(outcome)
+        harvest = super().update(outcome)
         copies = f"{on_spine} of {self._spine} copied tokens accepted; " if self._spine else ""
         return Adaptation(copies + harvest.reason, {**before, **harvest.before}, {**self._state(), **harvest.after})
 

@@ -11,17 +11,17 @@ from math import exp, log
 from typing import Literal
 
 from speclab.costs.budget import Prospect
-from speclab.drafters.base import Commit, Context, Draft, Root, Top
-from speclab.drafters.draft_forward import DraftPasses, Row
+from speclab.drafters.base import Commit, Context, Draft, Root, TopK
+from speclab.drafters.draft_forward import DraftForward, Row
 from speclab.drafters.drawn import Candidates, Drawing, drawing
 from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
 from speclab.trace.records import Event
-from speclab.tree import DraftTree, Floats, Law
+from speclab.tree import CandidateSampling, DraftTree, Floats
 
 Drafting = Literal["level", "node"]
 SOURCE = "draft"
 """What the nodes are said to come from."""
-Ask = Callable[[Sequence[int]], list[Top]]
+Ask = Callable[[Sequence[int]], list[TopK]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Shape:
     """What a tree may become. `gates` are tried in order; the first that is closed makes the node a leaf.
 
     `node_budget` (N_max) counts every node, the root too. Leaves with a path probability below `prune_probability`
-    (tau) are taken out at the end, the root never, and nothing from a tree of draws: that would bend its law.
+    (tau) are taken out at the end, the root never, and nothing from a tree of draws: that would bend its distribution.
     """
 
     breadth: Breadth
@@ -53,18 +53,18 @@ class Plan:
     candidates: Candidates = "top"
 
 
-def grow(plan: Plan, passes: DraftPasses, context: Context) -> Draft:
+def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
     """One draft tree."""
     shape, root, draws = plan.shape, plan.root, drawing(plan.candidates, context)
     gates = (depth_gate("the context", context.max_depth), *shape.gates)
-    growth = _Growth(shape, gates, draws, passes.laws, _prospect(context, draws, root))
+    growth = _Growth(shape, gates, draws, passes.draft_probs, _prospect(context, draws, root))
     if root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
     else:
         token, log_prob = passes.after_text(context.tokens)[0]
         growth.add(token, -1, log_prob)
 
-    def ask(nodes: Sequence[int]) -> list[Top]:
+    def ask(nodes: Sequence[int]) -> list[TopK]:
         if root == "verified" and nodes[0] == 0:
             return [passes.after_root(context.tokens)]
         return passes.after([Row(node, growth.parent[node], growth.token[node]) for node in nodes])
@@ -82,9 +82,9 @@ def grow(plan: Plan, passes: DraftPasses, context: Context) -> Draft:
 
 
 def _prospect(context: Context, draws: Drawing | None, root: Root) -> Prospect | None:
-    if context.worth is None or draws is not None:
+    if context.cost_model is None or draws is not None:
         return None
-    return Prospect(context.worth, SOURCE, verified_root=root == "verified")
+    return Prospect(context.cost_model, SOURCE, verified_root=root == "verified")
 
 
 @dataclass
@@ -94,7 +94,7 @@ class _Growth:
     shape: Shape
     gates: tuple[Gate, ...]
     draws: Drawing | None
-    laws: Mapping[int, Floats]
+    draft_probs: Mapping[int, Floats]
     prospect: Prospect | None = None
     copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
@@ -102,7 +102,7 @@ class _Growth:
     depth: list[int] = field(default_factory=list)
     log_prob: list[float] = field(default_factory=list)
     path_log_prob: list[float] = field(default_factory=list)
-    tops: dict[int, Top] = field(default_factory=dict)
+    tops: dict[int, TopK] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -145,7 +145,7 @@ class _Growth:
                 self.stop(node, gate)
         return children
 
-    def _branch(self, node: int, top: Top) -> list[int]:
+    def _branch(self, node: int, top: TopK) -> list[int]:
         self.tops[node], breadth = top, self.shape.breadth
         confidence = exp(top[0][1])
         wanted = breadth.branches(confidence)
@@ -164,9 +164,9 @@ class _Growth:
         self.events.append(Event("expand", node, breadth.reason(confidence), values))
         return children
 
-    def _draw(self, node: int, count: int, draws: Drawing) -> Top:
-        law = self.laws[node]
-        return tuple((token, log(law[token])) for token in draws.pick(law, count))
+    def _draw(self, node: int, count: int, draws: Drawing) -> TopK:
+        probs = self.draft_probs[node]
+        return tuple((token, log(probs[token])) for token in draws.pick(probs, count))
 
     def stop(self, node: int, gate: Gate) -> None:
         candidate = self.candidate(node)
@@ -182,8 +182,8 @@ class _Growth:
         """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""
         tau = self.shape.prune_probability if self.draws is None else 0.0
         keep = [node == 0 or exp(path) >= tau for node, path in enumerate(self.path_log_prob)]
-        law = Law.DETERMINISTIC if self.draws is None else self.draws.law
-        tree = DraftTree.of(self.token, self.parent, self.log_prob, source, law)
+        sampling = CandidateSampling.DETERMINISTIC if self.draws is None else self.draws.sampling
+        tree = DraftTree.of(self.token, self.parent, self.log_prob, source, sampling)
         place = {node: index for index, node in enumerate(n for n, kept in enumerate(keep) if kept)}
         events = [
             Event(event.kind, place[event.node], event.reason, event.values)
@@ -192,8 +192,8 @@ class _Growth:
         ]
         events += [self._pruned(node, place[self.parent[node]]) for node, kept in enumerate(keep) if not kept]
         tops = {place[node]: top for node, top in self.tops.items()}
-        laws = {node: self.laws[node] for node in tops} if self.draws is not None else {}
-        return Draft(tree.select(keep), tuple(events), tops, laws=laws), place
+        draft_probs = {node: self.draft_probs[node] for node in tops} if self.draws is not None else {}
+        return Draft(tree.select(keep), tuple(events), tops, draft_probs=draft_probs), place
 
     def _pruned(self, node: int, parent: int) -> Event:
         path_prob, tau = exp(self.path_log_prob[node]), self.shape.prune_probability

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from speclab.drafters.base import Top
-from speclab.drafters.draft_forward import DraftPasses, Row
+from speclab.drafters.base import TopK
+from speclab.drafters.draft_forward import DraftForward, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class Passes(Protocol):
-    """What a tree is grown from: `DraftPasses` of a draft model, or `HeadPasses` of a draft head."""
+    """What a tree is grown from: `DraftForward` of a draft model, or `HeadPasses` of a draft head."""
 
-    def after_root(self, tokens: Sequence[int]) -> Top: ...
+    def after_root(self, tokens: Sequence[int]) -> TopK: ...
 
-    def after(self, rows: Sequence[Row]) -> list[Top]: ...
+    def after(self, rows: Sequence[Row]) -> list[TopK]: ...
 
     def renumber(self, place: Mapping[int, int]) -> None: ...
 
-    def settle(self, path: Iterable[int]) -> None: ...
+    def commit_cache(self, path: Iterable[int]) -> None: ...
 
 
 def passes(source: Runner | HeadRunner, target: Runner, width: int) -> Passes:
     """The passes of a draft head on its target, or of a draft model; `width`: likeliest next tokens wanted."""
     from speclab.models.head_runner import HeadRunner  # brings torch, which settings and records do without
 
-    return HeadPasses(source, target, width) if isinstance(source, HeadRunner) else DraftPasses(source, width)
+    return HeadPasses(source, target, width) if isinstance(source, HeadRunner) else DraftForward(source, width)
 
 
 def watch(source: Runner | HeadRunner, target: Runner) -> None:
@@ -57,7 +57,7 @@ class HeadPasses:
         self._feature: dict[int, Tensor] = {}
         self._settled = head.length
 
-    def after_root(self, tokens: Sequence[int]) -> Top:
+    def after_root(self, tokens: Sequence[int]) -> TopK:
         """Next tokens after the root, the last of `tokens`, which becomes node 0."""
         head, root = self._head, len(tokens) - 1
         assert self._target.hidden is not None
@@ -68,7 +68,7 @@ class HeadPasses:
         self._path, self._feature = {0: ()}, {0: feature}
         return logits.likeliest(self._width)[0]
 
-    def after(self, rows: Sequence[Row]) -> list[Top]:
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
         """Next tokens after each row, all rows in one pass; their parents have been passed before."""
         import torch
 
@@ -85,8 +85,8 @@ class HeadPasses:
         return logits.likeliest(self._width)
 
     def renumber(self, place: Mapping[int, int]) -> None:
-        """Nothing to do: `settle` keeps no node of the tree."""
+        """Nothing to do: `commit_cache` keeps no node of the tree."""
 
-    def settle(self, path: Iterable[int]) -> None:
+    def commit_cache(self, path: Iterable[int]) -> None:
         """Drops the whole tree but its root; the committed tokens are run again on the target's hidden states."""
         self._head.crop(self._settled)

@@ -80,7 +80,7 @@ class _LookaheadDrafter(Drafter):
         trie = _merged(root, [gram[: context.max_depth] for gram in grams])
         return replace(finished(trie, [self._route(grams, rows), *map(_tried, grams)]), extra=rows)
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
         before, columns = self._pool.size, len(self._window[0])
         answers = tuple(outcome.extra[-columns:].argmax(-1).tolist()) if columns else ()

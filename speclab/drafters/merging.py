@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from speclab.drafters.base import Draft, ExtraRows, Top
+from speclab.drafters.base import Draft, ExtraRows, TopK
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
@@ -30,7 +30,7 @@ def merged(drafts: Sequence[Draft], names: Sequence[str]) -> tuple[Draft, list[P
         for draft, name, place in zip(drafts, names, places, strict=True)
         for event in draft.events
     )
-    tops = _tops(tree, [draft.tops for draft in drafts], places)
+    tops = _tops(tree, [draft.topk for draft in drafts], places)
     return Draft(tree, events, tops, _beside([draft.extra for draft in drafts])), places
 
 
@@ -65,7 +65,7 @@ def _told(event: Event, name: str, place: Places) -> Event:
     return replace(event, node=node, reason=f"{name}: {event.reason}")
 
 
-def _tops(tree: DraftTree, tops: Sequence[Mapping[int, Top]], places: Sequence[Places]) -> dict[int, Top]:
+def _tops(tree: DraftTree, tops: Sequence[Mapping[int, TopK]], places: Sequence[Places]) -> dict[int, TopK]:
     """Of a node that several expanded, each token with the larger of its log-probabilities; a child with its own."""
     best: dict[int, dict[int, float]] = {}
     for own, place in zip(tops, places, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
-from speclab.drafters.draft_forward import DraftPasses
+from speclab.drafters.draft_forward import DraftForward
 from speclab.drafters.drawn import drawing
 from speclab.drafters.growth import Plan, grow
 from speclab.errors import NoDraftError
@@ -28,21 +28,21 @@ class ModelDrafter(Drafter):
         self.plan, self.root, self.commit = plan, plan.root, plan.commit
         self._runner = pair.draft
         self.runners = (pair.draft,)
-        self._passes: DraftPasses | None = None
+        self._passes: DraftForward | None = None
 
     def draft(self, context: Context) -> Draft:
         draws = drawing(self.plan.candidates, context)
-        self._passes = DraftPasses(self._runner, self.plan.shape.breadth.many, context.sampling if draws else None)
+        self._passes = DraftForward(self._runner, self.plan.shape.breadth.many, context.sampling if draws else None)
         return grow(self.plan, self._passes, context)
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         if self._passes is not None:
-            self._passes.renumber(place)
+            self._passes.renumber(new_index)
 
-    def settle(self, outcome: Outcome) -> None:
+    def commit_cache(self, outcome: Outcome) -> None:
         """Keeps the draft rows of the committed path; "rebuild" throws the cache away, to be prefilled anew."""
         if self.commit == "rebuild":
             self._runner.crop(0)
         elif self._passes is not None:
             path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)
-            self._passes.settle(path[: len(outcome.committed)])
+            self._passes.commit_cache(path[: len(outcome.committed)])

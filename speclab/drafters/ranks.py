@@ -29,11 +29,11 @@ class RankRates(NamedTuple):
 
     @classmethod
     def recorded(cls, values: Mapping[str, Value], ranks: int) -> Self:
-        """The rates of a record, by the names of `told`; ranks that it did not try stand at their prior."""
-        rates = {**cls.prior(ranks).told(), **values}
+        """The rates of a record, by the names of `describe`; ranks that it did not try stand at their prior."""
+        rates = {**cls.prior(ranks).describe(), **values}
         return cls(tuple(float(rates[f"rank_{rank}"] or 0) for rank in range(1, ranks + 1)), (1.0,) * ranks)
 
-    def told(self) -> dict[str, Value]:
+    def describe(self) -> dict[str, Value]:
         """The rates by name, for records."""
         rates = zip(self.accepted, self.tried, strict=True)
         return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Budget, Draft, Drafter, Record, Strategy
+from speclab.drafters.base import Budget, Draft, Drafter, ReplayContext, Strategy
 from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.ranks import RankRates, parsed
 from speclab.drafters.table_drafter import Carry, Megabytes
@@ -75,13 +75,13 @@ class SequoiaTree(Strategy):
         return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
 
     @property
-    def asks(self) -> str | None:
+    def draft_source(self) -> str | None:
         return None if self.source == "draft" else self.source
 
-    def regrown(self, record: Record) -> Draft:
-        from speclab.drafters.sequoia_filling import regrown
+    def replay(self, record: ReplayContext) -> Draft:
+        from speclab.drafters.sequoia_filling import replay
 
-        return regrown(self, record)
+        return replay(self, record)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         from speclab.drafters.sequoia_drafters import from_draft, from_transitions

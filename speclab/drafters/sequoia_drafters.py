@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Top
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, TopK
 from speclab.drafters.candidates import finished
-from speclab.drafters.draft_forward import DraftPasses, Row
+from speclab.drafters.draft_forward import DraftForward, Row
 from speclab.drafters.ranks import RankRates
 from speclab.drafters.sequoia_filling import fill, filled, route
 from speclab.drafters.table_drafter import TableDrafter
@@ -49,7 +49,7 @@ class _FromTransitions(TableDrafter):
     def draft(self, context: Context) -> Draft:
         trie = self.rooted(context)
 
-        def ask(rows: Sequence[Row], counts: Sequence[int]) -> list[Top]:
+        def ask(rows: Sequence[Row], counts: Sequence[int]) -> list[TopK]:
             tops = []
             for row, count in zip(rows, counts, strict=True):
                 tokens, scores, _ = self.successors(trie, row.node)
@@ -60,10 +60,12 @@ class _FromTransitions(TableDrafter):
         stops = fill(trie, self.settings.shape(self._ranks), context.max_depth, "transition", ask)
         return finished(trie, [self.route(route(trie, "transitions")), *stops])
 
-    def learn(self, outcome: Outcome) -> Adaptation:
-        harvest = super().learn(outcome)
+    def update(self, outcome: Outcome) -> Adaptation:
+        harvest = super().update(outcome)
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
-        return Adaptation(harvest.reason, {**harvest.before, **ranks.told()}, {**harvest.after, **self._ranks.told()})
+        return Adaptation(
+            harvest.reason, {**harvest.before, **ranks.describe()}, {**harvest.after, **self._ranks.describe()}
+        )
 
     def snapshot(self) -> object:
         return super().snapshot(), self._ranks
@@ -80,25 +82,25 @@ class _FromDraft(Drafter):
         super().__init__(settings)
         self._runner = draft
         self.runners = (draft,)
-        self._passes: DraftPasses | None = None
+        self._passes: DraftForward | None = None
         self._ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
-        passes = self._passes = DraftPasses(self._runner, self.settings.successors)
+        passes = self._passes = DraftForward(self._runner, self.settings.successors)
         trie, stops = filled(self.settings, self._ranks, passes, context)
         return finished(trie, [Event("route", None, "draft", {"route": route(trie, "draft")}), *stops])
 
-    def trimmed(self, place: Mapping[int, int]) -> None:
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
         if self._passes is not None:
-            self._passes.renumber(place)
+            self._passes.renumber(new_index)
 
-    def settle(self, outcome: Outcome) -> None:
+    def commit_cache(self, outcome: Outcome) -> None:
         if self._passes is not None:
-            self._passes.settle((0, *outcome.accepted)[: len(outcome.committed)])
+            self._passes.commit_cache((0, *outcome.accepted)[: len(outcome.committed)])
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
-        return Adaptation("acceptance by rank", ranks.told(), self._ranks.told())
+        return Adaptation("acceptance by rank", ranks.describe(), self._ranks.describe())
 
     def snapshot(self) -> object:
         return self.settings, self._ranks

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import exp, prod
 from typing import TYPE_CHECKING, Protocol
 
-from speclab.drafters.base import Context, Draft, Record, Top
+from speclab.drafters.base import Context, Draft, ReplayContext, TopK
 from speclab.drafters.candidates import finished
 from speclab.drafters.draft_forward import Row
 from speclab.drafters.policies import Candidate, Gate, blank_gate, depth_gate
@@ -16,19 +16,19 @@ from speclab.sources.trie import Trie
 from speclab.trace.records import Event, Value
 
 if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftPasses
+    from speclab.drafters.draft_forward import DraftForward
     from speclab.drafters.sequoia import SequoiaTree
 
-Ask = Callable[[Sequence[Row], Sequence[int]], Sequence[Top]]
+Ask = Callable[[Sequence[Row], Sequence[int]], Sequence[TopK]]
 _OF_THE_TABLE = ("successors", "carry", "table_megabytes")
 
 
 class Passes(Protocol):
-    """What a tree is filled from: `DraftPasses`, or a record in their place."""
+    """What a tree is filled from: `DraftForward`, or a record in their place."""
 
-    def after_root(self, tokens: Sequence[int]) -> Top: ...
+    def after_root(self, tokens: Sequence[int]) -> TopK: ...
 
-    def after(self, rows: Sequence[Row]) -> list[Top]: ...
+    def after(self, rows: Sequence[Row]) -> list[TopK]: ...
 
 
 def fill(trie: Trie, shape: Sequence[int], max_depth: int, source: str, ask: Ask) -> list[Event]:
@@ -64,7 +64,7 @@ def filled(
     """The tree from what a draft says, a level a pass; and why nodes have no children that should have some."""
     trie = Trie(context.tokens[-1])
 
-    def ask(rows: Sequence[Row], counts: Sequence[int]) -> list[Top]:
+    def ask(rows: Sequence[Row], counts: Sequence[int]) -> list[TopK]:
         context.check()
         tops = passes.after(rows) if rows[0].node else [passes.after_root(context.tokens)]
         for row, top in zip(rows, tops, strict=True):
@@ -81,7 +81,7 @@ def route(trie: Trie, name: str) -> str:
     return name if len(trie) > 1 else "plain"
 
 
-def regrown(settings: SequoiaTree, record: Record) -> Draft:
+def replay(settings: SequoiaTree, record: ReplayContext) -> Draft:
     """The tree of a recorded step under other settings, with what was measured and known by then.
 
     Raises:
@@ -104,13 +104,13 @@ def regrown(settings: SequoiaTree, record: Record) -> Draft:
 class _Rows:
     """A table's rows as they are recorded: each is whole, so one that is shorter than asked for lacks nothing."""
 
-    def __init__(self, passes: DraftPasses) -> None:
+    def __init__(self, passes: DraftForward) -> None:
         self._passes = passes
 
-    def after_root(self, tokens: Sequence[int]) -> Top:
+    def after_root(self, tokens: Sequence[int]) -> TopK:
         return tuple(self._passes.after_root(tokens))
 
-    def after(self, rows: Sequence[Row]) -> list[Top]:
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
         return [tuple(top) for top in self._passes.after(rows)]
 
 

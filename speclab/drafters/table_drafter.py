@@ -107,7 +107,7 @@ class TableDrafter(Drafter):
         )
         return Lookup(tuple(rows), {**self._known(), **self._kind()})
 
-    def learn(self, outcome: Outcome) -> Adaptation:
+    def update(self, outcome: Outcome) -> Adaptation:
         """Harvests all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
         tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
         before = [self._before_root, *(tokens[parent] for parent in parents[1:])]

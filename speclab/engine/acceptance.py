@@ -1,11 +1,11 @@
-"""Which drafted tokens stand. How the candidates were chosen decides which rule keeps the target's law.
+"""Which drafted tokens are accepted. How the candidates were chosen decides which rule keeps the target's distribution.
 
-Candidates chosen beforehand (the likeliest, n-grams, tables, merged trees): `walk`, the target-mass rule (Dual-Draft
-Routing, section 6.2). Candidates drawn from the draft: `walk_independent` (SpecInfer, Algorithm 2; on a chain the rule
-of Leviathan et al. 2023) and `walk_without_replacement` (EAGLE-1, Sequoia). `walk_typical` (Medusa, section 2.3.1)
-changes the output distribution.
+Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match` (Dual-Draft Routing,
+section 6.2). Candidates drawn from the draft: `recursive_rejection` (SpecInfer, Algorithm 2; on a chain the rule of
+Leviathan et al. 2023) and `rejection_without_replacement` (EAGLE-1, Sequoia). `typical_acceptance` (Medusa, section
+2.3.1) changes the output distribution.
 
-A law is an array `[V]` of probabilities: float64, or `fractions.Fraction` where a test wants equality.
+A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` where a test wants equality.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from speclab.trace.records import Trial
 from speclab.tree import DraftTree
 
 Choice = Callable[[int], int]
@@ -31,7 +32,7 @@ class Rule(StrEnum):
     """An acceptance rule, by the words that records have for it."""
 
     GREEDY = "greedy"
-    TARGET_MASS = "target mass"
+    SAMPLE_AND_MATCH = "sample and match"
     INDEPENDENT = "independent draws"
     WITHOUT_REPLACEMENT = "draws without replacement"
     TYPICAL = "typical acceptance"
@@ -44,10 +45,10 @@ class Rule(StrEnum):
     @property
     def follows_the_target(self) -> bool:
         """Whether the text is the very one that the target alone decodes with this seed."""
-        return self in {Rule.GREEDY, Rule.TARGET_MASS}
+        return self in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}
 
 
-class Chance(Protocol):
+class Rng(Protocol):
     """The randomness of one place in the text, or one that goes through every outcome."""
 
     def accepts(self, probability: Any) -> bool:
@@ -58,17 +59,7 @@ class Chance(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A child that was put to the test: its `target` probability `against` the draft's, or against a threshold."""
-
-    node: int
-    target: Any
-    against: Any
-    accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Acceptance:
     """`accepted`: the drafted nodes of the path, top down. `bonus`: the target's choice after the last of them.
 
     Where children were tried one by one also `trials`, in order, and `residual`, the law the bonus was drawn from.
@@ -80,7 +71,7 @@ class Walk:
     residual: Probabilities | None = field(default=None, repr=False)
 
 
-def walk(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Walk:
+def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Acceptance:
     """Follows the target's choices through the tree as deep as they lead.
 
     At each node the target chooses its next token once, and the walk goes on to the child that carries it. The
@@ -98,14 +89,14 @@ def walk(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Wal
         reached[node] = reached[parent] and tokens[node] == choose(parent)
     if not reached[0]:
         assert root_choice is not None
-        return Walk((), root_choice)
+        return Acceptance((), root_choice)
     # Merged trees may hold a token twice under one parent: the copy that reaches deeper wins, then the first.
     last = max((node for node in range(len(tree)) if reached[node]), key=lambda node: (int(tree.depth[node]), -node))
     path = tree.path(last)
-    return Walk(path if root_choice is not None else path[1:], choose(last))
+    return Acceptance(path if root_choice is not None else path[1:], choose(last))
 
 
-def walk_independent(tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Chance]) -> Walk:
+def recursive_rejection(tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Rng]) -> Acceptance:
     """Exact where the children of every node are independent draws from the draft's law, in the order drawn.
 
     A child with token x stands with probability min(1, p(x) / q(x)); else p becomes norm(max(p - q, 0)), and the next
@@ -119,18 +110,20 @@ def walk_independent(tree: DraftTree, target: LawAt, draft: LawAt, chance: Calla
     return _try_children(tree, target, draft, chance, lambda law, _: law)
 
 
-def walk_without_replacement(tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Chance]) -> Walk:
-    """Exact where no token was drawn twice: as `walk_independent`, and q loses each rejected token (`without`)."""
+def rejection_without_replacement(
+    tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Rng]
+) -> Acceptance:
+    """Exact where no token was drawn twice: as `recursive_rejection`, and q loses each rejected token (`without`)."""
     return _try_children(tree, target, draft, chance, without)
 
 
-def walk_typical(
+def typical_acceptance(
     tree: DraftTree,
     target: LawAt,
     choose: Choice,
     floor: Callable[[Probabilities], float],
     root: tuple[Probabilities, int] | None = None,
-) -> Walk:
+) -> Acceptance:
     """Accepts what the target finds likely enough: lossy, the output no longer has the target's law.
 
     The deepest accepted path wins, of two as deep the one that the target finds likelier (Medusa, section 2.3.1).
@@ -145,7 +138,7 @@ def walk_typical(
     if root is not None:
         trials.append(_typical(0, root[0][tree.token[0]], floor(root[0])))
         if not trials[0].accepted:
-            return Walk((), root[1], tuple(trials), root[0])
+            return Acceptance((), root[1], tuple(trials), root[0])
     for node, parent in enumerate(tree.parent.tolist()):
         if parent >= 0 and score[parent] > -inf:
             trials.append(_typical(node, laws(parent)[tree.token[node]], floors(parent)))
@@ -154,7 +147,7 @@ def walk_typical(
     reached = [node for node in range(len(tree)) if score[node] > -inf]
     last = max(reached, key=lambda node: (int(tree.depth[node]), score[node], -node))
     path = tree.path(last)
-    return Walk(path if root is not None else path[1:], choose(last), tuple(trials), laws(last))
+    return Acceptance(path if root is not None else path[1:], choose(last), tuple(trials), laws(last))
 
 
 def typical_floor(law: Probabilities, epsilon: float, delta: float) -> float:
@@ -163,13 +156,13 @@ def typical_floor(law: Probabilities, epsilon: float, delta: float) -> float:
     return min(epsilon, delta * exp(float((likely * np.log(likely)).sum())))
 
 
-def draw_independent(law: Probabilities, count: int, chance: Chance) -> list[int]:
-    """`count` tokens for `walk_independent`; one may come twice."""
+def draw_independent(law: Probabilities, count: int, chance: Rng) -> list[int]:
+    """`count` tokens for `recursive_rejection`; one may come twice."""
     return [chance.draws(law) for _ in range(count)]
 
 
-def draw_without_replacement(law: Probabilities, count: int, chance: Chance) -> list[int]:
-    """`count` different tokens for `walk_without_replacement`, or as many as `law` has."""
+def draw_without_replacement(law: Probabilities, count: int, chance: Rng) -> list[int]:
+    """`count` different tokens for `rejection_without_replacement`, or as many as `law` has."""
     drawn: list[int] = []
     for _ in range(min(count, int(np.count_nonzero(law)))):
         drawn.append(chance.draws(law))
@@ -189,9 +182,9 @@ def _try_children(
     tree: DraftTree,
     target: LawAt,
     draft: LawAt,
-    chance: Callable[[int], Chance],
+    chance: Callable[[int], Rng],
     after: Callable[[Probabilities, int], Probabilities],
-) -> Walk:
+) -> Acceptance:
     node = 0
     accepted: list[int] = []
     trials: list[Trial] = []
@@ -206,7 +199,7 @@ def _try_children(
                 break
             p, q = _rejected(p, q), after(q, token)
         else:
-            return Walk(tuple(accepted), here.draws(p), tuple(trials), p)
+            return Acceptance(tuple(accepted), here.draws(p), tuple(trials), p)
         accepted.append(child)
         node = child
 
@@ -227,21 +220,21 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
 
 
-class Use(IntEnum):
+class RngPurpose(IntEnum):
     """What a stream is for; streams of two uses have nothing in common, nor have they with `uniform`."""
 
     ACCEPTANCE = 1
     DRAFTING = 2
 
 
-class Stream:
-    """An `acceptance.Chance`: as many numbers as wanted for one seed, one place in the text and one use.
+class PositionalRng:
+    """An `acceptance.Rng`: as many numbers as wanted for one seed, one place in the text and one use.
 
     An acceptance stream belongs to the place it decides. A drafting stream belongs to the place of the tree's root:
     every place is a root at most once, so no iteration sees the noise of another, whatever the shapes of their trees.
     """
 
-    def __init__(self, seed: int, place: int, use: Use) -> None:
+    def __init__(self, seed: int, place: int, use: RngPurpose) -> None:
         # Philox counts up its first word as it goes: the place lies in the second, so no stream runs into the next.
         self._random = np.random.Generator(np.random.Philox(key=seed + (use << 64), counter=place << 64))
 

@@ -12,17 +12,17 @@ from torch import Tensor
 from speclab.costs.drafter import drafter_of
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.engine.acceptance import (
+    Acceptance,
     Choice,
+    PositionalRng,
     Probabilities,
+    RngPurpose,
     Rule,
-    Stream,
-    Use,
-    Walk,
+    recursive_rejection,
+    rejection_without_replacement,
+    sample_and_match,
+    typical_acceptance,
     typical_floor,
-    walk,
-    walk_independent,
-    walk_typical,
-    walk_without_replacement,
 )
 from speclab.engine.sampling import chooser, probabilities
 from speclab.errors import CancelledError, ContextExceededError
@@ -35,7 +35,7 @@ from speclab.models.transfers import Logits
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation
-from speclab.tree import Law
+from speclab.tree import CandidateSampling
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Iteration:
     draft: Draft
     verification: Verification
     rule: Rule
-    walk: Walk
+    walk: Acceptance
     outcome: Outcome
     adaptation: Adaptation
     lengths: tuple[int, ...]
@@ -183,21 +183,21 @@ def calls(pair: ModelPair) -> tuple[int, ...]:
 
 
 _FITTING = {
-    Law.DETERMINISTIC: Rule.TARGET_MASS,
-    Law.INDEPENDENT: Rule.INDEPENDENT,
-    Law.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
+    CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
+    CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
+    CandidateSampling.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
 }
-_ON_DRAWS = {Rule.INDEPENDENT: walk_independent, Rule.WITHOUT_REPLACEMENT: walk_without_replacement}
+_ON_DRAWS = {Rule.INDEPENDENT: recursive_rejection, Rule.WITHOUT_REPLACEMENT: rejection_without_replacement}
 
 
-def rule_for(law: Law, settings: SessionSettings) -> Rule:
-    """The rule for candidates chosen this way; at temperature 0 the greedy walk, whatever else is set."""
+def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
+    """The rule for candidates chosen this way; at temperature 0 greedy, whatever else is set."""
     if settings.temperature == 0:
         return Rule.GREEDY
-    return Rule.TYPICAL if settings.acceptance == "typical" else _FITTING[law]
+    return Rule.TYPICAL if settings.acceptance == "typical" else _FITTING[candidates]
 
 
-def take(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Walk:
+def take(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
     """The walk of `rule` through a verified draft."""
     tree, settings = draft.tree, decoding.settings
 
@@ -210,21 +210,21 @@ def take(rule: Rule, decoding: Decoding, draft: Draft, verification: Verificatio
         return _ON_DRAWS[rule](
             tree,
             target,
-            draft.laws.__getitem__,
-            lambda node: Stream(settings.seed, first + int(tree.depth[node]), Use.ACCEPTANCE),
+            draft.draft_probs.__getitem__,
+            lambda node: PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE),
         )
     if rule is Rule.TYPICAL:
         root = None
         if verification.root_logits is not None and verification.root_choice is not None:
             root = probabilities(verification.root_logits, settings), verification.root_choice
-        return walk_typical(
+        return typical_acceptance(
             tree,
             target,
             verification.choose,
             lambda law: typical_floor(law, settings.typical_epsilon, settings.typical_delta),
             root,
         )
-    return walk(tree, verification.choose, verification.root_choice)
+    return sample_and_match(tree, verification.choose, verification.root_choice)
 
 
 def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
@@ -270,16 +270,16 @@ def iterate(decoding: Decoding) -> Iteration:
     watch = Stopwatch(pair.target.device)
     draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
     decoding.check()
-    watch.lap("draft")
+    watch.mark("draft")
     verification = verify(decoding, draft)
-    watch.lap("verify")
-    rule = rule_for(draft.tree.law, settings)
+    watch.mark("verify")
+    rule = rule_for(draft.tree.candidate_sampling, settings)
     path, outcome = accept(rule, decoding, draft, verification)
-    watch.lap("accept")
+    watch.mark("accept")
     commit(decoding, prefix_length, outcome)
-    watch.lap("commit")
-    adaptation = drafter.learn(outcome)
-    watch.lap("adapt")
+    watch.mark("commit")
+    adaptation = drafter.update(outcome)
+    watch.mark("adapt")
     spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
     counts = _counts(drafter, rule, outcome, spent, watch.seconds)
     return Iteration(prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch, counts)
@@ -305,7 +305,7 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     return Verification(logits, extra, choose, decoding.next_logits, root_choice)
 
 
-def accept(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Walk, Outcome]:
+def accept(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Acceptance, Outcome]:
     """The path that the rule takes, and what it commits: its tokens and the bonus, cut where the text ends."""
     tree, path = draft.tree, take(rule, decoding, draft, verification)
     tokens = [*(int(tree.token[node]) for node in path.accepted), path.bonus][: decoding.room]
@@ -324,7 +324,7 @@ def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
         target.crop(prefix_length)
     decoding.tokens.extend(outcome.committed)
     catch_up(decoding)
-    drafter.settle(outcome)
+    drafter.commit_cache(outcome)
 
 
 def catch_up(decoding: Decoding) -> None:

@@ -30,7 +30,7 @@ class Checker:
         self._decoding = decoding
         self._runner = decoding.pair.target.by_module()
 
-    def compare(self, first: int, rule: Rule = Rule.TARGET_MASS) -> int:
+    def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
         """Checks the tokens committed from place `first` on, under `rule`; how many of them are ties.
 
         Raises:

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from speclab.drafters.base import Top
-from speclab.engine.acceptance import Probabilities, Rule, Trial, uniform, without
+from speclab.drafters.base import TopK
+from speclab.engine.acceptance import Probabilities, Rule, uniform, without
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import draws, probabilities, transform
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
 from speclab.models.transfers import largest, to_device
-from speclab.trace.records import CacheRecord, Event, ExtraRow, NodeRecord, Residual, Share, Step, Try, Verdict
+from speclab.trace.records import CacheRecord, Event, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools, DraftTree
 
 
@@ -119,7 +119,7 @@ class Reading:
 
     `chose`: what followed each of `n` nodes. `numbers`: `[n, 2 k + 3]` float32: ids and probabilities of the target's k
     likeliest next tokens, the probabilities of its choice and of the node's own token, and the entropy in nats.
-    `root_prob`: of a drafted root's token. `events`, `tops`: of the draft. `texts`: a token's text.
+    `root_prob`: of a drafted root's token. `events`, `topk`: of the draft. `texts`: a token's text.
     """
 
     chose: Sequence[int]
@@ -127,7 +127,7 @@ class Reading:
     root_prob: float | None
     tried: Tried
     events: Sequence[Event]
-    tops: Mapping[int, Top]
+    topk: Mapping[int, TopK]
     texts: Callable[[int], str]
 
     def fields(self, step: Step) -> dict[str, Any]:
@@ -142,21 +142,21 @@ class Reading:
         texts = {token: self.texts(token) for token in sorted(named)}
         return {"nodes": _nodes(step, seen, entropy, tops, draft_tops, texts), "events": events, "texts": texts}
 
-    def _target_tops(self) -> list[Top]:
+    def _target_tops(self) -> list[TopK]:
         width = (self.numbers.shape[1] - 3) // 2
         ids, probs = self.numbers[:, :width].astype(np.int64).tolist(), self.numbers[:, width:-3].tolist()
         return [tuple(zip(*row, strict=True)) for row in zip(ids, probs, strict=True)]
 
-    def _draft_tops(self) -> dict[int, Top]:
-        return {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in self.tops.items()}
+    def _draft_tops(self) -> dict[int, TopK]:
+        return {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in self.topk.items()}
 
 
 def _nodes(
     step: Step,
     seen: Seen,
     entropy: Sequence[float],
-    tops: Sequence[Top],
-    draft_tops: Mapping[int, Top],
+    tops: Sequence[TopK],
+    draft_tops: Mapping[int, TopK],
     texts: Mapping[int, str],
 ) -> tuple[NodeRecord, ...]:
     tree = step.tree
@@ -180,7 +180,7 @@ def _nodes(
     )
 
 
-def _named(step: Step, events: Sequence[Event], chose: Iterable[int], tops: Iterable[Top]) -> set[int]:
+def _named(step: Step, events: Sequence[Event], chose: Iterable[int], tops: Iterable[TopK]) -> set[int]:
     """Every token that the step speaks of."""
     tokens = {*step.tree.token.tolist(), *step.committed, *chose}
     tokens.update(token for row in step.extra for token in (row.token, row.target_choice))
@@ -189,7 +189,7 @@ def _named(step: Step, events: Sequence[Event], chose: Iterable[int], tops: Iter
         tokens.update(token for token, _ in top)
     tokens.update(int(event.values["token"] or 0) for event in events if "token" in event.values)
     if step.residual is not None:
-        tokens.update(share.token for share in step.residual.shares)
+        tokens.update(share.token for share in step.residual.tokens)
     if step.root_choice is not None:
         tokens.add(step.root_choice)
     return tokens
@@ -215,14 +215,14 @@ def residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
         after = before
         for token in tokens:
             after = without(after, token)
-    draft = None if node is None else iteration.draft.laws.get(node)
+    draft = None if node is None else iteration.draft.draft_probs.get(node)
     kept = {*_likeliest(before), *_likeliest(after), *tokens, outcome.committed[-1]}
     shares = (
-        Share(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
+        TokenProb(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
         for token in sorted(kept, key=lambda token: (-before[token], token))
     )
     tries = (trial for trial in iteration.walk.trials if trial.node in candidates and not trial.accepted)
-    return Residual(node, tuple(shares), tuple(Try(one.node, float(one.target), float(one.against)) for one in tries))
+    return Residual(node, tuple(shares), tuple(Trial(one.node, float(one.target), float(one.against)) for one in tries))
 
 
 def _stop(iteration: Iteration) -> int | None:
@@ -263,7 +263,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         settings=iteration.strategy.describe(),
         events=(),
         caches=_caches(decoding, iteration),
-        seconds=iteration.watch.laps,
+        seconds=iteration.watch.phase_seconds,
         adaptation=iteration.adaptation,
         counts=iteration.counts,
         mask=mask[:nodes, :nodes],
@@ -284,7 +284,7 @@ def _reading(decoding: Decoding, iteration: Iteration) -> Reading:
     assert texts is not None
     chose, numbers, root_prob = _target_view(decoding, iteration)
     tried = Tried(walk.residual is not None, walk.trials, walk.accepted)
-    return Reading(chose, numbers, root_prob, tried, draft.events, draft.tops, texts)
+    return Reading(chose, numbers, root_prob, tried, draft.events, draft.topk, texts)
 
 
 def _target_view(decoding: Decoding, iteration: Iteration) -> tuple[list[int], NDArray[np.float32], float | None]:

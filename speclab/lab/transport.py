@@ -14,7 +14,7 @@ from speclab.lab.state import LabState
 from speclab.lab.sync import assign, at_once, on_change, show
 from speclab.trace.conditions import BREAKPOINTS, Breakpoint, Until, parse
 from speclab.trace.expressions import FACTS, setting_names
-from speclab.trace.expressions import PHASES as TIMED
+from speclab.trace.records import PHASES as TIMED
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
 from speclab.views.walk import PHASES

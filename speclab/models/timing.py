@@ -20,12 +20,12 @@ class Stopwatch:
         self._device, self._phases = device, list[str]()
         self._marks: list[Any] = []
         self._times: list[float] = []
-        self._mark()
+        self._read()
 
-    def lap(self, phase: str) -> None:
+    def mark(self, phase: str) -> None:
         """Ends the phase that ran since the last reading."""
         self._phases.append(phase)
-        self._mark()
+        self._read()
 
     @property
     def seconds(self) -> float:
@@ -33,7 +33,7 @@ class Stopwatch:
         return self._times[-1] - self._times[0]
 
     @property
-    def laps(self) -> dict[str, float]:
+    def phase_seconds(self) -> dict[str, float]:
         """Seconds of every phase. Waits for the device if it has not come to the last of them."""
         if self._marks and not self._marks[-1].query():
             self._marks[-1].synchronize()
@@ -46,7 +46,7 @@ class Stopwatch:
             laps[phase] += seconds
         return laps
 
-    def _mark(self) -> None:
+    def _read(self) -> None:
         if self._device.type == "cuda":
             mark = torch.cuda.Event(enable_timing=True)
             mark.record(torch.cuda.current_stream(self._device))

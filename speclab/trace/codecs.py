@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from speclab.tree import Bools, DraftTree, Law
+from speclab.tree import Bools, CandidateSampling, DraftTree
 
 NODES, NAMES, TEXTS = 2048, 1000, 1 << 17
 """Most nodes of a tree, entries of a table of named values, and entries of a table of tokens' texts."""
@@ -64,7 +64,7 @@ def _tree_columns(tree: DraftTree) -> dict[str, Any]:
     columns = {name: getattr(tree, name).tolist() for name in ("token", "parent")}
     # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
     log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
-    return columns | {"log_prob": log_prob, "source": list(tree.source), "law": str(tree.law)}
+    return columns | {"log_prob": log_prob, "source": list(tree.source), "law": str(tree.candidate_sampling)}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Columns:
     parent: Many[Whole]
     log_prob: Many[Annotated[float, Field(le=1e-3)]]
     source: Many[Text]
-    law: Law
+    law: CandidateSampling  # the name of this column in files
 
 
 def _tree(columns: Any) -> DraftTree:

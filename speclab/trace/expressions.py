@@ -12,10 +12,9 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from speclab.errors import ExpressionError
-from speclab.trace.records import Step
+from speclab.trace.records import PHASES, Step
 
 Kind = Literal["number", "text", "truth", "numbers", "texts", "setting", "nothing"]
-PHASES = ("draft", "verify", "accept", "commit", "adapt")
 
 
 @dataclass(frozen=True, slots=True)

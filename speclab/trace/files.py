@@ -168,7 +168,7 @@ def _cache_fits(cache: CacheRecord, at: _At) -> bool:
 
 def _residual_fits(at: _At) -> bool:
     n, left = len(at.step.tree), at.step.residual
-    return left is None or ((left.node or 0) < n and all(one.node < n for one in left.tries))
+    return left is None or ((left.node or 0) < n and all(one.node < n for one in left.trials))
 
 
 def _proposals_fit(at: _At) -> bool:

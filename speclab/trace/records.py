@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from speclab.files import write_whole
 from speclab.trace.codecs import (
@@ -26,6 +28,14 @@ from speclab.trace.codecs import (
     adapter,
 )
 from speclab.trace.metrics import Counts, Metrics
+
+VERSION = 1
+PHASES = ("draft", "verify", "accept", "commit", "adapt")
+"""Of an iteration, in order; the keys of `Step.seconds`."""
+Verdict = Literal["root", "accepted", "rejected", "not reached"]
+Value = Real | Whole | Text | bool | None
+_RENAMED = {"target mass": "sample and match"}
+"""Acceptance rules by the words that older files have for them."""
 
 
 class Late:
@@ -58,7 +68,7 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TokenProb:
     """One token at the node where a sampled walk stopped: its probability for the target, and for the draft.
 
     `residual`: what acceptance left of `target`, the probability with which the target then drew it. `draft`: in the
@@ -72,33 +82,30 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """A candidate that was put to the test and did not stand, a child of the node where the walk stopped.
+class Trial:
+    """A child that acceptance put to the test.
 
-    `target`: its probability in what was left of the target's law, `against`: in what was left of the draft's, or the
-    threshold of typical acceptance. The first of a node meets both laws whole.
+    `target`: its probability in what was left of the target's distribution, `against`: in what was left of the draft's,
+    or the threshold of typical acceptance. The first child of a node meets both distributions whole.
     """
 
     node: Natural
     target: Probability
     against: Probability
+    accepted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
     """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first.
 
-    `tries`: in their order; none where the target drew once, and no candidate carries what it drew.
+    `trials`: children of that node, all rejected, in their order; none where the target drew once, and no candidate
+    carries what it drew.
     """
 
     node: Natural | None
-    shares: Many[Share]
-    tries: Many[Try] = ()
-
-
-VERSION = 1
-Verdict = Literal["root", "accepted", "rejected", "not reached"]
-Value = Real | Whole | Text | bool | None
+    tokens: Annotated[Many[TokenProb], Field(validation_alias=AliasChoices("tokens", "shares"))]
+    trials: Annotated[Many[Trial], Field(validation_alias=AliasChoices("trials", "tries"))] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +266,7 @@ class Step(Late):
     texts: Texts
     note: Text = ""
     extra: Many[ExtraRow] = ()
-    rule: Text = ""
+    rule: Annotated[Text, BeforeValidator(lambda rule: _RENAMED.get(rule, rule))] = ""
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
     budget: BudgetRecord | None = None

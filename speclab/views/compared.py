@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.analysis.compare import PHASES, Entry, SideBySide
+from speclab.analysis.compare import Entry, SideBySide
+from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.markup import Drawn, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.trace.records import Residual, Share, Step, Try
+from speclab.trace.records import Residual, Step, TokenProb, Trial
 from speclab.views import glyphs, markup
 from speclab.views.lossy import step_words, warning
 from speclab.views.palette import SOURCE_COLORS, Theme, ThemeName, css
@@ -32,13 +32,13 @@ def sentence(step: Step) -> str:
     drawn = _share(left, step.bonus)
     candidates = _candidates(step, left)
     token = quoted(step.bonus, step.texts)
-    if left.tries and not step.counts.lossy:
-        tried = "; then ".join(_tested(step, one) for one in left.tries)
+    if left.trials and not step.counts.lossy:
+        tried = "; then ".join(_tested(step, one) for one in left.trials)
         return (
             f"The draft's {tried}. The target drew {token} from what was left, where it has {_figure(drawn.residual)}."
         )
-    if left.tries:
-        tried = "; ".join(_too_unlikely(step, one) for one in left.tries)
+    if left.trials:
+        tried = "; ".join(_too_unlikely(step, one) for one in left.trials)
         return f"{tried}. The target drew {token} from its own law, where it has {_figure(drawn.target)}."
     if not candidates:
         return (
@@ -52,13 +52,13 @@ def sentence(step: Step) -> str:
     )
 
 
-def _tested(step: Step, one: Try) -> str:
+def _tested(step: Step, one: Trial) -> str:
     token = quoted(int(step.tree.token[one.node]), step.texts)
     quotient = one.target / one.against if one.against else 1.0
     return f"{token} stood with {_figure(one.target)} / {_figure(one.against)} = {_figure(quotient)}: rejected"
 
 
-def _too_unlikely(step: Step, one: Try) -> str:
+def _too_unlikely(step: Step, one: Trial) -> str:
     token = quoted(int(step.tree.token[one.node]), step.texts)
     return f"{token} has {_figure(one.target)}, not above the threshold {_figure(one.against)}: rejected"
 
@@ -67,14 +67,14 @@ def _figure(probability: float) -> str:
     return f"{probability:.2f}" if probability >= 0.01 else f"{probability:.1g}"
 
 
-def _share(left: Residual, token: int) -> Share:
-    return next((share for share in left.shares if share.token == token), Share(token, 0.0, 0.0, None))
+def _share(left: Residual, token: int) -> TokenProb:
+    return next((share for share in left.tokens if share.token == token), TokenProb(token, 0.0, 0.0, None))
 
 
-def _candidates(step: Step, left: Residual) -> list[Share]:
+def _candidates(step: Step, left: Residual) -> list[TokenProb]:
     nodes = (0,) if left.node is None else step.tree.children[left.node]
     tokens = {int(step.tree.token[node]) for node in nodes}
-    return [share for share in left.shares if share.token in tokens]
+    return [share for share in left.tokens if share.token in tokens]
 
 
 def residual_html(step: Step, theme: ThemeName = "light") -> str:
@@ -91,13 +91,13 @@ def residual_html(step: Step, theme: ThemeName = "light") -> str:
     return markup.tag("div", *words, residual_svg(step, theme), class_="speclab-residual")
 
 
-def shown(step: Step, left: Residual) -> list[Share]:
+def shown(step: Step, left: Residual) -> list[TokenProb]:
     """The tokens drawn as bars, in the order of the record."""
     must = {share.token for share in _candidates(step, left)} | ({step.bonus} if step.bonus is not None else set())
-    others = [share for share in left.shares if share.token not in must]
+    others = [share for share in left.tokens if share.token not in must]
     others.sort(key=lambda share: -max(share.target, share.residual))
     kept = must | {share.token for share in others[: max(MOST - len(must), 0)]}
-    return [share for share in left.shares if share.token in kept]
+    return [share for share in left.tokens if share.token in kept]
 
 
 def residual_svg(step: Step, theme: ThemeName = "light") -> str:
@@ -112,7 +112,7 @@ def residual_svg(step: Step, theme: ThemeName = "light") -> str:
     parts += [
         _row(step, left, share, [law[3][i] for law in laws], TOP + ROW * i, colors) for i, share in enumerate(rows)
     ]
-    hidden = len(left.shares) - len(rows)
+    hidden = len(left.tokens) - len(rows)
     bottom = TOP + ROW * len(rows)
     if hidden:
         note = f"not drawn: {plural(hidden, 'less likely token')} of the record"
@@ -122,7 +122,7 @@ def residual_svg(step: Step, theme: ThemeName = "light") -> str:
     return markup.svg(wide, bottom + (20 if hidden else 6), label, colors, parts)
 
 
-def _laws(rows: Sequence[Share]) -> list[tuple[str, str, str, list[float | None]]]:
+def _laws(rows: Sequence[TokenProb]) -> list[tuple[str, str, str, list[float | None]]]:
     """Name, meaning, colour and values of the laws there are."""
     laws: list[tuple[str, str, str, list[float | None]]] = [
         ("target p", "its own law", SOURCE_COLORS[0], [share.target for share in rows])
@@ -142,7 +142,7 @@ def _heads(laws: Sequence[tuple[str, str, str, list[float | None]]], colors: The
     return "".join(parts)
 
 
-def _row(step: Step, left: Residual, share: Share, values: Sequence[float | None], y: float, colors: Theme) -> str:
+def _row(step: Step, left: Residual, share: TokenProb, values: Sequence[float | None], y: float, colors: Theme) -> str:
     drawn, tried = share.token == step.bonus, share.token in {one.token for one in _candidates(step, left)}
     kind, note = ("bonus", "drawn") if drawn else ("rejected", "candidate") if tried else ("", "")
     weight = "font-weight:600" if drawn else f"fill:{colors.ink}"
@@ -177,7 +177,7 @@ def table(step: Step) -> str:
         (label(share.token, step.texts), f"{share.target:.4f}",
          "–" if share.draft is None else f"{share.draft:.4f}", f"{share.residual:.4f}",
          "drawn" if share.token == step.bonus else "")
-        for share in left.shares
+        for share in left.tokens
     )  # fmt: skip
     caption = f"Where the walk of iteration {step.index + 1} stopped, {where(step)} ({step.rule})"
     return markup.table(caption, ("token", "target p", "draft q", "left", ""), rows)

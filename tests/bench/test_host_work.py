@@ -25,9 +25,9 @@ def counted_work(strategy, length) -> tuple[int, int]:
     for token in (1, 2, 3):
         draft = drafter.draft(Context(text, 20, lambda: None))
         outcome = Outcome(draft.tree, (), (token,), logits[: len(draft.tree)], logits[:0])
-        drafter.learn(outcome)
+        drafter.update(outcome)
         text.append(token)
-    return calls(lambda: drafter.draft(Context(text, 20, lambda: None))), calls(lambda: drafter.learn(outcome))
+    return calls(lambda: drafter.draft(Context(text, 20, lambda: None))), calls(lambda: drafter.update(outcome))
 
 
 @every_strategy
@@ -62,7 +62,7 @@ def test_a_node_of_a_spine_tree_takes_few_calls():
     drafts = calls(lambda: drafted.append(drafter.draft(tokens)))
     tree = drafted[0].tree
     logits = target.forward(tree.token.tolist())
-    lesson = calls(lambda: drafter.learn(Outcome(tree, (), (1,), logits, logits[:0])))
+    lesson = calls(lambda: drafter.update(Outcome(tree, (), (1,), logits, logits[:0])))
     assert len(tree) == 60
     assert drafts < 40 * len(tree)
     assert lesson < 12 * len(tree)

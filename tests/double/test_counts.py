@@ -151,9 +151,9 @@ def test_phases_are_timed_without_a_wait_and_read_when_all_is_done():
         own = pair("gpt_neox")
         gpu.reset()
         watch = Stopwatch(own.target.device)
-        watch.lap("one")
-        watch.lap("two")
-        watch.lap("one")
+        watch.mark("one")
+        watch.mark("two")
+        watch.mark("one")
         assert gpu.waited("device", "stream", "event") == 0
-        assert list(watch.laps) == ["one", "two"]
-        assert min(*watch.laps.values(), watch.seconds) > 0
+        assert list(watch.phase_seconds) == ["one", "two"]
+        assert min(*watch.phase_seconds.values(), watch.seconds) > 0

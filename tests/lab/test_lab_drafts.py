@@ -160,10 +160,10 @@ def test_tries_are_recorded_with_the_numbers_that_decided(make):
         if step.residual is None:
             continue
         children = step.tree.children[step.residual.node]
-        assert [one.node for one in step.residual.tries] == list(children)
-        for at, one in enumerate(step.residual.tries):
+        assert [one.node for one in step.residual.trials] == list(children)
+        for at, one in enumerate(step.residual.trials):
             assert f"its chance was {one.target:.2f} / {one.against:.2f}" in step.nodes[one.node].reason
-            share = next(share for share in step.residual.shares if share.token == step.tree.token[one.node])
+            share = next(share for share in step.residual.tokens if share.token == step.tree.token[one.node])
             if not at:
                 assert (one.target, one.against) == pytest.approx((share.target, share.draft))
             tries += 1

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from view_samples import build_step, five_nodes, trace
 
-from speclab.trace.records import Proposal, Residual, Share, Step, Trace, Try
-from speclab.tree import DraftTree, Law
+from speclab.trace.records import Proposal, Residual, Step, TokenProb, Trace, Trial
+from speclab.tree import CandidateSampling, DraftTree
 
 
 def grown(
@@ -58,20 +58,25 @@ def routed_run() -> Trace:
 
 def stopped(rule: str = "draws without replacement") -> Step:
     """' the' and ' old' were drawn from the draft and rejected; the target then drew ' said' from what was left."""
-    tree = DraftTree.of([5, 0, 1], [-1, 0, 0], [0.0, math.log(0.8), math.log(0.1)], "draft", Law.WITHOUT_REPLACEMENT)
+    tree = DraftTree.of(
+        [5, 0, 1], [-1, 0, 0], [0.0, math.log(0.8), math.log(0.1)], "draft", CandidateSampling.WITHOUT_REPLACEMENT
+    )
     shares = (
-        Share(3, 0.75, 0.5, 0.05), Share(0, 0.0, 0.31, 0.8), Share(1, 0.05, 0.1, 0.1), Share(2, 0.2, 0.09, 0.05),
+        TokenProb(3, 0.75, 0.5, 0.05), TokenProb(0, 0.0, 0.31, 0.8),
+        TokenProb(1, 0.05, 0.1, 0.1), TokenProb(2, 0.2, 0.09, 0.05),
     )  # fmt: skip
     return replace(
-        build_step(tree, (), bonus=3), rule=rule, residual=Residual(0, shares, (Try(1, 0.31, 0.8), Try(2, 0.1, 0.5)))
+        build_step(tree, (), bonus=3),
+        rule=rule,
+        residual=Residual(0, shares, (Trial(1, 0.31, 0.8), Trial(2, 0.1, 0.5))),
     )
 
 
 def drew_once() -> Step:
     """The target drew ' said' from its own law; no candidate carries it."""
-    step = stopped("target mass")
+    step = stopped("sample and match")
     assert step.residual is not None
-    shares = tuple(replace(share, draft=None) for share in step.residual.shares)
+    shares = tuple(replace(share, draft=None) for share in step.residual.tokens)
     return replace(step, residual=Residual(0, shares))
 
 

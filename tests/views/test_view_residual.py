@@ -9,7 +9,7 @@ from draft_samples import drew_once, stopped, typical
 from picture import HTML, SVG, check_svg, parse, texts
 from view_samples import TEXTS, five_nodes, trace
 
-from speclab.trace.records import Residual, Share
+from speclab.trace.records import Residual, TokenProb
 from speclab.views import lossy, residual
 
 
@@ -28,7 +28,7 @@ def test_each_candidate_is_told_with_its_numbers_and_what_was_drawn_instead():
         "all; given that none did, '␣said' has 0.75."
     )
     assert residual.sentence(typical()).startswith("'␣the' has 0.31, not above the threshold 0.80: rejected; ")
-    leaf = Residual(1, (Share(3, 0.5, 0.5, None),))
+    leaf = Residual(1, (TokenProb(3, 0.5, 0.5, None),))
     assert residual.sentence(replace(stopped(), residual=leaf)) == (
         "There was no candidate after node 1 '␣the': the target drew '␣said' from its own law, 0.50."
     )
@@ -37,7 +37,7 @@ def test_each_candidate_is_told_with_its_numbers_and_what_was_drawn_instead():
 def test_the_bars_are_the_laws_on_one_scale_with_their_numbers():
     svg = residual.residual_svg(stopped())
     root = check_svg(svg)
-    rows = [(share.target, share.draft, share.residual) for share in stopped().residual.shares]
+    rows = [(share.target, share.draft, share.residual) for share in stopped().residual.tokens]
     drawn = [value for row in rows for value in row if value]
     assert bars(svg) == [round(residual.BAR * value, 1) for value in drawn]
     shown = texts(root)
@@ -62,7 +62,7 @@ def test_the_rule_is_named_and_a_lossy_one_in_red_words():
 
 
 def test_many_tokens_are_cut_to_the_candidates_and_the_likeliest():
-    shares = tuple(Share(token, 0.01, 0.02, 0.01) for token in range(20))
+    shares = tuple(TokenProb(token, 0.01, 0.02, 0.01) for token in range(20))
     step = replace(stopped(), residual=Residual(0, shares))
     kept = [share.token for share in residual.shown(step, step.residual)]
     assert len(kept) == residual.MOST
@@ -78,7 +78,7 @@ def test_nothing_drawn_nothing_shown():
 
 
 def test_before_a_drafted_root_the_place_is_said():
-    step = replace(stopped("target mass"), residual=Residual(None, stopped().residual.shares))
+    step = replace(stopped("sample and match"), residual=Residual(None, stopped().residual.tokens))
     assert residual.where(step) == "before the root"
     check_svg(residual.residual_svg(step))
 
