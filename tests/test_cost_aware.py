@@ -170,7 +170,7 @@ def test_settings_that_adapt_still_do():
 
 
 def test_draws_are_not_dropped_by_their_probability():
-    with pytest.raises(SettingsError, match="bend the law"):
+    with pytest.raises(SettingsError, match="bend the distribution"):
         speclab.FixedTree(candidates="independent", budget="auto")
     with pytest.raises(SettingsError, match="budget='auto' of DualDraft"):
         speclab.DualDraft(first=speclab.DynaTree(budget="auto"), second=speclab.PromptLookup())
