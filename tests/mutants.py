@@ -26,7 +26,6 @@ from speclab.analysis import routing
 from speclab.drafters.measures import _MEASURED
 from speclab.errors import SpeclabError, TraceError
 from speclab.trace import conditions as breakpoints
-from speclab.trace.expressions import FACTS
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Trace
 from speclab.views import (
@@ -160,7 +159,7 @@ def functions() -> tuple[list, list]:
         drafts_page.drafts_html, drafts_page.nodes_table, drafts.summary, cost.cost_html, summary.summary,
         lossy.step_words, strategy.summary,
         *(lambda step, mode=mode: mask.mask_svg(step, 0, mode) for mode in ("folded", "full", "compare")),
-        *(lambda step, of=fact.of: of(step) for fact in FACTS.values()),
+        *(lambda step, of=field.of: of(step) for field in breakpoints.STEP_FIELDS.values()),
         *(lambda step, measure=measure: strip.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
         _moments, _every_node,
     ]  # fmt: skip

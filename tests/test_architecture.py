@@ -20,7 +20,6 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 
 OUTSIDE = {"__init__", "bench", "cli", "host", "lab", "training", "views", "websocket"}  # every other room is engine
-DOORS = {"trace": {"views"}}  # Trace.export: a record shows itself, and imports pictures only then
 PLAIN_DATA = {"trace", "tree", "views"}
 MODELS = {"torch", "transformers", "tokenizers", "safetensors"}
 WIDGETS = {"ipywidgets", "IPython", "traitlets", "anywidget", "jupyterlab", "ipykernel"}
@@ -111,23 +110,13 @@ def test_arrows(source):
         assert not packages & MODELS, "tree, trace and views are plain data: no model library"
         assert not rooms & {"models", "engine"}, "a picture is a function of a record"
     if room not in OUTSIDE:
-        assert not rooms & (OUTSIDE - DOORS.get(room, set())), "the engine knows no picture, no widget, no command"
+        assert not rooms & OUTSIDE, "the engine knows no picture, no widget, no command"
         assert not packages & {"plotly", "pandas"}
     if room == "views":
         assert not rooms & (OUTSIDE - {"views"})
         assert packages <= {"plotly", "networkx", "numpy", "resvg_py", *sys.stdlib_module_names}
     if room not in {"lab", "host"}:
         assert not packages & WIDGETS, "only lab/ imports widgets"
-
-
-def test_a_door_opens_only_in_a_call():
-    for room, others in DOORS.items():
-        above = [
-            node
-            for node in ast.parse((PACKAGE / room / "records.py").read_text()).body
-            if not isinstance(node, ast.ClassDef)
-        ]
-        assert not [other for other in others for node in above if f"speclab.{other}" in ast.unparse(node)]
 
 
 def test_nobody_asks_which_strategy_it_is(source):

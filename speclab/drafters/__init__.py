@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 
 from speclab.drafters.base import Strategy
 
-__all__ = ["Strategy", "strategies"]
+__all__ = ["Strategy", "setting_names", "strategies"]
 
 
 @lru_cache(maxsize=1)
@@ -20,3 +20,12 @@ def strategies() -> dict[str, type[Strategy]]:
             if isinstance(value, type) and issubclass(value, Strategy) and value is not Strategy:
                 found[value.__name__] = value
     return dict(sorted(found.items()))
+
+
+def setting_names() -> tuple[str, ...]:
+    """The settings of every strategy, those defined outside the package included."""
+    strategies()  # imports them all
+    kinds: list[type[Strategy]] = [Strategy]
+    for kind in kinds:  # grows on the way
+        kinds += kind.__subclasses__()
+    return ("strategy", *sorted({name for kind in kinds for name in kind.model_fields}))

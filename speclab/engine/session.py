@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from speclab.costs.drafter import drafter_of
+from speclab.drafters import setting_names
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.decode import Decoding, Iteration, Standing, iterate, put_back, resume, standing, start
 from speclab.engine.exactness import Checker
@@ -16,7 +17,7 @@ from speclab.engine.record import record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
-from speclab.trace.conditions import Asked, following
+from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Lookup, Step, Trace
 
@@ -193,13 +194,13 @@ class Session:
             self._past = replace(self._past, cursor=index)
             return self.steps[index - 1] if index else None
 
-    def run(self, until: Asked | None = None) -> Step | None:
+    def run(self, until: Condition | None = None) -> Step | None:
         """Steps on until `until` holds, the text ends, or `cancel` is called; the last step shown.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (`speclab.trace.conditions`). A Ctrl-C or
         an error inside an iteration leaves the session as it was before that iteration.
         """
-        holds = following(until, self.steps[self.cursor - 1] if self.cursor else None)
+        holds = stateful(compiled(until, setting_names()), self.steps[self.cursor - 1] if self.cursor else None)
         self._decoding.cancel.clear()
         while not self.done and not self._decoding.cancel.is_set():
             try:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from speclab.drafters import setting_names
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.choices import Choices
 from speclab.lab.comparer import Comparer
@@ -19,7 +20,7 @@ from speclab.lab.run_commands import RunCommands
 from speclab.lab.saving import save
 from speclab.lab.state import Frame, LabState
 from speclab.lab.worker import Worker
-from speclab.trace.conditions import Asked, following
+from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import load_trace
 from speclab.trace.records import Lookup, Step, Trace
 from speclab.views.summary import moment_summary, summary
@@ -62,11 +63,11 @@ class Commands:
         """One iteration on."""
         return self.ask(lambda: self._player.step(self._choices()), "decoding")
 
-    def run(self, until: Asked | None = None) -> Future[Any]:
+    def run(self, until: Condition | None = None) -> Future[Any]:
         """Iterations until the condition holds or the text ends."""
         return self.ask(lambda: self._player.run(self._choices(), until), "decoding", yields=True)
 
-    def back(self, until: Asked | None = None) -> Future[Any]:
+    def back(self, until: Condition | None = None) -> Future[Any]:
         """One iteration back, or back to the last one before it for which the condition holds."""
         return self.ask(lambda: self._back(until))
 
@@ -163,11 +164,12 @@ class Commands:
         finally:
             state.busy = ""
 
-    def _back(self, until: Asked | None) -> Step | None:
+    def _back(self, until: Condition | None) -> Step | None:
         before = max(self._state.cursor - 1, 0)
         if until is None:
             return self._player.goto(before)
-        holds = following(until, None)  # asked from the beginning on: a condition may look at the step before
+        # Asked from the beginning on: an expression may look at the step before.
+        holds = stateful(compiled(until, setting_names()), None)
         found = [i + 1 for i, step in enumerate(self._state.trace.steps[:before]) if holds(step)]
         if not found:
             self._state.status = "No earlier iteration meets the condition."

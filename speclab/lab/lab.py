@@ -29,7 +29,7 @@ from speclab.lab.style import STYLE
 from speclab.lab.transport import Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
-from speclab.trace.conditions import Asked
+from speclab.trace.conditions import Condition
 from speclab.trace.records import Step
 from speclab.views.fork_tree import Fork
 from speclab.views.still import still
@@ -91,7 +91,7 @@ class Lab(VBox):
         """Decodes one iteration, or goes on by one in what is decoded; the step, None where it failed."""
         return self._wait(self._commands.step())  # type: ignore[no-any-return]
 
-    def back(self, until: Asked | None = None) -> Step | None:
+    def back(self, until: Condition | None = None) -> Step | None:
         """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
         return self._wait(self._commands.back(until))  # type: ignore[no-any-return]
 
@@ -103,7 +103,7 @@ class Lab(VBox):
         """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
         self._wait(self._commands.phase(name, level))
 
-    def run(self, until: Asked | None = None) -> Step | None:
+    def run(self, until: Condition | None = None) -> Step | None:
         """Decodes until `until` holds, the text ends, or `stop`; the last step.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import Comparison
 from speclab.analysis.routing import Regret, regret
+from speclab.drafters import setting_names
 from speclab.errors import CancelledError, SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.loading import Loaded
 from speclab.lab.runs import Runs
 from speclab.lab.state import Frame, LabState
 from speclab.lab.written import written_prompt, written_tokens
-from speclab.trace.conditions import Asked, condition, following
+from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step, Trace
 from speclab.views.drafts import regret_words
 from speclab.views.lookup import key_at
@@ -68,11 +69,11 @@ class Player:
         finally:  # where it fails, what was decoded before is shown all the same
             self._show()
 
-    def run(self, choices: Choices, until: Asked | None) -> Step | None:
+    def run(self, choices: Choices, until: Condition | None) -> Step | None:
         """Iterations until the condition holds, the text ends, or it is cancelled."""
-        until = None if until is None else condition(until)  # refused before any model is loaded
+        until = compiled(until, setting_names())  # refused before any model is loaded
         session = self._live(choices)
-        holds = following(until, session.steps[session.cursor - 1] if session.cursor else None)
+        holds = stateful(until, session.steps[session.cursor - 1] if session.cursor else None)
         drawn, stopped = monotonic(), ""
 
         def each(step: Step) -> bool:

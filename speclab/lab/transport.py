@@ -8,12 +8,12 @@ from typing import Any
 
 from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons, Widget
 
+from speclab.drafters import setting_names
 from speclab.errors import SettingsError
 from speclab.lab.commands import Commands
 from speclab.lab.state import LabState
 from speclab.lab.sync import assign, at_once, on_change, show
-from speclab.trace.conditions import BREAKPOINTS, Breakpoint, Until, parse
-from speclab.trace.expressions import FACTS, setting_names
+from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
 from speclab.trace.records import PHASES as TIMED
 from speclab.views.markup import tag
 from speclab.views.tokens import escape
@@ -101,20 +101,21 @@ class RunUntil(HBox):
         super().__init__([self.forward, self.condition, self.argument, self.backward])
         self.add_class("speclab-group")
 
-    def read(self) -> Until:
+    def read(self) -> Expression:
         """The condition as it stands.
 
         Raises:
             SettingsError: the argument is not of the condition's type.
         """
         point = BREAKPOINTS[self.condition.value]
-        return point.until(_parse(point, self.argument.value))
+        settings = setting_names() if point == ANY_EXPRESSION else ()
+        return point.parse(_parse(point, self.argument.value), settings)
 
     def _chosen(self, index: int) -> None:
         point = BREAKPOINTS[index]
         show(self.argument, point.default is not None)
         assign(self.argument, value="" if point.default is None else str(point.default))
-        assign(self.argument.layout, width="min(320px, 60vw)" if point.make is parse else None)
+        assign(self.argument.layout, width="min(320px, 60vw)" if point == ANY_EXPRESSION else None)
         self._check()
 
     def _check(self) -> None:
@@ -124,11 +125,11 @@ class RunUntil(HBox):
             self.read()
         except SettingsError as error:
             said = tag("div", escape(error), class_="sl-bad", role="alert")
-        named = BREAKPOINTS[self.condition.value].make is parse
+        named = BREAKPOINTS[self.condition.value] == ANY_EXPRESSION
         assign(self.hint, value=said + _names() if named else said)
         show(self.hint, bool(said) or named)
 
-    def _go(self, command: Callable[[Until], Any]) -> None:
+    def _go(self, command: Callable[[Expression], Any]) -> None:
         try:
             until = self.read()
         except SettingsError as error:
@@ -152,11 +153,11 @@ def _parse(point: Breakpoint, written: str) -> int | float | str:
 @cache
 def _names() -> str:
     """What an expression may name, folded."""
-    rows = [(name, fact.meaning) for name, fact in FACTS.items()]
+    rows = [(name, field.meaning) for name, field in STEP_FIELDS.items()]
     rows.append((", ".join(f"seconds.{phase}" for phase in TIMED), "seconds of one phase"))
     rows.append(("previous.accepted, …", "any of these of the iteration before, as in: route != previous.route"))
     names = [tag("div", tag("code", escape(name)), " ", escape(meaning)) for name, meaning in rows]
-    signs = "Between them: < <= == != >= > in, not in, and, or, not, numbers, texts in quotes."
+    signs = "Between them: < <= == != >= > in, not in, + -, and, or, not, numbers, texts in quotes."
     settings = f"Settings, also as settings.depth where a name above is the same: {', '.join(setting_names())}."
     return tag(
         "details", tag("summary", "names of an expression"), tag("div", *names, class_="sl-names"),

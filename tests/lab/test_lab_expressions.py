@@ -5,10 +5,10 @@ from __future__ import annotations
 from lab_tools import settle
 
 from speclab.drafters.prompt_lookup import PromptLookup
-from speclab.trace import conditions as breakpoints
-from speclab.trace.conditions import BREAKPOINTS
+from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, parse
 
-EXPRESSION = next(i for i, point in enumerate(BREAKPOINTS) if point.make is breakpoints.parse)
+EXPRESSION = BREAKPOINTS.index(ANY_EXPRESSION)
+CHANGED = parse("route != previous.route")
 
 
 def test_an_expression_runs_to_it_and_back_to_it(lab):
@@ -24,13 +24,12 @@ def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pa
     lab.run()
     changed = [
         i for i, (old, new) in enumerate(zip(lab.session.steps, lab.session.steps[1:], strict=False), start=1)
-        if breakpoints.parse("route != previous.route").test(new, old)
+        if CHANGED.holds(new, old)
     ]  # fmt: skip
     assert changed, "else this test shows nothing"
-    assert lab.back(until=breakpoints.route_changes()).index == [i for i in changed if i < lab.state.cursor][-1]
+    assert lab.back(until=CHANGED).index == [i for i in changed if i < lab.state.cursor][-1]
     lab.goto(0)
-    condition = breakpoints.route_changes()
-    assert [step.index for step in iter(lambda: lab.run(until=condition), lab.session.steps[-1])][:3] == changed[:3]
+    assert [step.index for step in iter(lambda: lab.run(until=CHANGED), lab.session.steps[-1])][:3] == changed[:3]
 
 
 def test_an_expression_that_does_not_read_is_said_and_decodes_nothing(lab):
@@ -65,13 +64,13 @@ def test_the_row_says_at_once_what_is_wrong_and_offers_the_names(lab):
     row.argument.value = "index =="
     row.forward.click()
     assert settle(lab)
-    assert "does not read" in lab.state.error
+    assert "cannot be read" in lab.state.error
     assert lab.state.cursor == 1
 
 
 def test_a_number_that_is_none_is_said_beside_its_field_too(lab):
     row = lab.transport.until
-    row.condition.value = next(i for i, point in enumerate(BREAKPOINTS) if point.make is breakpoints.fewer_accepted)
+    row.condition.value = [point.label for point in BREAKPOINTS].index("fewer accepted than")
     row.argument.value = "two"
     assert "write a whole number" in row.hint.value
     row.argument.value = "2"

@@ -11,7 +11,6 @@ from lab_tools import PROMPT, settle
 
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.engine.session import Session
-from speclab.trace import conditions as breakpoints
 from speclab.views.beside import step_html
 
 
@@ -189,7 +188,7 @@ def test_stop_ends_a_run_and_keeps_what_was_decoded(make):
     assert lab.state.cursor == len(lab.session.steps) >= 1
     assert lab.state.status.startswith("Stopped")
     assert lab.state.busy == ""
-    lab.run(until=breakpoints.tree_exceeds(0))
+    lab.run(until="nodes > 0")
     assert lab.state.cursor == len(lab.session.steps)
 
 
