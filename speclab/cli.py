@@ -139,7 +139,7 @@ def costs(
 ) -> None:
     """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
     import speclab
-    from speclab.costs.measured import CALM
+    from speclab.costs.measured import QUIET
 
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
@@ -150,7 +150,7 @@ def costs(
     _print_table(["rows", *(f"{curve.name}, ms" for curve in curves)], rows)
     first = curves[0]
     typer.echo(f"The fastest of {first.rounds} passes behind {first.prefix} tokens; --again measures anew.")
-    if busy := [curve for curve in curves if curve.spread > CALM]:
+    if busy := [curve for curve in curves if curve.spread > QUIET]:
         names = " and ".join(curve.name for curve in busy)
         typer.echo(f"The machine was busy: passes of {names} varied much, so these figures are not kept.")
 

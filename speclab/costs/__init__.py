@@ -1,1 +1,1 @@
-"""Everything of `budget="auto"`: the measured cost of a pass, and how many nodes are worth verifying."""
+"""`budget="auto"`: the measured cost of a pass, and how many drafted nodes to verify because of it."""

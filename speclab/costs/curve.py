@@ -1,25 +1,18 @@
 """What a pass of a model costs by its rows: a measured curve as plain data, and pure functions of it.
 
-A curve is the fastest of several passes of each size (`models.cost_curves`). Between measured sizes it is a straight
+A curve is the fastest of several passes of each size (`costs.measured`). Between measured sizes it is a straight
 line, beyond the largest one the line goes on; a time below that of fewer rows is noise, and both become their mean.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from speclab.files import read_whole, write_whole
 from speclab.tree import Floats
 
 MODELLED = {
@@ -27,7 +20,7 @@ MODELLED = {
     "memory-bound": (0.02, 64),
     "slow CPU": (0.25, 1),
 }
-"""Other machines, modelled: what a further row costs, as a share of a pass of one row, and rows that are free."""
+"""Modelled machines: what one more row costs, as a share of a pass of one row, and how many rows are free."""
 
 
 class Curve(BaseModel):
@@ -67,15 +60,18 @@ def never_falling(values: Sequence[float]) -> Floats:
     return np.concatenate([np.full(count, total / count) for total, count in blocks])
 
 
-@lru_cache(maxsize=64)
 def seconds_by_rows(curve: Curve, most: int) -> Floats:
     """`[most + 1]` seconds of a pass of 0, 1, … `most` rows; of none, 0. Read-only."""
-    known, smooth = np.asarray(curve.rows, dtype=np.float64), never_falling(curve.seconds)
-    rows = np.arange(most + 1)
-    seconds = np.interp(rows, known, smooth)
-    if len(known) > 1:
-        slope = (smooth[-1] - smooth[-2]) / (known[-1] - known[-2])
-        seconds += np.maximum(rows - known[-1], 0) * slope
+    return _seconds(curve, max(2048, 1 << most.bit_length()))[: most + 1]
+
+
+@lru_cache(maxsize=64)
+def _seconds(curve: Curve, most: int) -> Floats:
+    rows, sizes, smooth = np.arange(most + 1), np.asarray(curve.rows), never_falling(curve.seconds)
+    seconds = np.interp(rows, sizes, smooth)
+    if len(sizes) > 1:
+        slope = (smooth[-1] - smooth[-2]) / (sizes[-1] - sizes[-2])
+        seconds += np.maximum(rows - sizes[-1], 0) * slope
     seconds[0] = 0.0
     seconds.flags.writeable = False
     return seconds
@@ -88,45 +84,3 @@ def modelled(name: str, one_row: float, most: int) -> Floats:
     seconds = one_row * (1.0 + share * np.maximum(rows - max(free, 1), 0))
     seconds[0] = 0.0
     return seconds
-
-
-FORMAT = "1"
-"""Changes with what is measured and with our own passes, so that older files are not read."""
-
-
-def folder() -> Path:
-    """Where curves are kept: `SPECLAB_CACHE`, or the platform's directory for caches."""
-    given = os.environ.get("SPECLAB_CACHE")
-    if given:
-        return Path(given) / "costs"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "speclab" / "costs"
-
-
-def key(facts: Mapping[str, str]) -> str:
-    """The name of the file for a model on a machine, by all that its time depends on."""
-    return sha256(json.dumps([FORMAT, sorted(facts.items())]).encode()).hexdigest()[:24]
-
-
-def read(name: str) -> Curve | None:
-    """The curve of that name; None where there is none, or what is there is no curve."""
-    try:
-        kept = json.loads(read_whole(folder() / f"{name}.json", max_bytes=1 << 20))
-        return Curve.model_validate(kept["curve"])
-    except (RuntimeError, ValueError, KeyError, TypeError):  # no home directory, no file, no curve
-        return None
-
-
-def write(name: str, curve: Curve, facts: Mapping[str, str]) -> None:
-    """Keeps a curve, whole or not at all; where the directory cannot be written it is not kept."""
-    told = {fact: value for fact, value in facts.items() if fact != "shape"}
-    text = json.dumps({"curve": curve.model_dump(), "measured": told}, indent=1)
-    with suppress(RuntimeError, OSError, ValueError):  # no home directory, or none that may be written
-        place = folder() / f"{name}.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, text.encode())

@@ -1,4 +1,4 @@
-"""What passes of a model cost on this machine, by their rows: measured once, and kept in the user's cache directory.
+"""Cost curves of models on this machine: measured once, and kept in the user's cache directory.
 
 A pass goes through the runner's own `forward`, on a fork behind a typical prefix. Sizes alternate, so that a machine
 that slows down meanwhile slows all of them. The fastest pass of each size counts: whatever else runs can only add time.
@@ -8,9 +8,12 @@ Where passes vary much the machine was busy, and the curve serves this process a
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -22,8 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from speclab.costs import curve as cost_files
 from speclab.costs.curve import Curve
+from speclab.files import read_whole, write_whole
 from speclab.models.head_runner import HeadRunner
 from speclab.models.heads import HeadConfig
 from speclab.models.runner import Runner
@@ -36,89 +39,68 @@ ROUNDS, FEWEST = 7, 3
 """Rounds over all sizes; fewer, but not fewer than so many, once `PATIENCE` is spent."""
 PATIENCE = 1.5
 """Seconds."""
-
-CALM = 1.25
+QUIET = 1.25
 """Spread up to which a curve is kept on disk."""
+FORMAT = "1"
+"""Changes with what is measured and with speclab's own passes, so that older files are not read."""
 
-Report = Callable[[int, int], None]
-"""Hears how many of how many passes are done; what it raises ends the measurement."""
-
-
-def silent(done: int, of: int) -> None:
-    """Hears nothing."""
-
+Report = Callable[[int, int], object]
+"""Called with how many of how many passes are done; what it raises ends the measurement."""
 
 _known: dict[str, Curve] = {}
 _shapes: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
-"""Worked out once a model: every text asks for its curve before the first token."""
+"""Worked out once per model: every text asks for its curve before the first token."""
 _one_at_a_time = Lock()
 
 
-def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report = silent) -> Curve:
+def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report | None = None) -> Curve:
     """The cost curve of a model here: as known, as kept on disk, or measured now (`again`: in any case).
 
-    A kept curve that is damaged or of another machine is measured anew. Where none is kept, each process measures.
+    A kept curve that is damaged or of another machine is measured again. Where none is kept, each process measures.
     """
-    facts = facts_of(runner)
-    key = cost_files.key(facts)
+    conditions = conditions_of(runner)
+    key = sha256(json.dumps([FORMAT, sorted(conditions.items())]).encode()).hexdigest()[:24]
     with _one_at_a_time:
         if again or key not in _known:
-            curve = None if again else cost_files.read(key)
+            curve = None if again else load(key)
             if curve is None:
                 curve = measure(runner, report)
-                if curve.spread <= CALM:
-                    cost_files.write(key, curve, facts)
+                if curve.spread <= QUIET:
+                    save(key, curve, conditions)
             _known[key] = curve
         return _known[key]
 
 
-def facts_of(runner: Runner | HeadRunner) -> dict[str, str]:
-    """All that a pass's time depends on, as far as it can be known: shape, number format, device, threads, versions."""
-    device = runner.device
-    if runner.model not in _shapes:
-        _shapes[runner.model] = _shape(runner)
-    return {
-        "model": runner.name,
-        **_shapes[runner.model],
-        "through": str(getattr(getattr(runner, "through", None), "name", "module")),
-        "dtype": str(runner.dtype),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
-        "threads": str(torch.get_num_threads()),
-        **_versions(),
-    }
-
-
-def measure(runner: Runner | HeadRunner, report: Report = silent) -> Curve:
+def measure(runner: Runner | HeadRunner, report: Report | None = None) -> Curve:
     """Times passes of every size behind a prefix, round by round; the runner's own cache stays as it is."""
-    bench = _bench(runner)
+    time_pass = _timed_pass(runner)
     times: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for rows in ROWS:
-        bench(rows)  # the first pass of a size is slower: buffers grow
+        time_pass(rows)  # the first pass of a size is slower: buffers grow
     began, worked, rounds = perf_counter(), process_time(), 0
     while rounds < ROUNDS and (rounds < FEWEST or perf_counter() - began < PATIENCE):
         for place, rows in enumerate(ROWS if rounds % 2 == 0 else ROWS[::-1]):
-            times[rows].append(bench(rows))
-            report(rounds * len(ROWS) + place + 1, ROUNDS * len(ROWS))
+            times[rows].append(time_pass(rows))
+            if report is not None:
+                report(rounds * len(ROWS) + place + 1, ROUNDS * len(ROWS))
         rounds += 1
     seconds = tuple(min(times[rows]) for rows in ROWS)
     spread = median(median(times[rows]) / min(times[rows]) for rows in ROWS)
     if runner.device.type == "cpu":  # waiting for a processor shows even where it slows all passes alike
         spread = max(spread, (perf_counter() - began) / (process_time() - worked))
-    return Curve(
-        name=runner.name, rows=ROWS, seconds=seconds, prefix=_prefix(runner), rounds=rounds, spread=spread
-    )  # fmt: skip
+    name, prefix = runner.name, _prefix(runner)
+    return Curve(name=name, rows=ROWS, seconds=seconds, prefix=prefix, rounds=rounds, spread=spread)
 
 
-def _bench(runner: Runner | HeadRunner) -> Callable[[int], float]:
-    """A function that times one pass of so many rows, and puts the cache back."""
-    fork, length, prefix = runner.fork(), 0, _prefix(runner)
+def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
+    """A function that times one pass of so many rows in seconds, and puts the cache back."""
+    fork, prefix = runner.fork(), [0] * _prefix(runner)
     features = torch.empty(0)
     if isinstance(fork, HeadRunner):
-        width = fork.model.config.hidden_size
-        states = torch.zeros((prefix, width * len(fork.config.layers)), dtype=fork.dtype, device=fork.device)
-        features = fork.extend([0] * prefix, states)[1][None]
+        width = fork.model.config.hidden_size * len(fork.config.layers)
+        features = fork.extend(prefix, torch.zeros((len(prefix), width), dtype=fork.dtype, device=fork.device))[1][None]
     else:
-        fork.extend([0] * prefix)
+        fork.extend(prefix)
     length = fork.length
 
     def seconds(rows: int) -> float:
@@ -136,21 +118,32 @@ def _bench(runner: Runner | HeadRunner) -> Callable[[int], float]:
     return seconds
 
 
-def _shape(runner: Runner | HeadRunner) -> dict[str, str]:
-    config = runner.model.config
-    values = config.model_dump() if isinstance(config, HeadConfig) else config.to_dict()
-    named = {name: str(value) for name, value in values.items() if name != "_name_or_path"}
-    parameters = sum(weights.numel() for weights in runner.model.parameters())
-    return {"shape": json.dumps(named, sort_keys=True), "parameters": str(parameters)}
+def _prefix(runner: Runner | HeadRunner) -> int:
+    return PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2))
+
+
+def conditions_of(runner: Runner | HeadRunner) -> dict[str, str]:
+    """All that a pass's time depends on, as far as it can be known: shape, number format, device, threads, versions."""
+    model, device = runner.model, runner.device
+    if model not in _shapes:
+        config = model.config.model_dump() if isinstance(model.config, HeadConfig) else model.config.to_dict()
+        shape = {name: str(value) for name, value in config.items() if name != "_name_or_path"}
+        parameters = sum(weights.numel() for weights in model.parameters())
+        _shapes[model] = {"shape": json.dumps(shape, sort_keys=True), "parameters": str(parameters)}
+    return {
+        "model": runner.name,
+        **_shapes[model],
+        "through": runner.through.name if isinstance(runner, Runner) else "module",
+        "dtype": str(runner.dtype),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
+        "threads": str(torch.get_num_threads()),
+        **_versions(),
+    }
 
 
 @cache
 def _versions() -> dict[str, str]:
     return {package: version(package) for package in ("torch", "transformers")}
-
-
-def _prefix(runner: Runner | HeadRunner) -> int:
-    return PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2))
 
 
 @cache
@@ -160,3 +153,28 @@ def _processor() -> str:
             return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     except OSError:
         return platform.processor()
+
+
+def load(key: str) -> Curve | None:
+    """The curve kept under that name; None where there is none, or what is there is no curve."""
+    try:
+        kept = json.loads(read_whole(_folder() / f"{key}.json", max_bytes=1 << 20))
+        return Curve.model_validate(kept["curve"])
+    except (RuntimeError, ValueError, KeyError, TypeError):  # no home directory, no file, no curve
+        return None
+
+
+def save(key: str, curve: Curve, conditions: dict[str, str]) -> None:
+    """Keeps a curve, whole or not at all; where the directory cannot be written it is not kept."""
+    measured = {name: value for name, value in conditions.items() if name != "shape"}
+    text = json.dumps({"curve": curve.model_dump(), "measured": measured}, indent=1)
+    with suppress(RuntimeError, OSError, ValueError):  # no home directory, or none that may be written
+        place = _folder() / f"{key}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, text.encode())
+
+
+def _folder() -> Path:
+    """Where curves are kept: `SPECLAB_CACHE`, or `~/.cache` as for models from the hub."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SPECLAB_CACHE") or cache / "speclab") / "costs"

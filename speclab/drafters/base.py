@@ -21,8 +21,8 @@ from speclab.tree import Bools, DraftTree, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from speclab.costs.budget import Worth
     from speclab.drafters.draft_forward import DraftForward
+    from speclab.drafters.policies import Gate
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
@@ -31,6 +31,8 @@ from pydantic import BaseModel
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
 TopK = tuple[tuple[int, float], ...]
+LevelGate = Callable[[Sequence[int], Sequence[float], Sequence[int], str], "Gate | None"]
+"""Called with the parents and log-probabilities of a tree so far, the nodes that would be expanded, and its source."""
 Budget = Annotated[
     Literal["fixed", "auto"],
     Field(
@@ -118,15 +120,15 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that draws its candidates. `cost_model`: what nodes and passes
-    are worth, where the budget follows from costs.
+    `sampling`: how the session samples, for a drafter that draws its candidates. `level_gate`: where the budget
+    follows from costs, says whether another level of a tree can raise the tokens per second.
     """
 
     tokens: Sequence[int]
     max_depth: int
     check: Callable[[], None]
     sampling: SessionSettings = field(default_factory=SessionSettings)
-    cost_model: Worth | None = None
+    level_gate: LevelGate | None = None
 
 
 @dataclass(frozen=True, slots=True)

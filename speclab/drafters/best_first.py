@@ -12,7 +12,6 @@ from heapq import nsmallest
 from math import exp
 from typing import TYPE_CHECKING
 
-from speclab.costs.budget import Prospect
 from speclab.drafters.base import Context, Draft, TopK
 from speclab.drafters.draft_forward import Row
 from speclab.drafters.policies import BLANK, Candidate, Gate
@@ -44,11 +43,12 @@ def best_first(limits: Limits, passes: Passes, context: Context, source: str) ->
         source: what the tree's nodes are said to come from.
     """
     candidates = _Candidates(limits, context.tokens[-1])
-    prospect = None if context.cost_model is None else Prospect(context.cost_model, source)
+    columns = candidates.parent, candidates.log_prob
     level = [0]
     for depth in range(min(limits.depth, context.max_depth)):
         chosen = candidates.worth_expanding(level)
-        if not chosen or (prospect is not None and candidates.stopped(chosen, prospect.gate(candidates, chosen))):
+        gate = context.level_gate(*columns, chosen, source) if chosen and context.level_gate is not None else None
+        if not chosen or candidates.stopped(chosen, gate):
             break
         context.check()
         rows = [Row(node, candidates.parent[node], candidates.token[node]) for node in chosen]

@@ -61,7 +61,7 @@ class DualDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         if len(self._active) > 1:
-            context = replace(context, cost_model=None)  # both trees grow as ever, or their means would not compare
+            context = replace(context, level_gate=None)  # both trees grow as ever, or their means would not compare
         self._drafts = {place: self._parts[place].drafter.draft(context) for place in self._active}
         if len(self._active) == 1:
             return self._alone(self._active[0])

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Literal
 
-from speclab.costs.budget import Prospect
-from speclab.drafters.base import Commit, Context, Draft, Root, TopK
+from speclab.drafters.base import Commit, Context, Draft, LevelGate, Root, TopK
 from speclab.drafters.draft_forward import DraftForward, Row
 from speclab.drafters.drawn import Candidates, Drawing, drawing
 from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
@@ -57,7 +56,7 @@ def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
     """One draft tree."""
     shape, root, draws = plan.shape, plan.root, drawing(plan.candidates, context)
     gates = (depth_gate("the context", context.max_depth), *shape.gates)
-    growth = _Growth(shape, gates, draws, passes.draft_probs, _prospect(context, draws, root))
+    growth = _Growth(shape, gates, draws, passes.draft_probs, context.level_gate if draws is None else None)
     if root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
     else:
@@ -81,12 +80,6 @@ def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
     return draft
 
 
-def _prospect(context: Context, draws: Drawing | None, root: Root) -> Prospect | None:
-    if context.cost_model is None or draws is not None:
-        return None
-    return Prospect(context.cost_model, SOURCE, verified_root=root == "verified")
-
-
 @dataclass
 class _Growth:
     """The columns of a tree under construction, and the record of every decision."""
@@ -95,7 +88,7 @@ class _Growth:
     gates: tuple[Gate, ...]
     draws: Drawing | None
     draft_probs: Mapping[int, Floats]
-    prospect: Prospect | None = None
+    level_gate: LevelGate | None = None
     copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -129,9 +122,10 @@ class _Growth:
     def expand(self, batch: Sequence[int], ask: Ask) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
         closed = {node: self.gate(node) for node in batch}
-        worthwhile = [node for node in batch if closed[node] is None][: self.room]
-        dear = self.prospect.gate(self, worthwhile) if self.prospect is not None and worthwhile else None
-        closed = closed if dear is None else {node: gate or dear for node, gate in closed.items()}
+        wanted = [node for node in batch if closed[node] is None][: self.room]
+        if self.level_gate is not None and wanted:
+            costly = self.level_gate(self.parent, self.log_prob, wanted, SOURCE)
+            closed = {node: gate or costly for node, gate in closed.items()}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][: self.room]
         tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}
