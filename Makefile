@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 NOTEBOOK_SECONDS ?= 180
+# Tests run in as many processes as there are cores; WORKERS=0 runs them in one.
+WORKERS ?= auto
 
 # One thread is steadier where other work shares the cores; a whole tier takes about as long.
 unit model double cuda notebooks browser: export OMP_NUM_THREADS ?= 1
@@ -45,10 +47,10 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 unit: $(READY) ## tests without trained models
-	$(PYTEST) -m 'not model and not double and not notebook and not browser'
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not model and not double and not notebook and not browser'
 
 model: $(READY) ## tests on the mini family and on random models
-	$(PYTEST) -m 'model and not notebook and not browser'
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'model and not notebook and not browser'
 
 double: $(READY) ## decode on a device that is not there: what would fail on a GPU
 	$(PYTEST) tests/double
