@@ -1,11 +1,14 @@
-"""A run beside its baselines on the same text. Needs no torch."""
+"""Several runs on one prompt: what each came to, and whether their texts are the same.
+
+A `Comparison` is made of recorded runs and needs no torch; `compare` decodes them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,29 +24,12 @@ if TYPE_CHECKING:
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
 
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Tokens per iteration over the same first `tokens` of a text: of a run, and by name of each baseline."""
-
-    tokens: int
-    own: float
-    baselines: Mapping[str, float]
-
-    @property
-    def best(self) -> str:
-        """The baseline with the most tokens per iteration."""
-        return max(self.baselines, key=self.baselines.__getitem__)
-
-    @property
-    def synergy(self) -> float:
-        """The run's tokens per iteration over those of the best baseline (GOOSE, section 5.4)."""
-        return synergy(self.own, list(self.baselines.values()))
+Watch = Callable[[str, "Session"], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One strategy's run. `trace` is None where it could not begin; `problem` says why it did not come to its end."""
+class ComparedRun:
+    """One run. `trace` is None where it could not begin; `problem` says why it did not reach its end."""
 
     name: str
     trace: Trace | None
@@ -55,13 +41,23 @@ class Entry:
         return () if self.trace is None else self.trace.token_ids()
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its iterations."""
+        return () if self.trace is None else self.trace.steps
+
+    @property
+    def tokens_per_iteration(self) -> float:
+        """Committed tokens / verification passes; 0 where it could not begin."""
+        return 0.0 if self.trace is None else self.trace.metrics.tokens_per_iteration
+
+    @property
     def complete(self) -> bool:
-        """Whether the text came to its end."""
+        """Whether the text reached its end or its most tokens."""
         return self.trace is not None and bool(self.trace.finished)
 
     @property
-    def over(self) -> bool:
-        """Whether nothing could follow it: it was not cut at a number of tokens."""
+    def ended(self) -> bool:
+        """Whether nothing could follow the text: it was not cut at a number of tokens."""
         return self.trace is not None and self.trace.finished not in {"", "max_new_tokens"}
 
     def seconds(self, phase: str) -> float:
@@ -69,96 +65,90 @@ class Entry:
         return sum(step.seconds.get(phase, 0.0) for step in self.steps)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """Its iterations."""
-        return () if self.trace is None else self.trace.steps
-
-    @property
     def depths(self) -> tuple[tuple[int, int], ...]:
-        """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
-        reach = [step.counts.longest_path for step in self.steps]
+        """For each depth from 1: (iterations that drafted to this depth, iterations that accepted to it)."""
+        drafted = [step.counts.longest_path for step in self.steps]
         return tuple(
-            (sum(r >= depth for r in reach), sum(len(step.accepted) >= depth for step in self.steps))
-            for depth in range(1, max(reach, default=0) + 1)
+            (sum(length >= depth for length in drafted), sum(len(step.accepted) >= depth for step in self.steps))
+            for depth in range(1, max(drafted, default=0) + 1)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Runs on the same prompt with the same settings; texts are held against `reference`.
+class Comparison:
+    """Runs on the same prompt with the same settings; texts are compared with `reference`.
 
     Each strategy ran once, one after another: its seconds are of this machine at that time (`speclab bench` repeats and
-    takes turns). `stopped`: whether it was cancelled before all had run.
+    alternates). `stopped`: whether it was cancelled before all had run.
     """
 
-    entries: tuple[Entry, ...]
+    runs: tuple[ComparedRun, ...]
     stopped: bool = False
 
     @property
     def greedy(self) -> bool:
         """Whether every text must be the target's own: temperature 0."""
-        return all(not entry.trace.settings.get("temperature") for entry in self.entries if entry.trace is not None)
+        return all(not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None)
 
     @property
     def reference(self) -> tuple[int, ...]:
-        """The text that the others are held against: the first that came to its end, else the first."""
+        """The text that the others are compared with: the first that is complete, else the first."""
         return () if self._first is None else self._first.token_ids
 
     @property
-    def _first(self) -> Entry | None:
-        begun = [entry for entry in self.entries if entry.token_ids]
-        return next((entry for entry in begun if entry.complete), begun[0] if begun else None)
+    def _first(self) -> ComparedRun | None:
+        begun = [run for run in self.runs if run.token_ids]
+        return next((run for run in begun if run.complete), begun[0] if begun else None)
 
     @property
     def shared(self) -> tuple[int, ...]:
         """Generated ids that no text differs in, as far as each came."""
-        parted = [at for entry in self.entries if (at := self.parts_at(entry)) is not None]
-        return self.reference[: min(parted)] if parted else self.reference
+        differing = [at for run in self.runs if (at := self.differs_at(run)) is not None]
+        return self.reference[: min(differing, default=None)]
 
-    def parts_at(self, entry: Entry) -> int | None:
-        """Where an entry's text leaves `reference`, counted from 0; None where it does not, as far as it came."""
-        one, other = self.reference, entry.token_ids
+    def differs_at(self, run: ComparedRun) -> int | None:
+        """Where a run's text leaves `reference`, counted from 0; None where it does not, as far as it came."""
+        one, other = self.reference, run.token_ids
         shortest = min(len(one), len(other))
         at = next((i for i in range(shortest) if one[i] != other[i]), shortest)
-        shorter = entry if len(other) == shortest else self._first
-        ended_apart = len(one) != len(other) and shorter is not None and shorter.over
+        shorter = run if len(other) == shortest else self._first
+        ended_apart = len(one) != len(other) and shorter is not None and shorter.ended
         return at if at < shortest or ended_apart else None
 
+    @property
+    def best_baseline(self) -> ComparedRun:
+        """Of all runs but the first, the one with the most tokens per iteration."""
+        return max(self.runs[1:], key=lambda run: run.tokens_per_iteration)
+
+    @property
+    def synergy(self) -> float:
+        """Tokens per iteration of the first run over those of the best of the others (GOOSE, section 5.4)."""
+        return synergy(self.runs[0].tokens_per_iteration, [run.tokens_per_iteration for run in self.runs[1:]])
+
     def rows(self) -> list[dict[str, float | int | str]]:
-        """One row a strategy: figures by name, seconds by phase, acceptance by depth (share of iterations so deep)."""
-        deepest = max((len(entry.depths) for entry in self.entries), default=0)
-        return [self._row(entry, deepest) for entry in self.entries]
+        """One row per run: figures by name, seconds by phase, acceptance by depth (share of iterations that deep)."""
+        deepest = max((len(run.depths) for run in self.runs), default=0)
+        return [dict(self._row(run, deepest)) for run in self.runs]
 
-    def _row(self, entry: Entry, deepest: int) -> dict[str, float | int | str]:
-        row: dict[str, float | int | str] = {"strategy": entry.name}
-        metrics = entry.trace.metrics if entry.trace is not None else None
-        parted = self.parts_at(entry)
-        row |= {
-            "tokens": len(entry.token_ids),
-            "tokens_per_iteration": metrics.tokens_per_iteration if metrics else "",
-            "iterations": metrics.iterations if metrics else "",
-            "target_calls": metrics.target_calls if metrics else "",
-            "draft_calls": metrics.draft_calls if metrics else "",
-            "acceptance_rate": metrics.acceptance_rate if metrics else "",
-            "prefill_seconds": metrics.ttft if metrics else "",
-        }
-        row |= {f"{phase}_seconds": entry.seconds(phase) if metrics else "" for phase in PHASES}
+    def _row(self, run: ComparedRun, deepest: int) -> Iterator[tuple[str, float | int | str]]:
+        yield "strategy", run.name
+        yield "tokens", len(run.token_ids)
+        metrics, at = None if run.trace is None else run.trace.metrics, self.differs_at(run)
+        for name in ("tokens_per_iteration", "iterations", "target_calls", "draft_calls", "acceptance_rate"):
+            yield name, "" if metrics is None else getattr(metrics, name)
+        yield "prefill_seconds", "" if metrics is None else metrics.ttft
+        for phase in PHASES:
+            yield f"{phase}_seconds", "" if metrics is None else run.seconds(phase)
         for depth in range(deepest):
-            drafted, accepted = entry.depths[depth] if depth < len(entry.depths) else (0, 0)
-            row[f"accepted_at_depth_{depth + 1}"] = accepted / drafted if drafted else ""
-        return row | {"differs_from_token": "" if parted is None else parted + 1, "problem": entry.problem}
+            drafted, accepted = run.depths[depth] if depth < len(run.depths) else (0, 0)
+            yield f"accepted_at_depth_{depth + 1}", accepted / drafted if drafted else ""
+        yield "differs_from_token", "" if at is None else at + 1
+        yield "problem", run.problem
 
-    def to_csv(self) -> str:
-        """`rows` as comma-separated values with a header; seconds, and shares of 1."""
-        return self._separated(",")
-
-    def to_tsv(self) -> str:
-        """The same with tabs between, as spreadsheets take it from the clipboard."""
-        return self._separated("\t")
-
-    def _separated(self, by: str) -> str:
+    def to_csv(self, delimiter: str = ",") -> str:
+        """`rows` as comma-separated values with a header; with tabs, as spreadsheets take it from the clipboard."""
         rows, out = self.rows(), io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], delimiter=by, lineterminator="\n")
+        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], delimiter=delimiter, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -173,18 +163,13 @@ class SideBySide:
 
     def __str__(self) -> str:
         names = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls")
-        rows = [list(names), *([_written(row[name]) for name in names] for row in self.rows())]
-        wide = [max(len(row[i]) for row in rows) for i in range(len(names))]
-        return "\n".join(
-            "  ".join(cell.ljust(room) for cell, room in zip(row, wide, strict=True)).rstrip() for row in rows
-        )
-
-
-def _written(value: float | str) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-Watch = Callable[[str, "Session"], bool]
+        found = [[row[name] for name in names] for row in self.rows()]
+        cells = [
+            names,
+            *([f"{value:.2f}" if isinstance(value, float) else str(value) for value in row] for row in found),
+        ]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
 
 def compare(
@@ -192,17 +177,17 @@ def compare(
     strategies: Mapping[str, Strategy],
     prompt: str | Sequence[int],
     *,
-    watch: Watch | None = None,
+    watch: Watch = lambda _name, _session: False,
     **settings: Any,
-) -> SideBySide:
+) -> Comparison:
     """Decodes the prompt with each strategy, to the end of its text.
 
-    None takes over what another has carried from prompt to prompt. A strategy that these models cannot run becomes an
-    entry with its problem, and the others go on.
+    None takes over what another has carried from prompt to prompt. A strategy that these models cannot run becomes a
+    run with its problem, and the others go on.
 
     Args:
         pair: the models; every run takes caches of its own, and gives them back.
-        strategies: by the name its row gets.
+        strategies: by the name that each run gets.
         prompt: text or token ids.
         watch: called with a run's name and session before its first iteration and after each; True ends everything,
             what was decoded stays.
@@ -213,40 +198,38 @@ def compare(
     """
     SessionSettings(**settings)
     prompt_ids = pair.encode(prompt)
-    entries: list[Entry] = []
+    runs: list[ComparedRun] = []
     for name, strategy in strategies.items():
-        entry, ended = _ran(replace(pair, carried={}), name, strategy, prompt_ids, watch or _on, settings)
-        entries.append(entry)
-        if ended:
-            return SideBySide(tuple(entries), stopped=True)
-    return SideBySide(tuple(entries))
+        run, stopped = _run(replace(pair, carried={}), name, strategy, prompt_ids, watch, settings)
+        runs.append(run)
+        if stopped:
+            return Comparison(tuple(runs), stopped=True)
+    return Comparison(tuple(runs))
 
 
-def _on(_name: str, _session: Session) -> bool:
-    return False
-
-
-def _ran(
+def _run(
     pair: ModelPair, name: str, strategy: Strategy, prompt_ids: list[int], watch: Watch, settings: dict[str, Any]
-) -> tuple[Entry, bool]:
+) -> tuple[ComparedRun, bool]:
+    """A run, and whether it was stopped."""
     from speclab.engine.session import Session  # brings torch, which comparing what was recorded does without
 
     try:
         session = Session(pair, strategy, prompt_ids, **settings)
     except SpeclabError as error:
-        return Entry(name, None, str(error)), False
-    ended = watch(name, session)
+        return ComparedRun(name, None, str(error)), False
+    problem, stopped = "", watch(name, session)
 
     def each(_: Step) -> bool:
-        nonlocal ended
-        ended = watch(name, session)
-        return ended
+        nonlocal stopped
+        stopped = watch(name, session)
+        return stopped
 
-    problem = ""
     try:
-        if not ended:
+        if not stopped:
             session.run(until=each)
     except SpeclabError as error:
         problem = str(error)
-    ended = ended or (not problem and not session.finished)  # cancelled inside an iteration
-    return Entry(name, session.trace, "stopped before its end" if ended and not session.finished else problem), ended
+    stopped = stopped or (not problem and not session.finished)  # cancelled inside an iteration
+    if stopped and not session.finished:
+        problem = "stopped before its end"
+    return ComparedRun(name, session.trace, problem), stopped

@@ -88,7 +88,8 @@ class ComparePanel(VBox):
 
     def _copy(self, _: Frame) -> str:
         found = self._state.compared
-        return "" if found is None else copy_button("Copy", found.to_tsv(), _OTHERWISE, "copy the table, tabs between")
+        table = "" if found is None else found.to_csv("\t")
+        return table and copy_button("Copy", table, _OTHERWISE, "copy the table, tabs between")
 
     def _follow(self, progress: Progress | None) -> None:
         assign(self.go, disabled=progress is not None)

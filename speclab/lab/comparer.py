@@ -7,7 +7,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.analysis.compare import SideBySide
+from speclab.analysis.compare import Comparison
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.player import REDRAW_SECONDS, Player
@@ -29,7 +29,7 @@ class Comparer:
     def __init__(self, state: LabState, player: Player, cancelled: Event) -> None:
         self._state, self._player, self._cancelled = state, player, cancelled
 
-    def compare(self, strategies: Mapping[str, Strategy], choices: Choices, **settings: Any) -> SideBySide:
+    def compare(self, strategies: Mapping[str, Strategy], choices: Choices, **settings: Any) -> Comparison:
         """Every strategy on the same prompt; what had run when it was cancelled is kept.
 
         Raises:
@@ -52,7 +52,7 @@ class Comparer:
         finally:
             self._player.beside = self._state.progress = None
         self._state.compared = found
-        words = f"Compared {sum(entry.complete for entry in found.entries)} of {len(strategies)} strategies"
+        words = f"Compared {sum(entry.complete for entry in found.runs)} of {len(strategies)} strategies"
         self._state.status = f"{words}{', then stopped' if found.stopped else ''}. {text_words(found)}"
         return found
 

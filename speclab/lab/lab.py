@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, VBox
 
-from speclab.analysis.compare import SideBySide
+from speclab.analysis.compare import Comparison
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError
@@ -142,7 +142,7 @@ class Lab(VBox):
         """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
         self._wait(self._commands.pin() if number is None else self._commands.runs.beside(number))
 
-    def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> SideBySide | None:
+    def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> Comparison | None:
         """Runs several strategies on the prompt of the pickers, one after another; the table, None if it failed.
 
         `strategies`: strategies, classes of them or their names; "as set above" is the one in the pickers. `settings`:

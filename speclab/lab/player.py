@@ -7,7 +7,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.analysis.compare import Comparison
+from speclab.analysis.compare import ComparedRun, Comparison, compare
 from speclab.analysis.routing import Regret, regret
 from speclab.drafters import setting_names
 from speclab.errors import CancelledError, SettingsError
@@ -161,18 +161,18 @@ class Player:
         session = self.session
         if session is None or not session.cursor or not self._state.frame.live:
             raise SettingsError("No iteration is decoded yet: Step or Run, then measure the baselines on that text.")
-        tokens, found = len(session.token_ids), {}
-        settings = session.settings.model_dump() | {"max_new_tokens": tokens, "check": False}
-        for strategy in session.strategy.baselines():
-            baseline = type(session)(session.pair, strategy, session.prompt_ids, **settings)
-            baseline.run(until=lambda _: self._cancelled.is_set())
-            if self._cancelled.is_set():
-                raise CancelledError("Stopped before the baselines were measured.")
-            found[type(strategy).__name__] = baseline.metrics.tokens_per_iteration
-        if not found:
+        baselines = {type(strategy).__name__: strategy for strategy in session.strategy.baselines()}
+        if not baselines:
             raise SettingsError("This strategy names no baselines: there is nothing to measure it against.")
-        self._state.comparison = made = Comparison(tokens, session.metrics.tokens_per_iteration, found)
-        self._state.status = f"Synergy {made.synergy:.2f} over {tokens} tokens, against {made.best}."
+        own = ComparedRun("this run", replace(session.trace, steps=session.steps[: session.cursor]))
+        settings = session.settings.model_dump() | {"max_new_tokens": len(own.token_ids), "check": False}
+        watch = lambda *_: self._cancelled.is_set()  # noqa: E731
+        found = compare(session.pair, baselines, session.prompt_ids, watch=watch, **settings)
+        if found.stopped:
+            raise CancelledError("Stopped before the baselines were measured.")
+        self._state.comparison = made = Comparison((own, *found.runs))
+        tokens = len(own.token_ids)
+        self._state.status = f"Synergy {made.synergy:.2f} over {tokens} tokens, against {made.best_baseline.name}."
         return made
 
     def regret(self) -> Regret:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from speclab.analysis.compare import SideBySide
+from speclab.analysis.compare import Comparison
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.comparer import CURRENT, Comparer, named
@@ -57,9 +57,9 @@ class RunCommands:
         return self._player.runs.told()
 
     @property
-    def side_by_side(self) -> SideBySide:
+    def comparison(self) -> Comparison:
         """Every run on the prompt of the one shown, to be compared."""
-        return self._player.runs.side_by_side()
+        return self._player.runs.comparison()
 
     def switch(self, number: int) -> Future[Any]:
         """Goes on with another run."""
@@ -99,7 +99,7 @@ class RunCommands:
         freed = size(cache_bytes(dropped.session.pair))
         self._state.status = f"Dropped run {number}, {dropped.name}: {freed} of KV caches."
 
-    def _compare(self, strategies: Sequence[Any], settings: dict[str, Any]) -> SideBySide:
+    def _compare(self, strategies: Sequence[Any], settings: dict[str, Any]) -> Comparison:
         choices = self._choices()
         given = [choices.strategy if one == CURRENT else one for one in strategies]
         return self._comparer.compare(named(given), choices, **settings)

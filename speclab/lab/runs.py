@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from speclab.analysis.compare import Entry, SideBySide
+from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.errors import SettingsError
 from speclab.lab.choices import Choices
 from speclab.lab.pickers import differences
@@ -102,13 +102,13 @@ class Runs:
         """All runs as plain data, in the order they began."""
         return tuple(run.told(present=run.number == self._present) for run in list(self._runs.values()))
 
-    def side_by_side(self) -> SideBySide:
+    def comparison(self) -> Comparison:
         """Every run on the prompt of the present one, as far as it came; empty where none has begun."""
         if self._present is None:
-            return SideBySide(())
+            return Comparison(())
         prompt = self.present.session.prompt_ids
         alike = [run for run in list(self._runs.values()) if run.session.prompt_ids == prompt]
-        return SideBySide(tuple(Entry(run.told(present=False).label, run.session.trace) for run in alike))
+        return Comparison(tuple(ComparedRun(run.told(present=False).label, run.session.trace) for run in alike))
 
     def beside(self, number: int) -> Beside:
         """A run as it stands, to be kept beside the one shown."""

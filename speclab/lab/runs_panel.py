@@ -50,7 +50,7 @@ class RunsPanel(VBox):
         if not forks:
             return empty("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        return forks_svg(forks) + said(summary(forks)) + table + runs_html(self._commands.runs.side_by_side)
+        return forks_svg(forks) + said(summary(forks)) + table + runs_html(self._commands.runs.comparison)
 
     def _list(self) -> None:
         forks = self._state.forks

@@ -8,7 +8,7 @@ from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
-from speclab.analysis.compare import Comparison, SideBySide
+from speclab.analysis.compare import Comparison
 from speclab.analysis.routing import Regret
 from speclab.lab.choices import Change, Choices
 from speclab.lab.sync import together
@@ -83,7 +83,7 @@ class LabState(HasTraits):
     comparison: Any = Instance(Comparison, allow_none=True)
     regret: Any = Instance(Regret, allow_none=True)
     forks: Any = Tuple()
-    compared: Any = Instance(SideBySide, allow_none=True)
+    compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)
 
     @property

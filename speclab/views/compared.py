@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speclab.analysis.compare import Entry, SideBySide
+from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.markup import Drawn, tag
@@ -17,43 +17,43 @@ BAR, DEEPEST, TAIL = 180.0, 8, 12
 """Pixels of the longest bar, depths in the table, and tokens shown of a text after it differs."""
 
 
-def compared_html(found: SideBySide) -> str:
+def compared_html(found: Comparison) -> str:
     """Everything about strategies on one prompt; the numbers stand in tables, which can be copied."""
-    if not found.entries:
+    if not found.runs:
         return ""
     words = [said("Prompt", prompt_words(found)), said("Texts", text_words(found))]
     if found.stopped:
-        done = sum(entry.complete for entry in found.entries)
-        words.insert(0, said("Stopped", f"{done} of {len(found.entries)} that began came to the end of the text."))
+        done = sum(run.complete for run in found.runs)
+        words.insert(0, said("Stopped", f"{done} of {len(found.runs)} that began came to the end of the text."))
     return _page(found, "strategy", words, "Each ran once, one after another")
 
 
-def runs_html(found: SideBySide) -> str:
+def runs_html(found: Comparison) -> str:
     """The same of a run and its forks; empty where there is one alone."""
-    if len(found.entries) < 2:
+    if len(found.runs) < 2:
         return ""
     return _page(found, "run", [said("Texts", text_words(found))], "A fork has its first iterations from its parent")
 
 
-def _page(found: SideBySide, kind: str, words: list[str], note: str) -> str:
+def _page(found: Comparison, kind: str, words: list[str], note: str) -> str:
     parts = (figures_table(found, kind), seconds_table(found, kind), depths_table(found, kind), _text(found))
     blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
     measured = said("Measured", f"{note}: seconds are of this machine at that time.")
     return tag("div", *words, *blocks, measured, class_="speclab-compared-view")
 
 
-def prompt_words(found: SideBySide) -> str:
+def prompt_words(found: Comparison) -> str:
     """The end of the prompt, and how long it is: a comparison stays on the screen when the prompt above has changed."""
-    prompt = next((entry.trace.prompt_ids for entry in found.entries if entry.trace is not None), ())
+    prompt = next((run.trace.prompt_ids for run in found.runs if run.trace is not None), ())
     known = texts(found)
     end = "".join(label(id_, known) for id_ in prompt[-TAIL:])
     return f"{'… ' if len(prompt) > TAIL else ''}{end} ({plural(len(prompt), 'token')})."
 
 
-def text_words(found: SideBySide) -> str:
+def text_words(found: Comparison) -> str:
     """Whether the texts are the same, and whether they must be."""
-    apart = [(entry, at) for entry in found.entries if (at := found.parts_at(entry)) is not None]
-    ran = sum(bool(entry.token_ids) for entry in found.entries)
+    apart = [(run, at) for run in found.runs if (at := found.differs_at(run)) is not None]
+    ran = sum(bool(run.token_ids) for run in found.runs)
     if not found.greedy:
         drawn = f"{len(apart)} of {ran} differ" if apart else "here all are the same"
         return f"Drawn at a temperature above 0: every text is a draw of its own, and {drawn}."
@@ -61,87 +61,87 @@ def text_words(found: SideBySide) -> str:
         if ran <= 1:
             return f"Nothing to compare with: {ran or 'no'} text, {plural(len(found.shared), 'token')}."
         length = plural(len(found.shared), "token")
-        if all(entry.complete or not entry.token_ids for entry in found.entries):
+        if all(run.complete or not run.token_ids for run in found.runs):
             return f"Greedy: all {ran} texts are the same, {length}, as they must be."
-        longest = plural(max(len(entry.token_ids) for entry in found.entries), "token")
+        longest = plural(max(len(run.token_ids) for run in found.runs), "token")
         return f"Greedy: all {ran} texts are the same as far as each came, as they must be; the longest has {longest}."
-    first = "; ".join(_apart(found, entry, at) for entry, at in apart)
+    first = "; ".join(_apart(found, run, at) for run, at in apart)
     return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."
 
 
-def _apart(found: SideBySide, entry: Entry, at: int) -> str:
-    mine, theirs = _token(found, entry.token_ids, at), _token(found, found.reference, at)
-    return f"{entry.name} differs from token {at + 1}: {mine} against {theirs}"
+def _apart(found: Comparison, run: ComparedRun, at: int) -> str:
+    mine, theirs = _token(found, run.token_ids, at), _token(found, found.reference, at)
+    return f"{run.name} differs from token {at + 1}: {mine} against {theirs}"
 
 
-def _token(found: SideBySide, ids: tuple[int, ...], at: int) -> str:
+def _token(found: Comparison, ids: tuple[int, ...], at: int) -> str:
     return quoted(ids[at], texts(found)) if at < len(ids) else "the end"
 
 
-def texts(found: SideBySide) -> Mapping[int, str]:
+def texts(found: Comparison) -> Mapping[int, str]:
     """Every token's text."""
-    return {id_: text for entry in found.entries if entry.trace for id_, text in entry.trace.texts.items()}
+    return {id_: text for run in found.runs if run.trace for id_, text in run.trace.texts.items()}
 
 
-def figures_table(found: SideBySide, kind: str = "strategy") -> str:
+def figures_table(found: Comparison, kind: str = "strategy") -> str:
     """Tokens per iteration, calls, and what went wrong."""
     best = max((row["tokens_per_iteration"] or 0.0 for row in found.rows()), default=0.0)
     rows: list[tuple[object, ...]] = []
-    for entry, row in zip(found.entries, found.rows(), strict=True):
-        if entry.trace is None:
-            rows.append((entry.name, "–", "", "–", "–", "–", "–", f"did not run: {entry.problem}"))
+    for run, row in zip(found.runs, found.rows(), strict=True):
+        if run.trace is None:
+            rows.append((run.name, "–", "", "–", "–", "–", "–", f"did not run: {run.problem}"))
             continue
         rate, accepted = float(row["tokens_per_iteration"]), float(row["acceptance_rate"])
         drawn = bar(rate / float(best) if best else 0.0, LOOKS["accepted"].color, 90)
         rows.append((
-            entry.name, f"{rate:.2f}", drawn, row["target_calls"], row["draft_calls"], f"{accepted:.0%}",
-            row["tokens"], _outcome(found, entry),
+            run.name, f"{rate:.2f}", drawn, row["target_calls"], row["draft_calls"], f"{accepted:.0%}",
+            row["tokens"], _outcome(found, run),
         ))  # fmt: skip
     head = (kind, "tokens per iteration", "", "target calls", "draft calls", "acceptance rate", "tokens", "text")
     names = {"strategy": "Strategies", "run": "Runs"}
     return markup.table(f"{names[kind]} on this prompt", head, rows)
 
 
-def _outcome(found: SideBySide, entry: Entry) -> str:
-    at = found.parts_at(entry)
+def _outcome(found: Comparison, run: ComparedRun) -> str:
+    at = found.differs_at(run)
     text = "same" if at is None else f"differs from token {at + 1}"
-    return f"{text}; {entry.problem}" if entry.problem else text
+    return f"{text}; {run.problem}" if run.problem else text
 
 
-def seconds_table(found: SideBySide, kind: str = "strategy") -> str:
+def seconds_table(found: Comparison, kind: str = "strategy") -> str:
     """Milliseconds by phase; a bar of all, on one scale."""
-    longest = max((sum(map(entry.seconds, PHASES)) for entry in found.entries), default=0.0)
+    longest = max((sum(map(run.seconds, PHASES)) for run in found.runs), default=0.0)
     rows = [
-        (entry.name, *(f"{1000 * entry.seconds(phase):.1f}" for phase in PHASES),
-         f"{1000 * sum(map(entry.seconds, PHASES)):.1f}", _stacked(entry, longest))
-        for entry in found.entries if entry.trace is not None
+        (run.name, *(f"{1000 * run.seconds(phase):.1f}" for phase in PHASES),
+         f"{1000 * sum(map(run.seconds, PHASES)):.1f}", _stacked(run, longest))
+        for run in found.runs if run.trace is not None
     ]  # fmt: skip
     return markup.table("Milliseconds by phase, prefill left out", (kind, *PHASES, "all", ""), rows)
 
 
-def _stacked(entry: Entry, longest: float) -> Drawn:
+def _stacked(run: ComparedRun, longest: float) -> Drawn:
     """A piece a phase; it says nothing to a screen reader: its numbers stand beside it."""
     style = "display:inline-block;height:10px;width:{:.1f}px;background:{}"
     pieces = [
-        tag("span", title=f"{phase} {1000 * entry.seconds(phase):.1f} ms",
-            style=style.format(BAR * entry.seconds(phase) / (longest or 1.0), PHASE_COLORS[phase]))
+        tag("span", title=f"{phase} {1000 * run.seconds(phase):.1f} ms",
+            style=style.format(BAR * run.seconds(phase) / (longest or 1.0), PHASE_COLORS[phase]))
         for phase in PHASES
     ]  # fmt: skip
     return Drawn(tag("span", *pieces, aria_hidden="true", style="white-space:nowrap"))
 
 
-def depths_table(found: SideBySide, kind: str = "strategy") -> str:
+def depths_table(found: Comparison, kind: str = "strategy") -> str:
     """How often a path was accepted so deep, of the iterations that drafted so deep."""
-    deepest = min(max((len(entry.depths) for entry in found.entries), default=0), DEEPEST)
+    deepest = min(max((len(run.depths) for run in found.runs), default=0), DEEPEST)
     if not deepest:
         return ""
     rows = []
-    for entry in found.entries:
-        shares = [_share(*depth) for depth in entry.depths[:deepest]]
+    for run in found.runs:
+        shares = [_share(*depth) for depth in run.depths[:deepest]]
         if shares:
-            rows.append((entry.name, *shares, *([""] * (deepest - len(shares)))))
+            rows.append((run.name, *shares, *([""] * (deepest - len(shares)))))
     head = (kind, *(f"depth {depth + 1}" for depth in range(deepest)))
-    more = f", the first {DEEPEST}" if any(len(entry.depths) > DEEPEST for entry in found.entries) else ""
+    more = f", the first {DEEPEST}" if any(len(run.depths) > DEEPEST for run in found.runs) else ""
     return markup.table(f"Acceptance by depth{more}: accepted so deep / drafted so deep", head, rows)
 
 
@@ -149,7 +149,7 @@ def _share(drafted: int, accepted: int) -> str:
     return f"{accepted / drafted:.0%}\u00a0of\u00a0{drafted}" if drafted else ""
 
 
-def _text(found: SideBySide) -> str:
+def _text(found: Comparison) -> str:
     """The text they share, and after it the beginning of each that differs."""
     known = texts(found)
 
@@ -158,11 +158,11 @@ def _text(found: SideBySide) -> str:
 
     style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
     parts = [tag("div", read(found.shared), style=style)]
-    for entry in found.entries:
-        at = found.parts_at(entry)
+    for run in found.runs:
+        at = found.differs_at(run)
         if at is not None:
-            ids = entry.token_ids
-            name = tag("b", escape(f"{entry.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
+            ids = run.token_ids
+            name = tag("b", escape(f"{run.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
             cut = "…" if at + TAIL < len(ids) else ""
             mark = tag("span", read(ids[at : at + TAIL]) + cut, style="text-decoration:underline wavy")
             parts.append(tag("div", name, mark, style=style))

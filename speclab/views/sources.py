@@ -90,11 +90,12 @@ def paths_table(steps: Sequence[Step], spine: str = SPINE) -> str:
 
 def comparison_table(comparison: Comparison) -> str:
     """The run and each source alone on the same text, and their ratio."""
+    own, best = comparison.runs[0], comparison.best_baseline
     sentence = (
-        f"{comparison.synergy:.2f}: {comparison.own:.2f} tokens per iteration against {comparison.best} with "
-        f"{comparison.baselines[comparison.best]:.2f}, over the same first {plural(comparison.tokens, 'token')}."
+        f"{comparison.synergy:.2f}: {own.tokens_per_iteration:.2f} tokens per iteration against {best.name} with "
+        f"{best.tokens_per_iteration:.2f}, over the same first {plural(len(own.token_ids), 'token')}."
     )
-    figures = {"this run": comparison.own, **comparison.baselines}
+    figures = {run.name: run.tokens_per_iteration for run in comparison.runs}
     most, color = max(figures.values()), LOOKS["accepted"].color
     rows = ((name, f"{figure:.2f}", bar(figure / most, color)) for name, figure in figures.items())
     table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)

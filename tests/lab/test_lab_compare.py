@@ -22,7 +22,7 @@ def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
     session, text = lab.session, lab.session.token_ids
     table = lab.compare(THREE, max_new_tokens=24)
     strategies = [speclab.Autoregressive(), speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree()]
-    for row, entry, strategy in zip(table.rows(), table.entries, strategies, strict=True):
+    for row, entry, strategy in zip(table.rows(), table.runs, strategies, strict=True):
         alone = Session(pair, strategy, PROMPT, max_new_tokens=24)
         alone.run()
         assert list(entry.token_ids) == alone.token_ids
@@ -42,7 +42,7 @@ def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
 
 
 def test_acceptance_by_depth_is_counted_over_iterations(lab):
-    (entry,) = lab.compare([speclab.LinearSpeculation(draft_tokens=3)]).entries
+    (entry,) = lab.compare([speclab.LinearSpeculation(draft_tokens=3)]).runs
     for depth, (drafted, accepted) in enumerate(entry.depths, 1):
         assert drafted == sum(step.tree.depth.max() >= depth for step in entry.steps)
         assert accepted == sum(len(step.accepted) >= depth for step in entry.steps)
@@ -52,17 +52,17 @@ def test_acceptance_by_depth_is_counted_over_iterations(lab):
 def test_without_names_the_strategy_of_the_pickers_runs(lab):
     lab.pickers.strategy.form.controls["node_budget"].value = 7
     table = lab.compare()
-    assert table.entries[0].trace.settings["node_budget"] == 7
-    assert table.entries[0].trace.settings["max_new_tokens"] == 40
+    assert table.runs[0].trace.settings["node_budget"] == 7
+    assert table.runs[0].trace.settings["max_new_tokens"] == 40
 
 
 def test_one_that_cannot_run_says_why_and_the_others_go_on(make, pair):
     lab = make(ModelPair(pair.target))
     table = lab.compare(["LinearSpeculation", "Autoregressive"], max_new_tokens=8)
-    assert table.entries[0].trace is None
-    assert "draft model" in table.entries[0].problem
-    assert table.entries[1].complete
-    assert table.parts_at(table.entries[0]) is None
+    assert table.runs[0].trace is None
+    assert "draft model" in table.runs[0].problem
+    assert table.runs[1].complete
+    assert table.differs_at(table.runs[0]) is None
     assert lab.state.error == ""
 
 
@@ -94,12 +94,12 @@ def test_stop_ends_the_strategy_at_work_and_keeps_what_had_run(make):
 
     lab.state.observe(stop, names="progress")
     table = lab.compare(["Autoregressive", "LinearSpeculation", "DynaTree"])
-    first, second = table.entries
+    first, second = table.runs
     assert table.stopped
     assert first.complete
     assert not second.complete
     assert second.problem == "stopped before its end"
-    assert table.parts_at(second) is None
+    assert table.differs_at(second) is None
     assert "then stopped" in lab.state.status
     assert lab.state.progress is None
     assert lab.step() is not None
@@ -120,7 +120,7 @@ def test_progress_is_said_for_each_strategy(lab, monkeypatch):
     lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
     lab.compare(THREE, max_new_tokens=12)
     assert [progress.at_work for progress in seen[:-1]] == list(dict.fromkeys(p.at_work for p in seen[:-1]))
-    assert list(seen[0].tokens) == [entry.name for entry in lab.state.compared.entries]
+    assert list(seen[0].tokens) == [entry.name for entry in lab.state.compared.runs]
     assert seen[2].tokens["Autoregressive"] == seen[2].most == 12
     assert seen[-1] is None
 
@@ -130,7 +130,7 @@ def test_the_table_is_saved_as_csv(lab, tmp_path):
     written = lab.save_comparison(tmp_path / "table.csv")
     with written.open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["strategy"] for row in rows] == [entry.name for entry in table.entries]
+    assert [row["strategy"] for row in rows] == [entry.name for entry in table.runs]
     assert float(rows[2]["tokens_per_iteration"]) == table.rows()[2]["tokens_per_iteration"]
     assert {"verify_seconds", "draft_calls", "accepted_at_depth_1"} <= rows[0].keys()
     assert str(table).splitlines()[0].startswith("strategy")

@@ -67,8 +67,8 @@ def test_a_run_and_its_forks_are_compared_by_their_figures(make):
     assert "texts are the same as far as each came, as they must be" in found.value
     for caption in ("Runs on this prompt", "Milliseconds by phase", "Acceptance by depth", "The text they all share"):
         assert caption in found.value
-    table = lab._commands.runs.side_by_side
-    assert [entry.name for entry in table.entries] == [run.label for run in lab.forks]
+    table = lab._commands.runs.comparison
+    assert [entry.name for entry in table.runs] == [run.label for run in lab.forks]
     figures = [lab.session.metrics.target_calls, 1 + sum(step.counts.target_calls for step in lab.session.steps)]
     assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
     before = found.value

@@ -196,8 +196,8 @@ def test_baselines_are_measured_on_the_text_shown(make, pair):
         assert own.token_ids == text
         measured[type(baseline).__name__] = own.metrics.tokens_per_iteration
     comparison = lab.state.comparison
-    assert comparison.baselines == measured
-    assert comparison.own == lab.session.metrics.tokens_per_iteration
+    assert {run.name: run.tokens_per_iteration for run in comparison.runs[1:]} == measured
+    assert comparison.runs[0].tokens_per_iteration == lab.session.metrics.tokens_per_iteration
     assert f"{comparison.synergy:.2f}: " in panel(lab)
     assert lab.session.trace == trace
     lab.fork(node_budget=10)

@@ -10,7 +10,7 @@ import pytest
 from picture import HTML, SVG, check_svg, parse
 from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, sixty_nodes, trace
 
-from speclab.analysis.compare import Entry, SideBySide
+from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
 from speclab.views import beside, compared, difference, fork_tree
@@ -147,12 +147,12 @@ def test_a_fork_whose_parent_is_gone_stands_alone():
 
 
 def entry(name, run, finished="max_new_tokens"):
-    return Entry(name, replace(run, finished=finished, prefill_calls=1))
+    return ComparedRun(name, replace(run, finished=finished, prefill_calls=1))
 
 
 def test_equal_texts_are_said_to_be_equal():
     run = trace(5)
-    found = SideBySide((entry("A", run), entry("B", run)))
+    found = Comparison((entry("A", run), entry("B", run)))
     words = compared.text_words(found)
     assert words == f"Greedy: all 2 texts are the same, {len(run.token_ids())} tokens, as they must be."
     page = compared.compared_html(found)
@@ -163,7 +163,7 @@ def test_equal_texts_are_said_to_be_equal():
 
 def test_the_first_difference_is_marked(two):
     one, other = two
-    found = SideBySide((entry("A", one), entry("B <b>", other)))
+    found = Comparison((entry("A", one), entry("B <b>", other)))
     at = difference.common(one.token_ids(), other.token_ids())
     assert f"B <b> differs from token {at + 1}: '" in compared.text_words(found)
     assert found.shared == one.token_ids()[:at]
@@ -177,38 +177,38 @@ def test_the_first_difference_is_marked(two):
 def test_an_ending_of_its_own_is_a_difference_and_a_stop_is_none():
     run = trace(5)
     short = replace(run, steps=run.steps[:3])
-    ended = SideBySide((entry("A", run), entry("B", short, "end of text")))
+    ended = Comparison((entry("A", run), entry("B", short, "end of text")))
     assert "against '" in compared.text_words(ended)
     assert "the end against" in compared.text_words(ended)
-    stopped = SideBySide((entry("A", run), entry("B", short, "")), stopped=True)
-    assert stopped.parts_at(stopped.entries[1]) is None
+    stopped = Comparison((entry("A", run), entry("B", short, "")), stopped=True)
+    assert stopped.differs_at(stopped.runs[1]) is None
     assert "1 of 2 that began came to the end" in compared.compared_html(stopped)
-    first = SideBySide((entry("B", short, ""), entry("A", run)))
+    first = Comparison((entry("B", short, ""), entry("A", run)))
     assert first.reference == run.token_ids()
 
 
 def test_a_text_cut_at_a_number_of_tokens_is_no_difference():
     run = trace(5)
     short = entry("B", replace(run, steps=run.steps[:3]))
-    for found in (SideBySide((entry("A", run), short)), SideBySide((short, entry("A", run)))):
-        assert [found.parts_at(each) for each in found.entries] == [None, None]
+    for found in (Comparison((entry("A", run), short)), Comparison((short, entry("A", run)))):
+        assert [found.differs_at(each) for each in found.runs] == [None, None]
     ended = replace(run, steps=run.steps[:3])
-    found = SideBySide((entry("B", ended, "end of text"), entry("A", run)))
-    assert found.parts_at(found.entries[1]) == len(ended.token_ids()), "the first ended where the other went on"
+    found = Comparison((entry("B", ended, "end of text"), entry("A", run)))
+    assert found.differs_at(found.runs[1]) == len(ended.token_ids()), "the first ended where the other went on"
 
 
 def test_one_that_did_not_run_has_a_row_that_says_why():
-    found = SideBySide((entry("A", trace(4)), Entry("B", None, "it needs a draft model")))
+    found = Comparison((entry("A", trace(4)), ComparedRun("B", None, "it needs a draft model")))
     page = compared.compared_html(found)
     parse(page, HTML | SVG)
     assert "did not run: it needs a draft model" in page
     assert "all 1 texts" not in page
     assert found.to_csv().count("\n") == 3
-    assert compared.compared_html(SideBySide(())) == ""
-    parse(compared.compared_html(SideBySide((Entry("B", None, "no"),))), HTML | SVG)
+    assert compared.compared_html(Comparison(())) == ""
+    parse(compared.compared_html(Comparison((ComparedRun("B", None, "no"),))), HTML | SVG)
 
 
 def test_texts_of_odd_tokens_are_escaped():
     step = odd_tokens()
     run = replace(trace(1), steps=(step,), texts=TEXTS)
-    parse(compared.compared_html(SideBySide((entry("A", run),))), HTML | SVG)
+    parse(compared.compared_html(Comparison((entry("A", run),))), HTML | SVG)

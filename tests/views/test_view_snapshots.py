@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 from draft_samples import routed, routed_run, stopped, typical, united
-from spine_samples import found, run
+from spine_samples import compared, found, run
 from view_samples import five_nodes, trace
 
-from speclab.analysis.compare import Comparison
 from speclab.theory import IsotropicShape, SpineShape, isotropic_yield, spine_yield
 from speclab.views import (
     cache,
@@ -74,7 +73,7 @@ PICTURES = {
     "cache.svg": lambda: cache.cache_svg(five_nodes(), 3, prompt=8),
     "metrics.svg": lambda: metrics.metrics_svg(trace(4)),
     "metrics.html": lambda: metrics.metrics_table(trace(4)),
-    "strategy.html": lambda: strategy.strategy_html(run(), 2, Comparison(40, 3.0, {"Copies": 1.5, "Table": 2.4})),
+    "strategy.html": lambda: strategy.strategy_html(run(), 2, compared()),
     "drafts.html": lambda: drafts_page.drafts_html(routed()),
     "drafts_merged.html": lambda: drafts_page.drafts_html(united(), theme="dark"),
     "drafts_nodes.html": lambda: drafts_page.nodes_table(routed()),

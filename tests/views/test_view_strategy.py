@@ -9,10 +9,9 @@ import pytest
 from drawn import steps
 from hypothesis import given
 from picture import HTML, SVG, parse
-from spine_samples import TABLE, bypass, found, left_spine, plain, run
+from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
 
-from speclab.analysis.compare import Comparison
 from speclab.trace.records import Adaptation, Event, Row
 from speclab.views import lookup, sources, strategy, values
 
@@ -122,7 +121,7 @@ def test_routes_are_counted_where_there_are_several():
 
 
 def test_synergy_names_the_best_source_alone():
-    page = strategy.strategy_html(run(), comparison=Comparison(40, 3.0, {"Copies": 1.5, "Table": 2.4}))
+    page = strategy.strategy_html(run(), comparison=compared())
     assert "1.25: 3.00 tokens per iteration against Table with 2.40, over the same first 40 tokens." in page
     assert "Synergy" not in strategy.strategy_html(run())
 
