@@ -141,7 +141,7 @@ def test_the_example_strategy_decodes_the_targets_own_text():
 def test_the_readmes_python_runs(capsys):
     code = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
     exec(code, {})
-    assert "one target pass:" in capsys.readouterr().out
+    assert "nodes, one target pass: 5 tokens" in capsys.readouterr().out
 
 
 @pytest.mark.model
