@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -103,6 +105,51 @@ def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
         assert any(field in one.model_fields and value in _values(one, field) for one in kinds), (field, value)
     for preset in re.findall(r"preset “([^”]+)”", text):
         assert any(preset in one.presets() for one in kinds), preset
+
+
+def _resolve(name: str) -> Any:
+    """`drafters.growth.grow` → the function; raises where it does not exist."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(["speclab", *parts[:count]]))
+        except ModuleNotFoundError:
+            continue
+        return attrgetter(".".join(parts[count:]))(module) if parts[count:] else module
+    raise AttributeError(name)
+
+
+def _names(text: str) -> list[str]:
+    """Dotted names in backticks whose first part is a room of speclab."""
+    rooms = {
+        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    dotted = re.findall(r"`((?:\w+\.)+\w+)`", text)
+    return [name for name in dotted if name.split(".")[0] in rooms and not name.endswith((".py", ".md", ".json"))]
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_name_in_the_docs_exists(path):
+    for name in _names(path.read_text(encoding="utf-8")):
+        _resolve(name)
+
+
+def test_the_architecture_page_names_every_room_and_the_papers_settings():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = text.partition("## Rooms")[2].partition("\n## ")[0]
+    rooms = {
+        path.stem for path in (ROOT / "speclab").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    assert rooms - set(re.findall(r"\w+", listed)) == {"__init__"}
+    rows = [line.split(" | ") for line in text.partition("## Symbols")[2].splitlines() if line.count("|") == 4]
+    assert len(rows) > 20
+    for _, what, where in rows[2:]:
+        places = [_resolve(name) for name in _names(where)]
+        known = {name for place in places for name in (*dir(place), *getattr(place, "__dataclass_fields__", ()))}
+        known |= {name for place in places for name in getattr(place, "model_fields", ())}
+        for function in filter(inspect.isfunction, places):
+            known |= set(inspect.signature(function).parameters)
+        assert set(re.findall(r"`(\w+)`", what)) <= known, what
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
