@@ -21,8 +21,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from speclab.analysis import attribution as decomposition
-from speclab.analysis import routing
+from speclab.analysis import attribution, routing
 from speclab.drafters.measures import _MEASURED
 from speclab.errors import SpeclabError, TraceError
 from speclab.trace import conditions as breakpoints
@@ -196,7 +195,7 @@ def use(trace: Trace) -> None:
             view(step)
     for view in of_run if trace.steps else ():
         view(trace, len(trace.steps))
-    decomposition.decomposition(trace.steps)
+    attribution.attribution(trace.steps)
     routing.statistics(trace)
     breakpoints.parse("nodes > 1 and entropy > 0.5")
     page.page(trace, other=beside.Beside(1, "itself", trace)).encode()

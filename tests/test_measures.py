@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_whatif import WIDE, session
+from sessions import session_of
 
 import speclab
 from speclab.drafters import strategies
@@ -32,7 +32,10 @@ def test_fields_say_what_they_are_thresholds_on():
 
 @pytest.fixture(scope="module")
 def step():
-    return session(WIDE.changed(prune_probability=0.02)).step()
+    wide = speclab.DynaTree(
+        stop_probability=0, prune_probability=0.02, low_confidence=0.9, base_depth=4, max_depth=4, history="off"
+    )  # fmt: skip
+    return session_of(wide).step()
 
 
 def test_every_event_and_node_is_among_the_values(step):

@@ -1,4 +1,4 @@
-"""Where accepted tokens came from (GOOSE, sections 4.2 and 5.4), and how often each source is right (section 3).
+"""Source attribution: where accepted tokens came from (GOOSE, sections 4.2, 5.4), and how often each source is right.
 
 From records alone: needs no torch.
 """
@@ -6,7 +6,7 @@ From records alone: needs no torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from speclab.theory.spine import spine_yield
 from speclab.trace.records import Step
@@ -14,7 +14,7 @@ from speclab.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
-class Decomposition:
+class Attribution:
     """Accepted tokens by the kind of path they lie on; iterations that accepted none are in no kind.
 
     `spine_only`: tokens of paths that were copied from the context to their end; `spine_continuation`: of paths that
@@ -33,7 +33,7 @@ class Decomposition:
         return self.spine_only + self.spine_continuation + self.branch_only
 
 
-def decomposition(steps: Iterable[Step], spine: str = "context") -> Decomposition:
+def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
     """Sorts the accepted tokens of `steps` by the sources of their path; `spine` is the source of copied tokens."""
     only = continuation = branch = continued = 0
     for step in steps:
@@ -45,7 +45,7 @@ def decomposition(steps: Iterable[Step], spine: str = "context") -> Decompositio
         else:
             continuation += len(copied)
             continued += copied.count(False)
-    return Decomposition(only, continuation, branch, continued)
+    return Attribution(only, continuation, branch, continued)
 
 
 def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
@@ -61,10 +61,11 @@ def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SourceRate:
-    """How often one source's tokens were accepted, by three measures that differ much.
+    """How often one source's tokens were accepted, by three measures that differ widely.
 
-    `drafted`: its tokens in all trees. `tried`: those the walk came to. `places`: nodes under which it came to one or
-    more of them. `accepted`: those that were right; `first`: those of them that stood first at their place.
+    `drafted`: its tokens in all trees. `tried`: those whose parent was on the accepted path. `places`: nodes of that
+    path with one or more of them as children. `accepted`: those that were accepted; `first`: those of them that came
+    first among their siblings of this source.
     """
 
     drafted: int = 0
@@ -74,32 +75,32 @@ class SourceRate:
     first: int = 0
 
     def __add__(self, other: SourceRate) -> SourceRate:
-        return SourceRate(*(getattr(self, name) + getattr(other, name) for name in SourceRate.__slots__))
+        return SourceRate(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def share(self) -> float:
         """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3.
 
-        It falls with every sibling, and with every token behind a wrong one: it tells of the tree as well.
+        It falls with every sibling, and with every token behind a wrong one: it depends on the tree as well.
         """
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def rate(self) -> float:
-        """Accepted / tried, 0…1: p_s and p_t as Proposition 1 uses them, given that the walk came to the token."""
+        """Accepted / tried, 0…1: p_s and p_t as Proposition 1 uses them, given that the parent was accepted."""
         return self.accepted / self.tried if self.tried else 0.0
 
     @property
     def first_rate(self) -> float:
-        """How often the first token at a place was right, 0…1: one guess against one guess."""
+        """How often the first token at a place was accepted, 0…1: one guess against one guess."""
         return self.first / self.places if self.places else 0.0
 
 
 def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, SourceRate]:
     """For each source its `SourceRate`; `spine` is the source of copied tokens.
 
-    The walk looks at copied tokens first (GOOSE, appendix B.3). So where one is accepted the tokens beside it were not
-    tried: p_t is the rate of branches where the spine breaks or there is none.
+    Copied tokens are tried first (GOOSE, appendix B.3). So where one is accepted, the tokens beside it were not tried:
+    p_t is the rate of branches where the spine breaks or there is none.
     """
     rates: dict[str, SourceRate] = {}
     for step in steps:
@@ -112,19 +113,19 @@ def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, Sou
 def _at(step: Step, parent: int, source: str, spine: str) -> SourceRate:
     """One source's tokens under one node."""
     tree, nodes = step.tree, step.nodes
-    mine = [child for child in tree.children[parent] if tree.source[child] == source]
-    reached = [child for child in mine if nodes[child].verdict in {"accepted", "rejected"}]
+    own = [child for child in tree.children[parent] if tree.source[child] == source]
+    tried = [child for child in own if nodes[child].verdict in {"accepted", "rejected"}]
     before = [child for child in tree.children[parent] if tree.source[child] == spine and source != spine]
-    if not reached or any(nodes[child].verdict == "accepted" for child in before):
-        return SourceRate(drafted=len(mine))
-    right = [nodes[child].verdict == "accepted" for child in reached]
-    return SourceRate(len(mine), len(reached), 1, sum(right), int(right[0]))
+    if not tried or any(nodes[child].verdict == "accepted" for child in before):
+        return SourceRate(drafted=len(own))
+    accepted = [nodes[child].verdict == "accepted" for child in tried]
+    return SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
 
 
 def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
-    """Branches at each spine node, from the root, without those at the spine's end: k_i, i = 0…L−1 (GOOSE, section 3).
+    """Branches at each spine node from the root, without those at the spine's end: k_i, i = 0…L−1 (GOOSE, section 3).
 
-    The length is L; empty where there is no spine.
+    Its length is L; empty where there is no spine.
     """
     widths, node = [], 0
     while copied := [child for child in tree.children[node] if tree.source[child] == spine]:
@@ -136,14 +137,14 @@ def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
 def spine_bound(
     steps: Iterable[Step], spine_acceptance: float, branch_acceptance: float, spine: str = "context"
 ) -> float:
-    """Tokens per iteration that Proposition 1 of GOOSE expects at least of the trees of `steps` (appendix E.4).
+    """Least tokens per iteration that Proposition 1 of GOOSE expects of the trees of `steps` (appendix E.4).
 
     The mean of `theory.spine_yield` over the trees, each with its own spine, widths and deepest branch (D); a tree
-    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, and leave those out that
-    the end of the text cut off (`bonus` is None). Appendix E.4 takes one mean shape with the widths of Proposition 2.
+    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, without those that the
+    end of the text cut off (`bonus` is None). Appendix E.4 takes one mean shape with the widths of Proposition 2.
 
-    With the `share` of each source in these iterations, p_s ≥ p_t, the sum cannot pass what was measured, whatever the
-    trees: Σ p_s^i is at most L · p_s, the accepted copies; (1 − p_s) q_i (1 + E) is at most k_i · p_t, accepted
+    With the `share` of each source in these iterations, p_s ≥ p_t, the sum cannot exceed what was measured, whatever
+    the trees: Σ p_s^i is at most L · p_s, the accepted copies; (1 − p_s) q_i (1 + E) is at most k_i · p_t, accepted
     transitions. With their `rate` it can: the proposition takes tokens as independent, but copies are mostly right
     together or wrong together, and a long right one counts as many tries.
 
@@ -156,10 +157,9 @@ def spine_bound(
     Raises:
         SettingsError: a rate is outside 0…1.
     """
-    trees = [step.tree for step in steps]
     bounds = [
         spine_yield(spine_acceptance, branch_acceptance, spine_widths(tree, spine), _branch_depth(tree, spine))
-        for tree in trees
+        for tree in (step.tree for step in steps)
     ]
     return sum(bounds) / len(bounds) if bounds else 1.0
 

@@ -1,12 +1,13 @@
-"""What routing between two trees came to over a run, and what the tree that was not verified would have given.
+"""What routing between two trees achieved over a run, and what the tree that was not verified would have achieved.
 
-Dual-Draft Routing (2026), section 5: of the trees that both parts propose the one of the larger mean confidence is
-verified. Records hold every proposal (`trace.Proposal`), so the statistics need no model; `regret` verifies again.
+Dual-Draft Routing (2026), section 5: of the trees that both parts propose, the one with the larger mean confidence is
+verified. Records hold every proposal, so the statistics need no model; `regret` verifies again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ class Part:
     """One of the two parts, over all iterations in which both proposed.
 
     `chosen`: iterations in which its tree was verified. `accepted`, `committed`: tokens of these iterations, the second
-    with the target's own. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes
+    with the bonus tokens. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes
     that the text followed, chosen or not; a calibrated part has the two alike. `expected`, `followed`: the same as
-    tokens an iteration, the sum over nodes instead of the mean.
+    tokens per iteration, the sum over nodes instead of the mean.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """`iterations`: those with two proposals. `margin`: mean distance of their scores. `parts`: first and second."""
+    """`iterations`: those with two proposals. `margin`: mean difference of their scores. `parts`: first and second."""
 
     iterations: int
     margin: float
@@ -53,8 +54,8 @@ class Routing:
 class Regret:
     """Both trees of one iteration, verified.
 
-    `accepted`: drafted tokens accepted of each. `tokens`: `accepted` lost by the choice; 0 where it was the better one.
-    `steps`: the verification of each, to be drawn.
+    `accepted`: drafted tokens accepted of each. `tokens`: accepted tokens lost by the choice; 0 where it was the better
+    one. `steps`: the verification of each, to be drawn.
     """
 
     names: tuple[str, ...]
@@ -64,7 +65,7 @@ class Regret:
 
 
 def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
-    """How often each part was chosen, by what margin, and what came of it, over `cursor` iterations (default: all).
+    """How often each part was chosen, by what margin, and what it achieved, over `cursor` iterations (default: all).
 
     None where no iteration had two proposals.
     """
@@ -73,41 +74,42 @@ def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
         return None
     steps = [trace.steps[index] for index in indices]
     margins = [abs(step.proposals[0].score - step.proposals[1].score) for step in steps]
-    reached = [followed(trace, index) for index in indices]
+    lengths = zip(*(followed(trace, index) for index in indices), strict=True)
     parts = tuple(
-        _part([(step, step.proposals[place]) for step in steps], [lengths[place] for lengths in reached])
-        for place in range(len(steps[0].proposals))
+        _part([(step, step.proposals[place]) for step in steps], reached) for place, reached in enumerate(lengths)
     )
     return Routing(len(steps), mean(margins), parts)
 
 
 def followed(trace: Trace, index: int) -> tuple[int, ...]:
-    """For each proposal of an iteration, how many of its tokens the text went on with.
+    """For each proposal of an iteration, how many of its tokens the text continued with.
 
     That is what verifying it would have had accepted, while candidates are not drawn and the text has not ended.
     """
-    onward = trace.token_ids()[len(trace.token_ids(index)) :]
-    return tuple(len(proposal.tree.follow(onward)) for proposal in trace.steps[index].proposals)
+    trees = [proposal.tree for proposal in trace.steps[index].proposals]
+    longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)  # every iteration commits a token or more
+    onward = list(chain.from_iterable(step.committed for step in trace.steps[index : index + longest]))
+    return tuple(len(tree.follow(onward)) for tree in trees)
 
 
 def regret(session: Session, index: int) -> Regret:
     """What each tree of iteration `index` (from 0) has accepted, by verifying both; the session stays as it is.
 
     Raises:
-        SettingsError: there is no such iteration, or it had one tree only.
+        SettingsError: there is no such iteration, or it had only one tree.
     """
     if not 0 <= index < len(session.steps):
         raise SettingsError(f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded")
     proposals = session.steps[index].proposals
     if not proposals:
         raise SettingsError(f"iteration {index} had no second tree: decode with DualDraft(mode='route')")
-    steps = tuple(session.fork(at=index, strategy=_Given(tree=one.tree)).step() for one in proposals)
+    steps = tuple(session.fork(at=index, strategy=_RecordedTree(tree=one.tree)).step() for one in proposals)
     accepted = tuple(len(step.accepted) for step in steps)
-    got = max(length for length, one in zip(accepted, proposals, strict=True) if one.chosen)
-    return Regret(tuple(one.name for one in proposals), accepted, max(accepted) - got, steps)
+    achieved = max(length for length, one in zip(accepted, proposals, strict=True) if one.chosen)
+    return Regret(tuple(one.name for one in proposals), accepted, max(accepted) - achieved, steps)
 
 
-def _part(rows: list[tuple[Step, Proposal]], reached: list[int]) -> Part:
+def _part(rows: list[tuple[Step, Proposal]], reached: tuple[int, ...]) -> Part:
     chosen = [step for step, proposal in rows if proposal.chosen]
     nodes = [len(proposal.tree) - 1 for _, proposal in rows]
     confidences = [proposal.confidence for _, proposal in rows]
@@ -123,8 +125,8 @@ def _part(rows: list[tuple[Step, Proposal]], reached: list[int]) -> Part:
     )
 
 
-class _Given(Strategy):
-    """A tree that is there already, verified as it is."""
+class _RecordedTree(Strategy):
+    """Verifies a tree that is there already."""
 
     tree: TreeColumns
 
@@ -132,11 +134,11 @@ class _Given(Strategy):
         return {"strategy": "a given tree"}
 
     def drafter(self, pair: ModelPair) -> Drafter:  # noqa: ARG002  # the contract's signature
-        return _GivenDrafter(self)
+        return _RecordedTreeDrafter(self)
 
 
-class _GivenDrafter(Drafter):
-    settings: _Given
+class _RecordedTreeDrafter(Drafter):
+    settings: _RecordedTree
 
     def draft(self, context: Context) -> Draft:
         """The tree, without what lies beyond the models' context."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from speclab.analysis.attribution import decomposition, source_rates, spine_bound
+from speclab.analysis.attribution import attribution, source_rates, spine_bound
 from speclab.analysis.routing import statistics
 from speclab.bench.result import Bound, Head, Paths, SourceCount
 from speclab.drafters.base import Strategy
@@ -35,7 +35,7 @@ def recorded(
     routing = statistics(session.trace)
     return {
         "sources": sources,
-        "paths": Paths(**asdict(decomposition(steps))),
+        "paths": Paths(**asdict(attribution(steps))),
         "bound": _bound(steps),
         "heads": tuple(Head(**asdict(part)) for part in routing.parts) if routing else None,
     }

@@ -32,7 +32,7 @@ class VerifyCost(_Record):
 
 
 class SourceCount(_Record):
-    """Drafted tokens of one source; the meaning of each count is `decomposition.SourceRate`'s."""
+    """Drafted tokens of one source; the meaning of each count is `attribution.SourceRate`'s."""
 
     drafted: int
     tried: int
@@ -42,7 +42,7 @@ class SourceCount(_Record):
 
 
 class Paths(_Record):
-    """Accepted tokens by the kind of their path; each count is `decomposition.Decomposition`'s (GOOSE, section 4.2)."""
+    """Accepted tokens by the kind of their path; each count is `attribution.Attribution`'s (GOOSE, section 4.2)."""
 
     spine_only: int
     spine_continuation: int

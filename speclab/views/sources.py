@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from speclab.analysis.attribution import decomposition
+from speclab.analysis.attribution import attribution
 from speclab.analysis.compare import Comparison
 from speclab.trace.records import Step, Trace
 from speclab.views import markup
@@ -74,7 +74,7 @@ def paths_table(steps: Sequence[Step], spine: str = SPINE) -> str:
     """Accepted tokens by the kind of path they lie on; nothing where no token was ever copied."""
     if not any(spine in step.tree.source for step in steps):
         return ""
-    parts = decomposition(steps, spine)
+    parts = attribution(steps, spine)
     kinds = (
         ("spine only", parts.spine_only, "the path was copied to its end"),
         ("spine continuation", parts.spine_continuation, "the path left the spine and went on"),

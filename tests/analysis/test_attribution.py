@@ -12,9 +12,9 @@ from table_runner import mixed_law, random_law, table_pair
 
 import speclab
 from speclab.analysis.attribution import (
-    Decomposition,
+    Attribution,
     SourceRate,
-    decomposition,
+    attribution,
     source_rates,
     spine_bound,
     spine_widths,
@@ -34,18 +34,8 @@ def step(*sources: str):
 
 def test_each_path_is_of_one_kind():
     paths = [("context",) * 3, ("context", "context", "transition", "transition"), ("transition",), (), ("context",)]
-    assert decomposition(step(*path) for path in paths) == Decomposition(4, 4, 1, 2)
-    assert decomposition([]).accepted == 0
-
-
-def test_all_accepted_tokens_of_a_run_are_in_it():
-    law = mixed_law(random_law(6, 3), lambda path: random_law(6, 4)(path[-2:]), 0.8)
-    strategy = speclab.Goose(bypass="off", node_budget=20)
-    session = speclab.Session(table_pair(law, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
-    session.run()
-    parts = decomposition(session.steps)
-    assert parts.accepted == session.metrics.counts.accepted
-    assert min(parts.spine_only, parts.spine_continuation, parts.branch_only, parts.continued) > 0
+    assert attribution(step(*path) for path in paths) == Attribution(4, 4, 1, 2)
+    assert attribution([]).accepted == 0
 
 
 def test_synergy_is_over_the_best_baseline():
@@ -87,16 +77,18 @@ def test_three_measures_of_one_tree_by_hand():
 def test_widths_are_those_before_each_spine_node():
     assert spine_widths(SAVED.tree) == (1, 2, 0)
     assert spine_widths(speclab.DraftTree.root(5)) == ()
+    assert (source_rates([]), spine_bound([], 0.5, 0.1)) == ({}, 1)
 
 
-def test_rates_of_a_run_add_up_to_its_metrics():
+def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
     law = mixed_law(random_law(6, 3), lambda path: random_law(6, 4)(path[-2:]), 0.8)
-    session = speclab.Session(table_pair(law, None, 6), Goose(node_budget=20), [1, 2, 3, 1, 2, 3], max_new_tokens=120)
+    strategy = Goose(bypass="off", node_budget=20)
+    session = speclab.Session(table_pair(law, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
     session.run()
-    rates = source_rates(session.steps)
-    counts = session.metrics.counts
-    assert sum(rate.accepted for rate in rates.values()) == counts.accepted
+    rates, kinds, counts = source_rates(session.steps), attribution(session.steps), session.metrics.counts
+    assert sum(rate.accepted for rate in rates.values()) == kinds.accepted == counts.accepted
     assert sum(rate.drafted for rate in rates.values()) == counts.drafted
+    assert min(kinds.spine_only, kinds.spine_continuation, kinds.branch_only, kinds.continued) > 0
     for rate in rates.values():
         assert rate.drafted >= rate.tried >= rate.places >= rate.first
         assert rate.tried >= rate.accepted >= rate.first
@@ -114,7 +106,7 @@ def spine_steps(right, branches):
 
 def test_the_bound_is_the_mean_where_tokens_are_independent():
     random = np.random.default_rng(5)
-    steps = list(spine_steps(random.random((4000, 5)) < 0.7, random.random((4000, 5)) < 0.3))
+    steps = list(spine_steps(random.random((2000, 5)) < 0.7, random.random((2000, 5)) < 0.3))
     rates = source_rates(steps)
     assert (rates[C].rate, rates[T].rate) == (pytest.approx(0.7, abs=0.02), pytest.approx(0.3, abs=0.03))
     measured = np.mean([len(step.committed) for step in steps])
@@ -137,11 +129,6 @@ def test_with_shares_the_bound_holds_whatever_was_right(rows):
     if copied >= guessed:
         measured = np.mean([len(step.committed) for step in steps])
         assert spine_bound(steps, copied, guessed) <= measured + 1e-9
-
-
-def test_no_iterations_have_no_rates():
-    assert source_rates([]) == {}
-    assert spine_bound([], 0.5, 0.1) == 1
 
 
 @pytest.fixture(scope="module")
