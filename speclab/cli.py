@@ -1,18 +1,23 @@
-"""The command line: ``speclab lab | app | run | bench | train | costs | doctor``.
+"""The command line: ``speclab lab | app | run | bench | sweep | costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import speclab
+from speclab import host
 from speclab.errors import SpeclabError
+from speclab.settings import assignments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class _OneSentence(TyperGroup):
@@ -38,6 +43,7 @@ app = typer.Typer(
     help="A microscope for speculative decoding.",
 )
 
+_Notebook = Annotated[Path | None, typer.Option(help="One other than the lab's own.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
 _Model = Annotated[str | None, typer.Option(help="A hub id or folder.")]
 _Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
@@ -46,25 +52,17 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 @app.command(context_settings=_PASS_ON)
-def lab(
-    ctx: typer.Context,
-    notebook: Annotated[Path | None, typer.Option(help="One other than the lab's own.")] = None,
-) -> None:
+def lab(ctx: typer.Context, notebook: _Notebook = None) -> None:
     """Open the lab in JupyterLab; further options go to JupyterLab."""
-    from speclab.host import open_notebook
-
-    open_notebook(notebook, ctx.args)
+    command = host.jupyter_command(notebook, ctx.args)
+    typer.echo(host.jupyter_advice())
+    host.start(command)
 
 
 @app.command("app", context_settings=_PASS_ON)
-def page(
-    ctx: typer.Context,
-    notebook: Annotated[Path | None, typer.Option(help="One other than the lab's own.")] = None,
-) -> None:
+def page(ctx: typer.Context, notebook: _Notebook = None) -> None:
     """Show the lab as a page without code; further options go to Voilà."""
-    from speclab.host import open_app
-
-    open_app(notebook, ctx.args)
+    host.start(host.app_command(notebook, ctx.args))
 
 
 @app.command()
@@ -86,9 +84,10 @@ def run(
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
-    import speclab
-
-    chosen = _strategy(strategy, settings or [])
+    known = speclab.strategies()
+    if strategy not in known:
+        raise SpeclabError(f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}.")
+    chosen = known[strategy](**assignments(settings or []))
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     result = speclab.generate(
         models,
@@ -101,15 +100,22 @@ def run(
         seed=seed,
     )
     typer.echo(prompt + result.text)
-    _print_metrics(result.metrics)
+    values = {name: getattr(result.metrics, name) for name in _METRICS}
+    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 
 
-@app.command(context_settings=_PASS_ON, add_help_option=False)
-def train(ctx: typer.Context) -> None:
-    """Make the mini family: tokenizer, target, draft."""
-    from speclab.training.cli import app as training
-
-    training(ctx.args, prog_name="speclab train")
+_METRICS = (
+    "iterations",
+    "target_calls",
+    "draft_calls",
+    "tokens_per_iteration",
+    "acceptance_rate",
+    "path_acceptance",
+    "paper_acceptance",
+    "throughput",
+    "ttft",
+    "tpot",
+)
 
 
 @app.command(context_settings=_PASS_ON, add_help_option=False)
@@ -130,7 +136,7 @@ def sweep(ctx: typer.Context) -> None:
 
 @app.command()
 def costs(
-    again: Annotated[bool, typer.Option("--again", help="Measure anew, whatever is kept.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure again, whatever is kept.")] = False,
     pair: _Pair = "mini",
     target: _Model = None,
     draft: _Model = None,
@@ -138,89 +144,19 @@ def costs(
     dtype: _Dtype = None,
 ) -> None:
     """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
-    import speclab
     from speclab.costs.measured import QUIET
 
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
-    rows = [
-        [str(size), *(f"{1000 * curve.seconds[place]:.2f}" for curve in curves)]
-        for place, size in enumerate(curves[0].rows)
-    ]
-    _print_table(["rows", *(f"{curve.name}, ms" for curve in curves)], rows)
+    head = ["rows", *(f"{curve.name}, ms" for curve in curves)]
+    times = zip(*(curve.seconds for curve in curves), strict=True)
+    sizes = zip(curves[0].rows, times, strict=True)
+    _print_table(([str(rows), *(f"{1000 * seconds:.2f}" for seconds in row)] for rows, row in sizes), head)
     first = curves[0]
-    typer.echo(f"The fastest of {first.rounds} passes behind {first.prefix} tokens; --again measures anew.")
+    typer.echo(f"The fastest of {first.rounds} passes behind {first.prefix} tokens; --again measures again.")
     if busy := [curve for curve in curves if curve.spread > QUIET]:
         names = " and ".join(curve.name for curve in busy)
         typer.echo(f"The machine was busy: passes of {names} varied much, so these figures are not kept.")
-
-
-@app.command()
-def doctor(
-    pair: _Pair = "mini",
-    target: _Model = None,
-    draft: _Model = None,
-    device: _Device = None,
-    dtype: _Dtype = None,
-) -> None:
-    """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
-    import speclab
-    from speclab.host import report
-
-    facts = report()
-    try:
-        models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-        # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
-        speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
-        told = models.describe()
-        facts |= {f"{role} of {models.name}": str(told[f"{role}_forward"]) for role in models.runners}
-    except ImportError:  # without torch nothing is decoded, and the report has said so
-        pass
-    except SpeclabError as error:
-        facts["pair"] = str(error)
-    _print_pairs(facts)
-
-
-def _strategy(name: str, assignments: list[str]) -> Any:
-    """The strategy ``name`` with settings from ``NAME=VALUE`` texts; a value is JSON, or else plain text."""
-    from speclab import strategies
-
-    known = strategies()
-    if name not in known:
-        raise SpeclabError(f"There is no strategy {name!r}: choose one of {', '.join(sorted(known))}.")
-    settings = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise SpeclabError(f"--set takes NAME=VALUE, not {assignment!r}.")
-        settings[key] = _value(value)
-    return known[name](**settings)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-_METRICS = (
-    "iterations",
-    "target_calls",
-    "draft_calls",
-    "tokens_per_iteration",
-    "acceptance_rate",
-    "path_acceptance",
-    "paper_acceptance",
-    "throughput",
-    "ttft",
-    "tpot",
-)
-
-
-def _print_metrics(metrics: Any) -> None:
-    values = {name: getattr(metrics, name) for name in _METRICS}
-    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 
 
 def _measured(runner: Any, again: bool) -> Any:
@@ -233,13 +169,36 @@ def _measured(runner: Any, again: bool) -> Any:
         return curve_of(runner, again=again, report=lambda done, of: progress.update(bar, completed=done, total=of))
 
 
-def _print_table(head: list[str], rows: list[list[str]]) -> None:
+@app.command()
+def doctor(
+    pair: _Pair = "mini",
+    target: _Model = None,
+    draft: _Model = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
+) -> None:
+    """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
+    facts = host.report()
+    try:
+        models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+        # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
+        speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
+        described = models.describe()
+        facts |= {f"{role} of {models.name}": str(described[f"{role}_forward"]) for role in models.runners}
+    except ImportError:  # without torch nothing is decoded, and the report has said so
+        pass
+    except SpeclabError as error:
+        facts["pair"] = str(error)
+    _print_pairs(facts)
+
+
+def _print_table(rows: Iterable[list[str]], head: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None)
-    for name in head:
-        table.add_column(name, justify="right")
+    table = Table(*head, box=None)
+    for column in table.columns:
+        column.justify = "right"
     for row in rows:
         table.add_row(*row)
     Console().print(table)

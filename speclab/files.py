@@ -1,4 +1,4 @@
-"""Reads a file whole, and writes one whole or not at all."""
+"""Reads a file whole, writes one whole or not at all, and says how large things are."""
 
 from __future__ import annotations
 
@@ -69,3 +69,12 @@ def _regular(found: os.stat_result) -> os.stat_result:
     if stat.S_ISREG(found.st_mode):
         return found
     raise ValueError("it is a folder" if stat.S_ISDIR(found.st_mode) else "it is no regular file")
+
+
+def byte_count(count: float) -> str:
+    """Bytes in words: `512 B`, `1.2 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside :func:`report`."""
+"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside `report`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from speclab import __version__
 from speclab.errors import SpeclabError
+from speclab.files import byte_count
 
 LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
 COPIES = Path("speclab-notebooks")
@@ -31,69 +33,55 @@ HOSTS = {
     "Colab": "Run `from google.colab import output; output.enable_custom_widget_manager()` first: "
     "without it the tree stays a still picture. Not tested.",
 }
-"""Where the lab's notebook opens, what each place asks for, and whether our tests open it there."""
+"""Where the lab's notebook opens, what each place asks for, and whether speclab's tests open it there."""
 
 
 def report() -> dict[str, str]:
-    """Versions, device, threads, memory, and advice on each host of the lab, as words by name."""
-    import speclab
-
-    facts = {
-        "speclab": speclab.__version__,
-        "python": f"{platform.python_version()} on {platform.platform()}",
-    }
-    facts.update({name: _version(name) for name in _PACKAGES})
-    facts.update(_torch_facts())
-    facts["memory"] = _memory()
+    """Versions, device, threads, memory, and advice on each host of the lab, as texts by name."""
+    facts = {"speclab": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
+    facts |= {name: _version(name) for name in _PACKAGES}
+    facts |= _devices()
     facts["jupyter"] = jupyter_advice()
-    facts.update({f"in {place}": advice for place, advice in HOSTS.items()})
-    return facts
+    return facts | {f"in {place}": advice for place, advice in HOSTS.items()}
 
 
-def open_notebook(notebook: Path | None = None, options: list[str] | None = None) -> None:
-    """Replace this process by JupyterLab showing ``notebook`` (the lab's own if none is named).
-
-    Raises:
-        SpeclabError: JupyterLab is not installed, or the notebook is not there.
-    """
-    command = jupyter_command(notebook, options or [])
-    print(jupyter_advice(), flush=True)  # noqa: T201  # a person at a terminal reads it
-    os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
-
-
-def open_app(notebook: Path | None = None, options: list[str] | None = None) -> None:
-    """Replace this process by Voilà showing ``notebook`` (the lab's own if none is named) as a page without code.
-
-    Raises:
-        SpeclabError: Voilà is not installed, or the notebook is not there.
-    """
-    command = app_command(notebook, options or [])
+def start(command: list[str]) -> None:
+    """Replaces this process by a `command`; nothing that Jupyter shows then asks the network."""
     os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
 
 
 def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
-    """The command that opens ``notebook`` in JupyterLab; ``options`` go to JupyterLab as they are."""
+    """The command that opens a notebook (None: the lab's own) in JupyterLab; `options` go to JupyterLab as they are.
+
+    Raises:
+        SpeclabError: JupyterLab is not installed, or the notebook is not there.
+    """
     if find_spec("jupyterlab") is None:
         raise SpeclabError("JupyterLab is not installed: pip install 'speclab[lab]'.")
-    root = ["--allow-root"] if _is_root() else []  # as in most containers
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
+    root = ["--allow-root"] if is_root else []
     return [sys.executable, "-m", "jupyterlab", str(_find(notebook)), *root, *options]
 
 
 def app_command(notebook: Path | None, options: list[str]) -> list[str]:
-    """The command that shows ``notebook`` as a page without code; ``options`` go to Voilà as they are."""
+    """The command that shows a notebook as a page without code; `options` go to Voilà as they are.
+
+    Raises:
+        SpeclabError: Voilà is not installed, or the notebook is not there.
+    """
     if find_spec("voila") is None:
         raise SpeclabError("Voilà is not installed: pip install voila.")
     return [sys.executable, "-m", "voila", str(_find(notebook)), *options]
 
 
 def jupyter_environment() -> dict[str, str]:
-    """This process's environment, in which nothing that Jupyter shows asks the network.
+    """This process's environment, and speclab's settings of Jupyter.
 
     JupyterLab's announcements are off, and Voilà takes our template, which leaves out its style sheets from a CDN.
     """
-    ours = str(Path(__file__).parent / "jupyter")
-    names = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
-    return {**os.environ, **{name: os.pathsep.join(filter(None, [ours, os.environ.get(name)])) for name in names}}
+    ours, env = str(Path(__file__).parent / "jupyter"), os.environ
+    paths = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
+    return {**env, **{name: os.pathsep.join(filter(None, [ours, env.get(name)])) for name in paths}}
 
 
 def jupyter_advice() -> str:
@@ -106,7 +94,7 @@ def jupyter_advice() -> str:
     if env.get("TERM_PROGRAM") == "vscode" or "VSCODE_PID" in env:
         lab = "`speclab lab --no-browser`, then open the address it prints"
         return f"In VS Code: {lab}; or {LAB_NOTEBOOK} in its editor. {HOSTS['VS Code']}"
-    if _in_container():
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
             "In a container: publish the port (-p 8888:8888) and start with "
             "`speclab lab --ip 0.0.0.0 --no-browser`, then open the address it prints."
@@ -149,10 +137,10 @@ def _copy_once(source: str, target: str) -> None:
 def _shipped() -> Path | None:
     """The folder of notebooks that a wheel brought; None where speclab runs from its source."""
     try:
-        brought = distribution("speclab").files or ()
+        files = distribution("speclab").files or ()
     except PackageNotFoundError:
         return None
-    found = [Path(str(file.locate())).resolve() for file in brought if file.name == LAB_NOTEBOOK.name]
+    found = [Path(str(file.locate())).resolve() for file in files if file.name == LAB_NOTEBOOK.name]
     return next((place.parent for place in found if place.is_file()), None)
 
 
@@ -163,32 +151,17 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _torch_facts() -> dict[str, str]:
+def _devices() -> dict[str, str]:
+    import psutil  # type: ignore[import-untyped]
+
+    memory = psutil.virtual_memory()
+    facts = {"memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} of it free"}
     try:
         import torch
     except ImportError as error:
-        return {"device": f"torch does not load ({error}); nothing can be decoded, saved traces still open"}
+        return facts | {"device": f"torch does not load ({error}); nothing can be decoded, saved traces still open"}
     devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
         devices.append("mps")
-    return {
-        "device": ", ".join([*devices, "cpu"]),
-        "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
-    }
-
-
-def _memory() -> str:
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return "unknown"
-    return f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
-
-
-def _in_container() -> bool:
-    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
-
-
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0
+    threads = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    return {"device": ", ".join([*devices, "cpu"]), "threads": threads, **facts}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Literal, Self, get_args
 
@@ -67,6 +69,32 @@ class SessionSettings(Settings):
     def lossless(self) -> bool:
         """Whether the output keeps the target's law."""
         return self.acceptance == "exact" or self.temperature == 0
+
+
+def assignments(words: Iterable[str]) -> dict[str, Any]:
+    """Settings by name from texts such as `depth=3`, as a command line or a notebook's magic takes them.
+
+    Raises:
+        SettingsError: a text is no assignment.
+    """
+    settings = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise SettingsError(f"{word!r} sets nothing: write NAME=VALUE, without spaces around the =.")
+        settings[name] = parse_value(text)
+    return settings
+
+
+def parse_value(text: str) -> Any:
+    """A number, a list, true, false or none as such; anything else as the text that it is."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError) -> str:

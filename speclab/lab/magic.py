@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from ast import literal_eval
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -12,13 +11,12 @@ from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
 from speclab.errors import PromptError, SettingsError, SpeclabError
 from speclab.lab.lab import Lab
-from speclab.settings import SessionSettings
+from speclab.settings import SessionSettings, assignments
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 _MODELS = ("target", "draft", "heads", "device", "dtype")
-_WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def register(shell: Any) -> None:
@@ -70,23 +68,7 @@ def _read(line: str) -> tuple[str, dict[str, Any], str]:
             raise SettingsError("--name takes the name of a variable, such as --name lab.")
         del words[at : at + 2]
     kind = words.pop(0) if words and "=" not in words[0] else ""
-    assigned: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise SettingsError(f"%%speculate takes SETTING=VALUE without spaces around the =, not {word!r}.")
-        assigned[key] = _value(value)
-    return kind, assigned, name
-
-
-def _value(text: str) -> Any:
-    """A number, a list, true, false or none as such; anything else is a text."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
+    return kind, assignments(words), name
 
 
 def _strategy(kind: str, own: dict[str, Any]) -> Strategy | None:
