@@ -42,7 +42,7 @@ ARROWS = {
     "lab": ENGINE | {"analysis", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "training", "__init__"},
     "training": ENGINE,
-    "host": {"errors", "__init__"},
+    "host": {"errors", "files", "__init__"},
     "cli": {"errors", "__init__", "host", "costs", "drafters", "bench", "training", "models", "settings"},
     "__init__": {"errors", "lab"},
 }
