@@ -12,7 +12,7 @@ from strategies import draft_trees
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.drafters.scores import confidence
+from speclab.drafters.dual_draft import confidence
 
 
 @given(draft_trees())

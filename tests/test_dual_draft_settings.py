@@ -60,7 +60,7 @@ def test_a_choice_between_draws(mode):
     strategy = speclab.DualDraft(mode=mode, first=drawing, second=speclab.PromptLookup())
     pair = table_pair(random_law(8, 1), random_law(8, 2), 8)
     session = speclab.Session(pair, strategy, [1, 2], max_new_tokens=4, temperature=1.0)
-    with refused(speclab.SettingsError, "draws its candidates", "'top'"):
+    with refused(speclab.SettingsError, "samples its candidates", "'top'"):
         session.step()
     assert len(session.token_ids) == 1
     assert session.fork(mode="first").step().committed

@@ -9,14 +9,14 @@ from strategies import draft_trees
 
 import speclab
 from speclab.drafters.base import Draft
-from speclab.drafters.merging import merged
+from speclab.drafters.dual_draft import merge
 from speclab.tree import DraftTree
 
 
 @given(draft_trees(), draft_trees(vocab=6))
 def test_the_union_holds_every_path_of_both_and_no_other(one, other):
     other = DraftTree.of([int(one.token[0]), *other.token[1:]], other.parent, other.log_prob, "random")
-    draft, places = merged([Draft(one), Draft(other)], ["prose", "code"])
+    draft, places = merge(["prose", "code"], [Draft(one), Draft(other)])
     paths = [_paths(tree) for tree in (one, other)]
     union = _paths(draft.tree)
     assert union.keys() == paths[0].keys() | paths[1].keys()
@@ -40,6 +40,6 @@ def test_merging_accepts_what_the_better_of_both_would_have():
     session = speclab.Session(models_of("llama"), speclab.DualDraft(mode="merge", **SMALL), PROMPT, max_new_tokens=24)
     session.run()
     for step in session.steps:
-        reached = speclab.routing.followed(session.trace, step.index)
+        reached = speclab.analysis.routing.followed(session.trace, step.index)
         if step.bonus is not None:
             assert len(step.accepted) == max(reached)

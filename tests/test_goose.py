@@ -15,8 +15,8 @@ from reference.transitions import Table, logs
 from table_runner import mixed_law, random_law, table_pair
 
 import speclab
-from speclab.drafters.acceptance_rates import RunningRate
 from speclab.drafters.base import Context
+from speclab.drafters.goose import RunningRate
 from speclab.theory import optimal_widths
 
 VOCAB = 6

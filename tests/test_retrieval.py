@@ -18,8 +18,7 @@ import speclab
 from speclab.drafters.base import Context
 from speclab.drafters.retrieval import _RetrievalDrafter
 from speclab.prompts import examples
-from speclab.sources.corpus import LARGEST, corpus
-from speclab.sources.suffixes import BREAK, SuffixArray
+from speclab.sources.suffix_array import BREAK, LARGEST, SuffixArray, corpus
 
 VOCAB = 8
 TEXTS = st.lists(st.integers(-1, 3), max_size=60)

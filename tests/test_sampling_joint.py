@@ -78,7 +78,7 @@ class Unplaced(PositionalRng):
         super().__init__(seed, 0, use)
 
 
-@pytest.mark.parametrize("where", ["speclab.engine.decode.PositionalRng", "speclab.drafters.drawn.PositionalRng"])
+@pytest.mark.parametrize("where", ["speclab.engine.decode.PositionalRng", "speclab.drafters.policies.PositionalRng"])
 def test_noise_reused_between_steps_is_found_out(monkeypatch, where):
     monkeypatch.setattr(where, Unplaced)
     with pytest.raises(AssertionError):
@@ -93,14 +93,14 @@ class Together(PositionalRng):
 
 
 def test_noise_shared_by_drafting_and_acceptance_is_found_out(monkeypatch):
-    for where in ("speclab.engine.decode.PositionalRng", "speclab.drafters.drawn.PositionalRng"):
+    for where in ("speclab.engine.decode.PositionalRng", "speclab.drafters.policies.PositionalRng"):
         monkeypatch.setattr(where, Together)
     with pytest.raises(AssertionError):
         assert_drawn_from(sample(DRAWN["drawn chain"]), LAW)
 
 
 def test_dropping_drawn_candidates_by_their_own_probability_is_found_out(monkeypatch):
-    from speclab.drafters import drawn
+    from speclab.drafters import policies as drawn
 
     def thresholded(law, count, chance):
         return [token for token in drawn.draw_independent(law, count, chance) if law[token] > 0.35]

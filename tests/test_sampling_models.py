@@ -99,13 +99,13 @@ def test_drawn_candidates_give_texts_of_the_models_law(strategy):
 
 def test_a_wrong_rule_is_found_out(monkeypatch):
     """The rule for draws without replacement on a tree of the likeliest."""
-    from speclab.drafters import drawn
+    from speclab.drafters import policies as drawn
     from speclab.tree import CandidateSampling
 
     def likeliest(law, count, chance):
         return [int(token) for token in (-law).argsort()[: min(count, int((law > 0).sum()))]]
 
-    monkeypatch.setitem(drawn._WAYS, "without_replacement", (CandidateSampling.WITHOUT_REPLACEMENT, likeliest))
+    monkeypatch.setitem(drawn._SAMPLERS, "without_replacement", (CandidateSampling.WITHOUT_REPLACEMENT, likeliest))
     sample = samples(DRAWN["tree without replacement"], RUNS)
     with pytest.raises(AssertionError):
         assert_of_the_targets_law(sample)

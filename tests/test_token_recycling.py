@@ -110,7 +110,7 @@ def test_no_node_lies_beyond_the_context(depth):
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
 def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
     """The last row's logits, every row in the table, and the cache as one pass leaves it."""
-    monkeypatch.setattr("speclab.drafters.table_drafter.PREFILL_ROWS", rows)
+    monkeypatch.setattr("speclab.drafters.training_free.PREFILL_ROWS", rows)
     prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(LAW, VOCAB)
     drafter = speclab.TokenRecycling().drafter(lone())
     logits = drafter.prefill(runner, prompt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from speclab.drafters import strategies
 from speclab.drafters.base import Context, Draft, ReplayContext, Strategy, TopK
@@ -82,9 +82,8 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
     answers = _Recorded(step)
     context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
-    passes = cast("DraftForward", answers)
     same = type(strategy) is type(was)
-    draft = strategy.replay(ReplayContext(step, passes, context, was)) if same else strategy.grow(passes, context)
+    draft = strategy.replay(ReplayContext(step, answers, context, was)) if same else strategy.grow(answers, context)
     if draft is None:
         name = type(strategy).__name__
         raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")
@@ -92,8 +91,8 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     return _verified(step, draft, answers.short)
 
 
-class _Recorded:
-    """Answers like `DraftForward`, from a step."""
+class _Recorded(DraftForward):
+    """What a draft said, from a step."""
 
     def __init__(self, step: Step) -> None:
         self.short: set[int] = set()

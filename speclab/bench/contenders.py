@@ -82,7 +82,7 @@ AUTHORS_CODE = ours("DynaTree, authors' code", DynaTree.authors_code())
 
 LINEAR_PAYS = ours("linear, as long as it pays", LinearSpeculation(draft_tokens=32, budget="auto"))
 FIXED_PAYS = ours("fixed tree, D 5 B 2, auto", FixedTree(budget="auto"))
-DYNATREE_PAYS = ours("DynaTree, as deep as it pays", DynaTree.while_it_pays())
+DYNATREE_PAYS = ours("DynaTree, as deep as it pays", DynaTree.cost_aware())
 RECYCLING_PAYS = ours("token recycling, auto", TokenRecycling(budget="auto"))
 GOOSE_PAYS = ours("Goose, auto", Goose(budget="auto"))
 

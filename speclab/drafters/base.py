@@ -6,12 +6,13 @@ learns from the outcome. A new strategy is one new file beside this one.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from speclab.errors import SettingsError
 from speclab.settings import SessionSettings, Settings
@@ -26,20 +27,24 @@ if TYPE_CHECKING:
     from speclab.models.head_runner import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-from pydantic import BaseModel
 
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
 TopK = tuple[tuple[int, float], ...]
+"""Tokens and their log-probabilities (nats), best first."""
 LevelGate = Callable[[Sequence[int], Sequence[float], Sequence[int], str], "Gate | None"]
 """Called with the parents and log-probabilities of a tree so far, the nodes that would be expanded, and its source."""
 Budget = Annotated[
     Literal["fixed", "auto"],
     Field(
-        description="verify the whole tree, or (ours) the part of it that gives the most tokens a second by the costs "
-        "measured here"
+        description="verify the whole tree, or (not in the paper) the part of it that gives the most tokens per "
+        "second by the costs measured here"
     ),
 ]
+
+
+DEFINED: dict[str, type[Strategy]] = {}
+"""Every strategy class by name, wherever it is defined; a cell that is run again replaces its class."""
 
 
 class Strategy(Settings):
@@ -47,18 +52,22 @@ class Strategy(Settings):
 
     needs_draft: ClassVar[bool] = False
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        DEFINED[cls.__name__] = cls
+
     @model_validator(mode="after")
-    def _no_draw_is_dropped(self) -> Self:
+    def _no_sample_is_dropped(self) -> Self:
         if self.chooses_budget and getattr(self, "candidates", "top") != "top":
             raise ValueError(
-                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would bend the "
-                "distribution of drawn candidates: set candidates='top' or budget='fixed'"
+                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would change the "
+                "distribution of sampled candidates: set candidates='top' or budget='fixed'"
             )
         return self
 
     @property
     def chooses_budget(self) -> bool:
-        """Whether what is verified follows from the costs measured on this machine (`drafters.cost_aware`)."""
+        """Whether what is verified follows from the costs measured on this machine (`costs.drafter`)."""
         return getattr(self, "budget", "fixed") == "auto"
 
     @classmethod
@@ -66,11 +75,11 @@ class Strategy(Settings):
         """Named settings, the paper's among them."""
         return {}
 
+    @abstractmethod
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
-        raise NotImplementedError
 
-    def grow(self, passes: DraftForward, context: Context) -> Draft | None:
+    def grow(self, forward: DraftForward, context: Context) -> Draft | None:
         """The tree that these settings make of what a draft answers; None where more than that shapes it."""
         return None
 
@@ -80,15 +89,11 @@ class Strategy(Settings):
         Raises:
             NotRecordedError: it would follow from what is not in the record; it says from what.
         """
-        return self.grow(record.passes, record.context)
-
-    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
-        """What these settings leave of a tree of `was`; None where the tree alone does not tell."""
-        return tree if self == was else None
+        return self.grow(record.forward, record.context)
 
     @property
     def draft_source(self) -> object:
-        """Whom of the pair it asks, where it may be one of several: answers of one are no answers of another."""
+        """What drafts, where it may be one of several of the pair: answers of one are no answers of another."""
         return None
 
     def baselines(self) -> tuple[Strategy, ...]:
@@ -120,7 +125,7 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that draws its candidates. `level_gate`: where the budget
+    `sampling`: how the session samples, for a drafter that samples its candidates. `level_gate`: where the budget
     follows from costs, says whether another level of a tree can raise the tokens per second.
     """
 
@@ -135,11 +140,12 @@ class Context:
 class ReplayContext:
     """What a strategy has of a step when its tree is grown again, without a model.
 
-    `passes`: answer as the draft did, as far as the step holds it. `was`: the settings in force, of the same strategy.
+    `forward`: answers as the draft did, as far as the step holds it. `was`: the settings in force, of the same
+    strategy.
     """
 
     step: Step
-    passes: DraftForward
+    forward: DraftForward
     context: Context
     was: Strategy
 
@@ -167,12 +173,12 @@ class ExtraRows:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed tree and how it came about. `topk`: for each expanded node its likeliest next tokens, best first.
+    """A proposed tree and how it came about. `topk`: for each expanded node its most probable next tokens, best first.
 
-    `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: in a tree of draws
-    (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were drawn from, for each
-    node that has some. `proposals`: the trees that stood for choice, where there were several. `budget`: how the number
-    of nodes was chosen, where it was.
+    `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: where candidates are sampled
+    (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were sampled
+    from, for each node that has some. `proposals`: the trees that stood for choice, where there were several. `budget`:
+    how the number of nodes was chosen, where it was.
     """
 
     tree: DraftTree
@@ -215,10 +221,13 @@ class Drafter:
     `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section
     2), "drafted" in a token of the drafter's own. `commit`: "gather" keeps the accepted rows of the caches, "rebuild"
     rolls back and runs the committed tokens again. `runners`: the draft models and heads whose caches it keeps.
+    `state`: names of the attributes that hold what it learns: immutable values, or stores with a `snapshot` and a
+    `restore` of their own. Time travel and forks take them back.
     """
 
     root: Root = "verified"
     commit: Commit = "gather"
+    state: ClassVar[tuple[str, ...]] = ()
     runners: tuple[Runner | HeadRunner, ...] = ()
 
     def __init__(self, settings: Strategy) -> None:
@@ -247,13 +256,19 @@ class Drafter:
         return None
 
     def snapshot(self) -> object:
-        """What the drafter has learned, as an immutable value; cheap."""
-        return self.settings
+        """What the drafter has learned, as an immutable value: its settings and what `state` names; cheap."""
+        held = [getattr(self, name) for name in ("settings", *self.state)]
+        return tuple([value.snapshot() if hasattr(value, "snapshot") else value for value in held])
 
     def restore(self, state: object) -> None:
         """Takes back a `snapshot`, from this drafter or from one of another session with the same strategy."""
-        assert isinstance(state, Strategy)
-        self.settings = state
+        assert isinstance(state, tuple)
+        for name, value in zip(("settings", *self.state), state, strict=True):
+            held = getattr(self, name)
+            if hasattr(held, "restore"):
+                held.restore(value)
+            else:
+                setattr(self, name, value)
 
 
 def check_order(settings: BaseModel, small: str, large: str) -> None:

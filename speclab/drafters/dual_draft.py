@@ -6,21 +6,40 @@ interchangeability section 7, both trees verified as one section 10.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+import numpy as np
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from speclab.drafters.base import Budget, Draft, Drafter, ReplayContext, Strategy
-from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
-from speclab.drafters.dual_draft_record import replay
-from speclab.drafters.dual_drafter import DualDrafter, Part
+from speclab.drafters import from_str, to_str
+from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, ReplayContext, Strategy, TopK
+from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget, restrict
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
-from speclab.drafters.written import read, written
-from speclab.errors import NoDraftError, SettingsError
+from speclab.errors import NoDraftError, NotRecordedError, SettingsError
+from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Step, Value
+from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
+
+PARTS = ("first", "second")
+BOTH = "both"
+"""What a node is said to come from that both trees have."""
+FADING = 0.8
+"""With confidence="recent": what an iteration counts for in the next one. Not in the paper, like the next two."""
+FIRST = 1.0
+"""Tokens that a part is taken to have got right before it has proposed."""
+LEAST = 0.25
+"""Added to these tokens, so that a part that got none right may be chosen again."""
+
+Places = tuple[int, ...]
+"""For each node of a draft's own tree, its place in the tree that is verified."""
 
 
 class DualDraft(Strategy):
@@ -33,8 +52,8 @@ class DualDraft(Strategy):
     confidence: Literal["mean", "recent"] = Field(
         "mean",
         title="μ_h",
-        description="trees are compared by their mean confidence, as in the paper; or, ours, by this times the "
-        "square of the tokens that each part got right lately",
+        description="trees are compared by their mean confidence, as in the paper; or (not in the paper) by this times "
+        "the square of the tokens that each part recently got right",
     )
     node_budget: NodeBudget = 60
     budget: Budget = "fixed"
@@ -50,13 +69,11 @@ class DualDraft(Strategy):
     @field_validator("first", "second", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        if value is None or isinstance(value, Strategy):
-            return value
-        return read(str(value))
+        return value if value is None or isinstance(value, Strategy) else from_str(str(value))
 
     @field_serializer("first", "second")
-    def _written(self, value: Strategy | None) -> str | None:
-        return None if value is None else written(value)
+    def _text(self, value: Strategy | None) -> str | None:
+        return None if value is None else to_str(value)
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
@@ -73,54 +90,353 @@ class DualDraft(Strategy):
         return {
             "paper, routing": cls(),
             "paper, section 10: both trees as one": cls(mode="merge"),
-            "routing that remembers (ours)": cls(confidence="recent"),
-            "small, for a CPU (ours)": cls(node_budget=12, depth=5, children=4),
-            "as many nodes as pay (ours)": cls(budget="auto"),
-            "draft model against copies (ours)": cls(first=DynaTree.for_unsure_draft(), second=PromptLookup()),
+            "routing by recent acceptance (not in the paper)": cls(confidence="recent"),
+            "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
+            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
+            "draft model against copies (not in the paper)": cls(
+                first=DynaTree.for_unsure_draft(), second=PromptLookup()
+            ),
         }
 
     def baselines(self) -> tuple[Strategy, ...]:
         return (self.changed(mode="first"), self.changed(mode="second"))
 
     def describe(self) -> dict[str, float | int | str | bool | None]:
-        return super().describe() | {"first": self._written(self.first), "second": self._written(self.second)}
-
-    def replay(self, record: ReplayContext) -> Draft | None:
-        return replay(self, cast("Self", record.was), record)
+        return super().describe() | {"first": self._text(self.first), "second": self._text(self.second)}
 
     def part(self, place: int) -> Strategy:
         """What drafts the first tree (0), or the second (1)."""
-        own = (self.first, self.second)[place]
-        return own or DraftHead(node_budget=self.node_budget, depth=self.depth, children=self.children, head=place)
+        return (self.first, self.second)[place] or self._head(place)
+
+    def _head(self, place: int) -> DraftHead:
+        return DraftHead(node_budget=self.node_budget, depth=self.depth, children=self.children, head=place)
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        parts = [self._part(pair, place, own) for place, own in enumerate((self.first, self.second))]
-        _check_caches(*(part.drafter for part in parts))
-        if parts[0].name == parts[1].name:
-            parts = [Part(name, part.drafter) for name, part in zip(("first", "second"), parts, strict=True)]
-        return DualDrafter(self, parts)
+        names, (first, second) = zip(*(self._named(pair, place) for place in (0, 1)), strict=True)
+        shared = [runner for runner in first.runners if any(runner is other for other in second.runners)]
+        if shared:
+            raise SettingsError(
+                f"DualDraft: both parts draft with {shared[0].name}, whose one cache follows one tree: load a second "
+                "draft model with heads=…, or take a strategy without a model for one of them"
+            )
+        return _DualDrafter(self, PARTS if names[0] == names[1] else names, (first, second))
 
-    def _part(self, pair: ModelPair, place: int, own: Strategy | None) -> Part:
-        if own is not None:
+    def _named(self, pair: ModelPair, place: int) -> tuple[str, Drafter]:
+        """A part's drafter, and what pictures and records call it."""
+        if (own := (self.first, self.second)[place]) is not None:
             drafter = own.drafter(pair)
             if drafter.root != "verified" or drafter.commit != "gather":
                 raise SettingsError(
-                    f"DualDraft: {written(own)} does not draft from the target's newest token on caches that live on: "
+                    f"DualDraft: {to_str(own)} does not draft from the target's newest token on caches that live on: "
                     "set its root to 'verified' and its commit to 'gather'"
                 )
-            return Part(type(own).__name__, drafter)
+            return type(own).__name__, drafter
         if place >= len(pair.heads):
             raise NoDraftError(
                 f"DualDraft drafts with two heads and {pair.name} has {len(pair.heads) or 'none'}: load a pair with "
                 "heads=[…, …], or name two strategies, as in DualDraft(first=DynaTree(), second=PromptLookup())"
             )
-        return Part(pair.head_names[place], self.part(place).drafter(pair))
+        return pair.head_names[place], self._head(place).drafter(pair)
+
+    def replay(self, record: ReplayContext) -> Draft | None:
+        """The tree under other settings, where both trees, or what is left of them, are recorded.
+
+        Raises:
+            NotRecordedError: it takes a tree that was not drafted, or more than the nodes of one that was.
+        """
+        step, was = record.step, cast("DualDraft", record.was)
+        if not step.proposals:
+            return self._alone(was, record)
+        drafts = [Draft(self._left(was, one, place)) for place, one in enumerate(step.proposals)]
+        names = [one.name for one in step.proposals]
+        if self.mode in PARTS:
+            return drafts[PARTS.index(self.mode)]
+        if self.mode == "merge":
+            return merge(names, drafts)[0]
+        return route(names, drafts, _recent(step) if self.confidence == "recent" else None)[0]
+
+    def _alone(self, was: DualDraft, record: ReplayContext) -> Draft | None:
+        """One part drafted, and what it was asked is recorded as of any strategy."""
+        if self.mode != was.mode:
+            raise NotRecordedError(f"mode {was.mode!r} drafted one tree alone, and the other is not recorded")
+        place = PARTS.index(was.mode)
+        now, then = self.part(place), was.part(place)
+        if type(now) is not type(then) or now.draft_source != then.draft_source:
+            raise NotRecordedError(f"{type(now).__name__} drafts in another way")
+        return now.replay(replace(record, was=then))
+
+    def _left(self, was: DualDraft, proposal: Proposal, place: int) -> DraftTree:
+        """What these settings leave of a recorded tree."""
+        now, then = ((one.first, one.second)[place] for one in (self, was))
+        tree = proposal.tree if now == then else None
+        if now is None and then is None:
+            tree = restrict(proposal.tree, was._head(place), self._head(place))
+        if tree is None:
+            raise NotRecordedError(
+                f"of the tree of {proposal.name} the record holds the nodes alone: what a smaller budget leaves of the "
+                "most probable ones can be told, and no other change"
+            )
+        return tree
 
 
-def _check_caches(first: Drafter, second: Drafter) -> None:
-    shared = [runner for runner in first.runners if any(runner is other for other in second.runners)]
-    if shared:
-        raise SettingsError(
-            f"DualDraft: both parts draft with {shared[0].name}, whose one cache follows one tree: load a second draft "
-            "model with heads=…, or take a strategy without a model for one of them"
+def _recent(step: Step) -> tuple[float, ...]:
+    found = [step.adaptation.before.get(f"recent_{name}") for name in PARTS]
+    if not all(isinstance(value, float) for value in found):
+        raise NotRecordedError("what each part recently got right is kept only while trees are compared by it")
+    return tuple(float(value or 0) for value in found)
+
+
+class _DualDrafter(Drafter):
+    """Drafts with one of its parts or with both, and has one tree verified: the better one, or the union.
+
+    Every part then goes on from the committed text, whatever it had proposed (interchangeability, section 7).
+    """
+
+    settings: DualDraft
+    state = ("_recent", "_first", "_second")
+
+    def __init__(self, settings: DualDraft, names: Sequence[str], parts: tuple[Drafter, Drafter]) -> None:
+        super().__init__(settings)
+        self._names, self._parts = names, parts
+        self._first, self._second = parts
+        self._active = (PARTS.index(settings.mode),) if settings.mode in PARTS else (0, 1)
+        self.runners = tuple(runner for place in self._active for runner in parts[place].runners)
+        self._recent: tuple[float, ...] = (FIRST, FIRST)
+        """Tokens of each part's trees that the text recently followed."""
+        self._drafts: dict[int, Draft] = {}
+        self._places: dict[int, Places] = {}
+        """Of the parts whose nodes are verified: where these stand in the tree."""
+
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Tensor:
+        """One pass for all parts that do not look at it, and one for each that does."""
+        drafters = [self._parts[place] for place in self._active]
+        looking = [drafter for drafter in drafters if type(drafter).prefill is not Drafter.prefill]
+        for drafter in looking[:-1]:
+            drafter.prefill(target, prompt_ids)
+            target.crop(0)
+        return (looking or drafters)[-1].prefill(target, prompt_ids)
+
+    def draft(self, context: Context) -> Draft:
+        names, settings = self._names, self.settings
+        if len(self._active) > 1:
+            context = replace(context, level_gate=None)  # both trees grow as ever, or their means would not compare
+        self._drafts = {place: self._parts[place].draft(context) for place in self._active}
+        if len(self._active) == 1:
+            chosen = self._active[0]
+            draft = self._drafts[chosen]
+        else:
+            self._check_deterministic()
+            drafts = [self._drafts[0], self._drafts[1]]
+            if settings.mode == "merge":
+                draft, places = merge(names, drafts)
+                self._places = dict(enumerate(places))
+                return draft
+            draft, chosen = route(names, drafts, self._recent if settings.confidence == "recent" else None)
+        self._places = {chosen: tuple(range(len(draft.tree)))}
+        return draft
+
+    def _check_deterministic(self) -> None:
+        for place, draft in self._drafts.items():
+            if draft.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
+                raise SettingsError(
+                    f"DualDraft: {self._names[place]} samples its candidates, and to choose between samples "
+                    "changes the output: set its candidates to 'top', or draft with it alone by mode='first' or "
+                    "'second'"
+                )
+
+    def on_pruned(self, new_index: Mapping[int, int]) -> None:
+        """Of each part that is verified, what is left of its own tree."""
+        for part, nodes in self._places.items():
+            kept = [node for node, at in enumerate(nodes) if at in new_index]
+            own = {node: index for index, node in enumerate(kept)}
+            draft = self._drafts[part]
+            tree = draft.tree.select([node in own for node in range(len(nodes))])
+            self._drafts[part] = replace(draft, tree=tree)
+            self._places[part] = tuple(new_index[nodes[node]] for node in kept)
+            self._parts[part].on_pruned(own)
+
+    def commit_cache(self, outcome: Outcome) -> None:
+        """Brings every part that drafted to the committed text; each keeps of its own tree what was accepted."""
+        for place in self._drafts:
+            self._parts[place].commit_cache(self._own(place, outcome))
+
+    def update(self, outcome: Outcome) -> Adaptation:
+        """The parts whose nodes were verified learn from these."""
+        learned = {self._names[place]: self._parts[place].update(self._own(place, outcome)) for place in self._places}
+        own = dict(zip(PARTS, (self.settings.first, self.settings.second), strict=True))
+        now = {name: part.settings for name, part in zip(PARTS, self._parts, strict=True) if own[name] is not None}
+        if any(own[name] != settings for name, settings in now.items()):
+            self.settings = self.settings.model_copy(update=now)
+        adaptation = next(iter(learned.values()))
+        if self.settings.mode == "route" and self.settings.confidence == "recent":
+            return self._remember(outcome, adaptation)
+        if len(learned) == 1:
+            return adaptation
+        return Adaptation(
+            "; ".join(f"{name}: {one.reason}" for name, one in learned.items()),
+            {f"{name}: {key}": value for name, one in learned.items() for key, value in one.before.items()},
+            {f"{name}: {key}": value for name, one in learned.items() for key, value in one.after.items()},
         )
+
+    def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
+        found = (self._parts[place].lookup(token, previous) for place in self._active)
+        return next((lookup for lookup in found if lookup is not None), None)
+
+    def _remember(self, outcome: Outcome, learned: Adaptation) -> Adaptation:
+        """What each tree, chosen or not, had in common with the committed text."""
+        before = self._recent
+        followed = [len(draft.tree.follow(outcome.committed)) for draft in self._drafts.values()]
+        self._recent = tuple(FADING * old + (1 - FADING) * new for old, new in zip(before, followed, strict=True))
+        right = ", ".join(f"{count} of {name}" for count, name in zip(followed, self._names, strict=True))
+        return Adaptation(
+            f"drafted tokens that were right: {right}; {learned.reason}",
+            {**learned.before, "recent_first": before[0], "recent_second": before[1]},
+            {**learned.after, "recent_first": self._recent[0], "recent_second": self._recent[1]},
+        )
+
+    def _own(self, place: int, outcome: Outcome) -> Outcome:
+        """The outcome as a part sees it on its own tree: what it shares with the accepted path, its nodes' logits."""
+        draft = self._drafts[place]
+        if draft.tree is outcome.tree:
+            return outcome
+        accepted = draft.tree.follow([int(outcome.tree.token[node]) for node in outcome.accepted])
+        rows, nodes = len(draft.extra.token), list(self._places.get(place, ()))
+        start = sum(len(draft.extra.token) for before, draft in self._drafts.items() if before < place)
+        extra = outcome.extra[start : start + rows] if nodes else outcome.extra[:0]
+        return Outcome(draft.tree, accepted, outcome.committed, outcome.logits[nodes], extra)
+
+
+# Which of two trees is verified
+
+
+def confidence(tree: DraftTree) -> float:
+    """Mean of exp(cumulative log-probability) over the nodes but the root, 0…1; 0 where there are none.
+
+    Dual-Draft Routing, sections 4 (c) and 5 (mu).
+    """
+    return float(np.exp(tree.path_log_prob[1:]).mean()) if len(tree) > 1 else 0.0
+
+
+def weighed(mean: float, recent: float) -> float:
+    """A mean confidence times the square of the tokens that the part recently got right. Not in the paper.
+
+    The mean of one iteration says more of how hard the text is just there than of which part knows it; what was
+    recently right says the latter, so it weighs double.
+    """
+    return mean * (recent + LEAST) ** 2
+
+
+def route(names: Sequence[str], drafts: Sequence[Draft], recent: Sequence[float] | None) -> tuple[Draft, int]:
+    """The draft of the larger mean confidence, of two equal ones the first (section 5); and its place.
+
+    Args:
+        names: what the two are called.
+        drafts: both, from one root.
+        recent: tokens that each part recently got right, to weigh the means by; None compares the means.
+    """
+    means = [confidence(draft.tree) for draft in drafts]
+    scores = means if recent is None else [weighed(*pair) for pair in zip(means, recent, strict=True)]
+    chosen = int(scores[1] > scores[0])
+    values: dict[str, Value] = {
+        "route": names[chosen],
+        "mean_first": means[0],
+        "mean_second": means[1],
+        "margin": scores[chosen] - scores[1 - chosen],
+        "chosen": PARTS[chosen],
+        "nodes": len(drafts[chosen].tree),
+        "nodes_first": len(drafts[0].tree),
+        "nodes_second": len(drafts[1].tree),
+    }
+    sign, what = "=" if scores[0] == scores[1] else ">", "mean confidence"
+    if recent is not None:
+        what += ", weighed by what was recently right,"
+        values |= {"recent_first": recent[0], "recent_second": recent[1]}
+    reason = f"{names[chosen]}: {what} {scores[chosen]:.3g} {sign} {scores[1 - chosen]:.3g} of {names[1 - chosen]}"
+    proposals = _proposals(names, drafts, scores, {chosen})
+    draft = drafts[chosen]
+    return replace(draft, events=(Event("route", None, reason, values), *draft.events), proposals=proposals), chosen
+
+
+def merge(names: Sequence[str], drafts: Sequence[Draft]) -> tuple[Draft, list[Places]]:
+    """The union of drafts as one prefix trie (section 10), and for each of them the places of its nodes there.
+
+    A node says which draft it is from by `names`, or "both". Where they agree on a token its log-probability is the
+    larger one. The union of trees of n and m nodes has max(n, m) to n + m - 1 nodes.
+    """
+    tree, places = _union([draft.tree for draft in drafts], names)
+    nodes = [len(one.tree) - 1 for one in drafts]
+    shared = sum(nodes) - (len(tree) - 1)
+    means = [confidence(draft.tree) for draft in drafts]
+    values: dict[str, Value] = {
+        "route": "merge", "mean_first": means[0], "mean_second": means[1], "nodes": len(tree), "shared": shared,
+    }  # fmt: skip
+    events = [
+        Event("route", None, f"both trees as one: {nodes[0]} and {nodes[1]} nodes, {shared} in common", values)
+    ]  # fmt: skip
+    for draft, name, place in zip(drafts, names, places, strict=True):
+        for event in draft.events:
+            node = None if event.node is None else place[event.node]
+            events.append(replace(event, node=node, reason=f"{name}: {event.reason}"))
+    tops = _tops(tree, [draft.topk for draft in drafts], places)
+    extra = _stacked([draft.extra for draft in drafts])
+    return Draft(tree, tuple(events), tops, extra, proposals=_proposals(names, drafts, means, {0, 1})), places
+
+
+def _proposals(
+    names: Sequence[str], drafts: Sequence[Draft], scores: Sequence[float], chosen: set[int]
+) -> tuple[Proposal, ...]:
+    rows = enumerate(zip(names, drafts, scores, strict=True))
+    return tuple(
+        Proposal(name, draft.tree, confidence(draft.tree), score, place in chosen)
+        for place, (name, draft, score) in rows
+    )
+
+
+def _union(trees: Sequence[DraftTree], names: Sequence[str]) -> tuple[DraftTree, list[Places]]:
+    root = trees[0]
+    token, parent, log_prob = [int(root.token[0])], [-1], [float(root.log_prob[0])]
+    source, children = [root.source[0]], [dict[int, int]()]
+    found: list[list[int]] = []
+    for tree, name in zip(trees, names, strict=True):
+        place = [0]
+        rows = zip(tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist(), strict=True)
+        for own, above, prob in list(rows)[1:]:
+            node = children[place[above]].setdefault(own, len(token))
+            if node == len(token):
+                token.append(own)
+                parent.append(place[above])
+                log_prob.append(prob)
+                source.append(name)
+                children.append({})
+            else:
+                log_prob[node] = max(log_prob[node], prob)
+                source[node] = source[node] if source[node] == name else BOTH
+            place.append(node)
+        found.append(place)
+    union, order = DraftTree.grown(token, parent, log_prob, source)
+    at = {node: index for index, node in enumerate(order)}
+    return union, [tuple(at[node] for node in place) for place in found]
+
+
+def _tops(tree: DraftTree, tops: Sequence[Mapping[int, TopK]], places: Sequence[Places]) -> dict[int, TopK]:
+    """Of a node that several expanded, each token with the larger of its log-probabilities; a child with its own."""
+    best: dict[int, dict[int, float]] = {}
+    for own, place in zip(tops, places, strict=True):
+        for node, top in own.items():
+            known = best.setdefault(place[node], {})
+            known.update((token, max(log_prob, known.get(token, log_prob))) for token, log_prob in top)
+    for node, known in best.items():
+        known.update((int(tree.token[child]), float(tree.log_prob[child])) for child in tree.children[node])
+    return {node: tuple(sorted(top.items(), key=lambda pair: -pair[1])) for node, top in best.items()}
+
+
+def _stacked(extras: Sequence[ExtraRows]) -> ExtraRows:
+    """All extra rows, of which none sees those of another draft."""
+    count = sum(len(rows.token) for rows in extras)
+    visible, start = np.zeros((count, count), dtype=np.bool_), 0
+    for rows in extras:
+        end = start + len(rows.token)
+        visible[start:end, start:end] = rows.visible
+        start = end
+    token = [one for rows in extras for one in rows.token]
+    return ExtraRows(token, [one for rows in extras for one in rows.depth], visible)

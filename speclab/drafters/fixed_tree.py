@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
-from speclab.drafters.drawn import CANDIDATES_HELP, Candidates
-from speclab.drafters.growth import Plan, Shape, grow
+from speclab.drafters.base import Budget, Strategy
+from speclab.drafters.growth import GrownStrategy, Plan
 from speclab.drafters.measures import Depth, Nodes, PathProbability
-from speclab.drafters.model_drafter import ModelDrafter
-from speclab.drafters.policies import Breadth, depth_gate, probability_gate
-
-if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftForward
-    from speclab.models.pair import ModelPair
+from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, fixed_breadth, probability_gate
 
 
-class FixedTree(Strategy):
+class FixedTree(GrownStrategy):
     """A tree of fixed depth and branching from the draft model; the paper's static baseline."""
-
-    needs_draft: ClassVar[bool] = True
 
     depth: Depth = Field(5, ge=1, le=32, title="D", description="levels below the root")
     branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
@@ -30,13 +20,12 @@ class FixedTree(Strategy):
         ge=0,
         lt=1,
         title="τ",
-        description="paths less likely than this are neither expanded nor verified; draws are verified all the same",
+        description="paths less likely than this are neither expanded nor verified; sampled ones are always verified",
     )
     node_budget: Nodes = Field(
         256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
     budget: Budget = "fixed"
-
     candidates: Candidates = Field("top", description=CANDIDATES_HELP)
 
     @classmethod
@@ -44,20 +33,11 @@ class FixedTree(Strategy):
         return {
             "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
             "paper, Tables 4 and 5 (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
-            "as many nodes as pay (ours)": cls(budget="auto"),
+            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def plan(self) -> Plan:
         """As many children everywhere, to a depth."""
-        gates = (
-            probability_gate("prune_probability", self.prune_probability),
-            depth_gate("depth", self.depth),
-        )
-        shape = Shape(Breadth.fixed(self.branching), gates, self.node_budget, self.prune_probability)
-        return Plan(shape, candidates=self.candidates)
-
-    def grow(self, passes: DraftForward, context: Context) -> Draft:
-        return grow(self.plan(), passes, context)
-
-    def drafter(self, pair: ModelPair) -> Drafter:
-        return ModelDrafter(self, pair, self.plan())
+        prune = probability_gate("prune_probability", self.prune_probability)
+        gates = (prune, depth_gate("depth", self.depth))
+        return Plan(fixed_breadth(self.branching), gates, self.node_budget, prune, candidates=self.candidates)

@@ -1,72 +1,119 @@
 """Growing a draft tree breadth-first from a draft model (DynaTree, Algorithm 1), under small policies of shape.
 
-The chain, the fixed tree and DynaTree differ in their `Shape` alone.
+The chain, the fixed tree and DynaTree differ in their `Plan` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from speclab.drafters.base import Commit, Context, Draft, LevelGate, Root, TopK
-from speclab.drafters.draft_forward import DraftForward, Row
-from speclab.drafters.drawn import Candidates, Drawing, drawing
-from speclab.drafters.policies import Breadth, Candidate, Gate, blank_gate, budget_gate, copy_gate, depth_gate
+from speclab.drafters.base import Commit, Context, Draft, Drafter, LevelGate, Root, Strategy, TopK
+from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
+from speclab.drafters.policies import (
+    BLANK_GATE,
+    COPY_GATE,
+    Breadth,
+    Candidate,
+    Candidates,
+    CandidateSampler,
+    Gate,
+    budget_gate,
+    candidate_sampler,
+    confidence,
+    depth_gate,
+)
+from speclab.errors import NoDraftError
 from speclab.trace.records import Event
-from speclab.tree import CandidateSampling, DraftTree, Floats
+from speclab.tree import CandidateSampling, DraftTree
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
 
 Drafting = Literal["level", "node"]
 SOURCE = "draft"
 """What the nodes are said to come from."""
-Ask = Callable[[Sequence[int]], list[TopK]]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a tree may become. `gates` are tried in order; the first that is closed makes the node a leaf.
-
-    `node_budget` (N_max) counts every node, the root too. Leaves with a path probability below `prune_probability`
-    (tau) are taken out at the end, the root never, and nothing from a tree of draws: that would bend its distribution.
-    """
-
-    breadth: Breadth
-    gates: tuple[Gate, ...]
-    node_budget: int
-    prune_probability: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that settings say about how a tree is grown from a draft model.
 
-    `drafting`: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line 26);
-    the trees are the same. `root`, `commit`: as in `Drafter`. `candidates`: how the children of a node are chosen.
+    Attributes:
+        breadth: how many children a node gets.
+        gates: tried in order; the first that is closed makes the node a leaf.
+        node_budget: most nodes (N_max), the root too. `budget_name`: the setting that says so.
+        prune: nodes to which it is closed are taken out at the end (tau); the root never, and nothing from a tree of
+            sampled candidates, whose distribution that would change.
+        root, commit: as in `Drafter`.
+        drafting: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line
+            26); the trees are the same.
+        candidates: how the children of a node are chosen.
     """
 
-    shape: Shape
+    breadth: Breadth
+    gates: tuple[Gate, ...]
+    node_budget: int
+    prune: Gate | None = None
     root: Root = "verified"
     commit: Commit = "gather"
     drafting: Drafting = "level"
     candidates: Candidates = "top"
+    budget_name: str = "node_budget"
 
 
-def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
+class GrownStrategy(Strategy):
+    """A strategy whose trees the draft model grows by a plan."""
+
+    needs_draft: ClassVar[bool] = True
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """The policies that these settings stand for."""
+
+    def grow(self, forward: DraftForward, context: Context) -> Draft:
+        return grow(self.plan(), forward, context)
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return GrownDrafter(self, pair)
+
+
+class GrownDrafter(ForwardDrafter):
+    """Grows its trees by the plan of its settings, which may change from one iteration to the next."""
+
+    settings: GrownStrategy
+
+    def __init__(self, settings: GrownStrategy, pair: ModelPair) -> None:
+        if pair.draft is None:
+            raise NoDraftError(
+                f"{type(settings).__name__} drafts with a draft model and {pair.name} has none: "
+                "load a pair with draft=…, or take a strategy that needs no draft"
+            )
+        plan = settings.plan()
+        super().__init__(settings, pair.draft, pair.target, plan.root, plan.commit)
+
+    def draft(self, context: Context) -> Draft:
+        plan = self.settings.plan()
+        sampled = candidate_sampler(plan.candidates, context) is not None
+        return grow(plan, self.forward(plan.breadth.most, context.sampling if sampled else None), context)
+
+
+def grow(plan: Plan, forward: DraftForward, context: Context) -> Draft:
     """One draft tree."""
-    shape, root, draws = plan.shape, plan.root, drawing(plan.candidates, context)
-    gates = (depth_gate("the context", context.max_depth), *shape.gates)
-    growth = _Growth(shape, gates, draws, passes.draft_probs, context.level_gate if draws is None else None)
-    if root == "verified":
+    growth = _Growth.of(plan, forward, context)
+    if plan.root == "verified":
         growth.add(context.tokens[-1], -1, 0.0)
     else:
-        token, log_prob = passes.after_text(context.tokens)[0]
+        token, log_prob = forward.after_text(context.tokens)[0]
         growth.add(token, -1, log_prob)
 
     def ask(nodes: Sequence[int]) -> list[TopK]:
-        if root == "verified" and nodes[0] == 0:
-            return [passes.after_root(context.tokens)]
-        return passes.after([Row(node, growth.parent[node], growth.token[node]) for node in nodes])
+        if plan.root == "verified" and nodes[0] == 0:
+            return [forward.after_root(context.tokens)]
+        return forward.after([Row(node, growth.parent[node], growth.token[node]) for node in nodes])
 
     frontier = [0]
     while frontier and growth.room:
@@ -74,9 +121,9 @@ def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
         batch = frontier if plan.drafting == "level" else frontier[:1]
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
     for node in frontier:
-        growth.stop(node, budget_gate(shape.node_budget))
-    draft, place = growth.finish(SOURCE)
-    passes.renumber(place)
+        growth.stop(node, growth.full)
+    draft, place = growth.finish()
+    forward.renumber(place)
     return draft
 
 
@@ -84,11 +131,11 @@ def grow(plan: Plan, passes: DraftForward, context: Context) -> Draft:
 class _Growth:
     """The columns of a tree under construction, and the record of every decision."""
 
-    shape: Shape
+    plan: Plan
     gates: tuple[Gate, ...]
-    draws: Drawing | None
-    draft_probs: Mapping[int, Floats]
-    level_gate: LevelGate | None = None
+    forward: DraftForward
+    sampler: CandidateSampler | None
+    level_gate: LevelGate | None
     copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -98,9 +145,19 @@ class _Growth:
     tops: dict[int, TopK] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, plan: Plan, forward: DraftForward, context: Context) -> _Growth:
+        sampler = candidate_sampler(plan.candidates, context)
+        gates = (depth_gate("the context", context.max_depth), *plan.gates)
+        return cls(plan, gates, forward, sampler, context.level_gate if sampler is None else None)
+
     @property
     def room(self) -> int:
-        return self.shape.node_budget - len(self.token)
+        return self.plan.node_budget - len(self.token)
+
+    @property
+    def full(self) -> Gate:
+        return budget_gate(self.plan.budget_name, self.plan.node_budget)
 
     def add(self, token: int, parent: int, log_prob: float) -> int:
         self.token.append(token)
@@ -115,11 +172,11 @@ class _Growth:
 
     def gate(self, node: int) -> Gate | None:
         if node in self.copies:
-            return copy_gate()
+            return COPY_GATE
         candidate = self.candidate(node)
         return next((gate for gate in self.gates if gate.closed(candidate)), None)
 
-    def expand(self, batch: Sequence[int], ask: Ask) -> list[int]:
+    def expand(self, batch: Sequence[int], ask: Callable[[Sequence[int]], list[TopK]]) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
         closed = {node: self.gate(node) for node in batch}
         wanted = [node for node in batch if closed[node] is None][: self.room]
@@ -131,8 +188,8 @@ class _Growth:
         tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}
         children: list[int] = []
         for node in batch:
-            gate = closed[node] if self.room else budget_gate(self.shape.node_budget)
-            gate = blank_gate() if gate is None and not tops[node] else gate
+            gate = closed[node] if self.room else self.full
+            gate = BLANK_GATE if gate is None and not tops[node] else gate
             if gate is None:
                 children += self._branch(node, tops[node])
             else:
@@ -140,56 +197,60 @@ class _Growth:
         return children
 
     def _branch(self, node: int, top: TopK) -> list[int]:
-        self.tops[node], breadth = top, self.shape.breadth
-        confidence = exp(top[0][1])
-        wanted = breadth.branches(confidence)
+        self.tops[node], breadth = top, self.plan.breadth
+        wanted = breadth.branches(top)
         count = min(wanted, self.room)
-        picked = top[:count] if self.draws is None else self._draw(node, count, self.draws)
+        picked = top[:count] if self.sampler is None else self._sample(node, count, self.sampler)
         children = [self.add(token, node, log_prob) for token, log_prob in picked]
         first = {self.token[child]: child for child in reversed(children)}
         self.copies.update(child for child in children if first[self.token[child]] != child)
         values = {
-            "confidence": confidence,
+            "confidence": confidence(top),
             "branches": wanted,
             "added": len(children),
             "path_prob": exp(self.path_log_prob[node]),
             "level": self.depth[node] + 1,
         }
-        self.events.append(Event("expand", node, breadth.reason(confidence), values))
+        self.events.append(Event("expand", node, breadth.reason(top), values))
         return children
 
-    def _draw(self, node: int, count: int, draws: Drawing) -> TopK:
-        probs = self.draft_probs[node]
-        return tuple((token, log(probs[token])) for token in draws.pick(probs, count))
+    def _sample(self, node: int, count: int, sampler: CandidateSampler) -> TopK:
+        probs = self.forward.draft_probs[node]
+        return tuple((token, log(probs[token])) for token in sampler.pick(probs, count))
 
     def stop(self, node: int, gate: Gate) -> None:
-        candidate = self.candidate(node)
-        values = {
-            "gate": gate.name,
-            "path_prob": candidate.path_prob,
-            "level": candidate.depth,
-            **gate.values,
-        }
-        self.events.append(Event("stop", node, gate.reason(candidate), values))
+        self.events.append(stop_event(node, gate, self.candidate(node)))
 
-    def finish(self, source: str) -> tuple[Draft, dict[int, int]]:
+    def finish(self) -> tuple[Draft, dict[int, int]]:
         """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""
-        tau = self.shape.prune_probability if self.draws is None else 0.0
-        keep = [node == 0 or exp(path) >= tau for node, path in enumerate(self.path_log_prob)]
-        sampling = CandidateSampling.DETERMINISTIC if self.draws is None else self.draws.sampling
-        tree = DraftTree.of(self.token, self.parent, self.log_prob, source, sampling)
-        place = {node: index for index, node in enumerate(n for n, kept in enumerate(keep) if kept)}
+        pruned = dict[int, Event]()
+        if self.plan.prune is not None and self.sampler is None:
+            found = ((node, self.candidate(node)) for node in range(1, len(self.token)))
+            pruned = {node: self._pruned(node, at, self.plan.prune) for node, at in found if self.plan.prune.closed(at)}
+        kept = [node for node in range(len(self.token)) if node not in pruned]
+        place = {node: index for index, node in enumerate(kept)}
         events = [
             Event(event.kind, place[event.node], event.reason, event.values)
             for event in self.events
             if event.node in place
         ]
-        events += [self._pruned(node, place[self.parent[node]]) for node, kept in enumerate(keep) if not kept]
+        events += [
+            Event(event.kind, place[self.parent[node]], event.reason, event.values) for node, event in pruned.items()
+        ]
+        sampling = CandidateSampling.DETERMINISTIC if self.sampler is None else self.sampler.sampling
+        tree = DraftTree.of(self.token, self.parent, self.log_prob, SOURCE, sampling)
         tops = {place[node]: top for node, top in self.tops.items()}
-        draft_probs = {node: self.draft_probs[node] for node in tops} if self.draws is not None else {}
-        return Draft(tree.select(keep), tuple(events), tops, draft_probs=draft_probs), place
+        draft_probs = {node: self.forward.draft_probs[node] for node in tops} if self.sampler is not None else {}
+        return Draft(
+            tree.select([node in place for node in range(len(tree))]), tuple(events), tops, draft_probs=draft_probs
+        ), place
 
-    def _pruned(self, node: int, parent: int) -> Event:
-        path_prob, tau = exp(self.path_log_prob[node]), self.shape.prune_probability
-        values = {"token": self.token[node], "path_prob": path_prob, "prune_probability": tau}
-        return Event("prune", parent, f"path probability {path_prob:.3f} < prune_probability {tau:g}", values)
+    def _pruned(self, node: int, candidate: Candidate, prune: Gate) -> Event:
+        values = {"token": self.token[node], "path_prob": candidate.path_prob, **prune.values}
+        return Event("prune", self.parent[node], prune.reason(candidate), values)
+
+
+def stop_event(node: int, gate: Gate, candidate: Candidate) -> Event:
+    """Why a node has no children."""
+    values = {"gate": gate.name, "path_prob": candidate.path_prob, "level": candidate.depth, **gate.values}
+    return Event("stop", node, gate.reason(candidate), values)

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
-from speclab.drafters.candidates import finished, match_event
 from speclab.drafters.measures import Nodes
-from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
-from speclab.drafters.table_drafter import BigramEntries, Carry, Megabytes, Successors, TableDrafter
+from speclab.drafters.training_free import (
+    BigramEntries,
+    Carry,
+    LongestNgram,
+    Megabytes,
+    ShortestNgram,
+    Successors,
+    TableDrafter,
+    Which,
+    context_index,
+    draft_of,
+    match_event,
+)
 from speclab.sources.trie import Trie
 
 if TYPE_CHECKING:
@@ -21,7 +31,7 @@ COPIED = 0.5
 
 
 class IsotropicTree(Strategy):
-    """A uniform tree, filled breadth-first: the copied token first, then the likeliest transitions."""
+    """A uniform tree, filled breadth-first: the copied token first, then the most probable transitions."""
 
     branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
     node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
@@ -46,7 +56,7 @@ class IsotropicTree(Strategy):
             "paper (b = 3)": cls(),
             "paper (b = 5)": cls(branching=5),
             "authors' code (b = 3), from the table alone": cls(copies=False),
-            "as many nodes as pay (ours)": cls(budget="auto"),
+            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -58,7 +68,7 @@ class _IsotropicDrafter(TableDrafter):
 
     def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.bigram_entries)
-        self._index = index_for(settings)
+        self._index = context_index(settings)
 
     def draft(self, context: Context) -> Draft:
         s = self.settings
@@ -74,7 +84,7 @@ class _IsotropicDrafter(TableDrafter):
             self._branch(trie, node)
             node += 1
         way = "uniform tree" if len(trie) > 1 else "plain"
-        return finished(trie, [self.route(way), *map(match_event, matches)])
+        return draft_of(trie, [self.route(way), *map(match_event, matches)])
 
     def _branch(self, trie: Trie, node: int) -> None:
         """Transitions until the node has as many children as all, or the tree is full."""

@@ -2,12 +2,12 @@
 
 A window of guessed tokens runs through the target in the pass that verifies. Its columns are W places from the newest
 token on, its N - 1 levels the guesses of as many iterations. A row sees the first level up to its own column, and its
-column down to itself. The target's likeliest token after each row of the last level becomes the newest level, and the
-n-gram down each column goes to a pool. Candidates are the pool's n-grams that start with the newest token.
+column down to itself. The target's most probable token after each row of the last level becomes the newest level, and
+the n-gram down each column goes to a pool. Candidates are the pool's n-grams that start with the newest token.
 
 With more than one token committed the window moves on by one place all the same, as in the published code. The
 columns start with n-grams of the text, and siblings share their parent's probability by the n-grams that go through
-them: both ours.
+them; neither is in the paper.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, Strategy
-from speclab.drafters.candidates import finished
-from speclab.sources.ngram_pool import Gram, NgramPool, PoolState
+from speclab.drafters.training_free import draft_of
+from speclab.sources.ngram_pool import Gram, NgramPool
 from speclab.sources.trie import Trie
 from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
@@ -62,6 +62,7 @@ class Lookahead(Strategy):
 
 class _LookaheadDrafter(Drafter):
     settings: Lookahead
+    state = ("_window", "_read", "_pool")
 
     def __init__(self, settings: Lookahead) -> None:
         super().__init__(settings)
@@ -78,7 +79,7 @@ class _LookaheadDrafter(Drafter):
         rows = _rows(self._window)
         grams = self._pool.after(root)[: settings.guesses] if context.max_depth > 0 else ()
         trie = _merged(root, [gram[: context.max_depth] for gram in grams])
-        return replace(finished(trie, [self._route(grams, rows), *map(_tried, grams)]), extra=rows)
+        return replace(draft_of(trie, [self._route(grams, rows), *map(_tried, grams)]), extra=rows)
 
     def update(self, outcome: Outcome) -> Adaptation:
         """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
@@ -88,13 +89,6 @@ class _LookaheadDrafter(Drafter):
         self._window = (*self._window[1:], answers)
         now = self._pool.size
         return Adaptation(f"{columns} n-grams from the window, {now - before} new", {"pool": before}, {"pool": now})
-
-    def snapshot(self) -> object:
-        return self.settings, self._window, self._read, self._pool.snapshot()
-
-    def restore(self, state: object) -> None:
-        self.settings, self._window, self._read, pool = cast("tuple[Lookahead, Window, int, PoolState]", state)
-        self._pool.restore(pool)
 
     def _read_text(self, tokens: Sequence[int]) -> None:
         """The n-grams that the newest tokens complete."""

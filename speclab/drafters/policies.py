@@ -1,15 +1,59 @@
-"""Small policies that shape a drafted tree: how many children a node gets, and which gate makes it a leaf."""
+"""Small policies that shape a drafted tree: how many children a node gets, which gate makes it a leaf, how candidates
+are chosen.
+
+A policy names the settings of the strategy that uses it, so that the reasons in the record are in the user's words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from math import exp
+from typing import Literal, NamedTuple
 
+from speclab.drafters.base import Context, TopK
+from speclab.engine.acceptance import (
+    PositionalRng,
+    Probabilities,
+    Rng,
+    RngPurpose,
+    draw_independent,
+    draw_without_replacement,
+)
 from speclab.trace.records import Value
+from speclab.tree import CandidateSampling
 
 BLANK = "blank"
 """The gate of a node after which whatever drafts proposes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breadth:
+    """How many children a node gets, by its most probable next tokens and their log-probabilities, best first.
+
+    Attributes:
+        most: children that no node exceeds.
+        branches: the number of children.
+        reason: why, in words.
+    """
+
+    most: int
+    branches: Callable[[TopK], int]
+    reason: Callable[[TopK], str]
+
+
+def fixed_breadth(branching: int) -> Breadth:
+    """The same number of children everywhere."""
+    return Breadth(
+        branching,
+        lambda _: branching,
+        lambda top: f"confidence {confidence(top):.2f}; every node gets {branching}",
+    )
+
+
+def confidence(top: TopK) -> float:
+    """c(u), the largest next-token probability (DynaTree, section 3.3)."""
+    return exp(top[0][1])
 
 
 class Candidate(NamedTuple):
@@ -21,50 +65,13 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Breadth:
-    """Children by the draft's confidence c(u), its largest next-token probability (DynaTree, section 3.3, B(u)).
-
-    Attributes:
-        few, some, many: children where the draft is sure, in between, unsure (B_min, B_mid, B_max).
-        low, high: sure is from `high` on (tau_h), unsure is below `low` (tau_l).
-    """
-
-    few: int
-    some: int
-    many: int
-    low: float
-    high: float
-
-    @classmethod
-    def fixed(cls, branching: int) -> Breadth:
-        """The same number of children everywhere."""
-        return cls(branching, branching, branching, 0.0, 1.0)
-
-    def branches(self, confidence: float) -> int:
-        """How many children a node of this confidence gets."""
-        if confidence >= self.high:
-            return self.few
-        return self.some if confidence >= self.low else self.many
-
-    def reason(self, confidence: float) -> str:
-        """Why, in words."""
-        if self.few == self.many:
-            return f"confidence {confidence:.2f}; every node gets {self.few}"
-        if confidence >= self.high:
-            return f"confidence {confidence:.2f} ≥ high_confidence {self.high:.2f}"
-        if confidence >= self.low:
-            return f"confidence {confidence:.2f} between {self.low:.2f} and {self.high:.2f}"
-        return f"confidence {confidence:.2f} < low_confidence {self.low:.2f}"
-
-
-@dataclass(frozen=True, slots=True)
 class Gate:
     """Makes a node a leaf where it is closed. `values`: the thresholds it compares with, by setting."""
 
     name: str
     closed: Callable[[Candidate], bool]
     reason: Callable[[Candidate], str]
-    values: dict[str, Value]
+    values: dict[str, Value] = field(default_factory=dict)
 
 
 def probability_gate(name: str, threshold: float) -> Gate:
@@ -87,41 +94,61 @@ def depth_gate(name: str, limit: int) -> Gate:
     )
 
 
-def deep_gate(base_depth: int, deep_probability: float) -> Gate:
-    """Closed from the base depth D_0 on, but for paths of at least rho_deep."""
-    return Gate(
-        "deep_probability",
-        lambda node: node.depth >= base_depth and node.path_prob < deep_probability,
-        lambda node: f"at base_depth {base_depth} path probability {node.path_prob:.3f} < {deep_probability:g}",
-        {"base_depth": base_depth, "deep_probability": deep_probability},
-    )
-
-
-def confidence_gate(threshold: float) -> Gate:
+def token_gate(name: str, threshold: float) -> Gate:
     """Closed after a token that the draft itself gave less than `threshold`; the token stays."""
     return Gate(
-        "confidence_stop",
+        name,
         lambda node: node.prob < threshold,
-        lambda node: f"token probability {node.prob:.3f} < confidence_stop {threshold:g}",
-        {"confidence_stop": threshold},
+        lambda node: f"token probability {node.prob:.3f} < {name} {threshold:g}",
+        {name: threshold},
     )
 
 
-def copy_gate() -> Gate:
-    """Closed at a token that was drawn before among the same children: the walk never comes to it."""
-    return Gate("copy", lambda _: True, lambda _: "drawn before it under the same node: this copy cannot stand", {})
+def closed_gate(name: str, reason: str, **values: Value) -> Gate:
+    """Closed to every node."""
+    return Gate(name, lambda _: True, lambda _: reason, values)
 
 
-def blank_gate() -> Gate:
-    """Closed where nothing is proposed: the record that answers for a draft model may end here."""
-    return Gate(BLANK, lambda _: True, lambda _: "nothing is known to come next", {})
+COPY_GATE = closed_gate("copy", "sampled before it under the same node: this copy cannot be accepted")
+BLANK_GATE = closed_gate(BLANK, "nothing is known to come next")
+"""Also where the record that answers for a draft model ends."""
 
 
-def budget_gate(node_budget: int) -> Gate:
+def budget_gate(name: str, node_budget: int) -> Gate:
     """Closed for good: the tree is full (N_max)."""
-    return Gate(
-        "node_budget",
-        lambda _: True,
-        lambda _: f"node_budget {node_budget} is full",
-        {"node_budget": node_budget},
-    )
+    return closed_gate(name, f"{name} {node_budget} is full", **{name: node_budget})
+
+
+Candidates = Literal["top", "independent", "without_replacement"]
+CANDIDATES_HELP = (
+    "children of a node: the most probable tokens, as in the paper; or (not in the paper) samples: independent "
+    "(SpecInfer's rule), or without replacement (EAGLE-1's and Sequoia's); at temperature 0 the most probable"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSampler:
+    """How the children of one tree are sampled: `pick(probabilities, count)` gives their tokens, in order."""
+
+    sampling: CandidateSampling
+    pick: Callable[[Probabilities, int], list[int]]
+
+
+_SAMPLERS: dict[Candidates, tuple[CandidateSampling, Callable[[Probabilities, int, Rng], list[int]]]] = {
+    "independent": (CandidateSampling.INDEPENDENT, draw_independent),
+    "without_replacement": (CandidateSampling.WITHOUT_REPLACEMENT, draw_without_replacement),
+}
+
+
+def candidate_sampler(candidates: Candidates, context: Context) -> CandidateSampler | None:
+    """The sampler of this iteration's tree; None where candidates are the top-k, as always at temperature 0.
+
+    They are sampled from the draft's distribution, warped by temperature, top-k and top-p as the target's is, which the
+    acceptance rules of SpecInfer, EAGLE-1 and Sequoia ask for. A sampled candidate stays in the tree whatever its
+    probability; only whether it is expanded, and how many children it gets, may depend on it.
+    """
+    if candidates == "top" or context.sampling.temperature == 0:
+        return None
+    sampling, draw = _SAMPLERS[candidates]
+    rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
+    return CandidateSampler(sampling, lambda probabilities, count: draw(probabilities, count, rng))

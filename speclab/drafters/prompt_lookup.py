@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
-from speclab.drafters.candidates import finished, match_event
-from speclab.drafters.ngrams import LongestNgram, ShortestNgram, Which, index_for
+from speclab.drafters.training_free import LongestNgram, ShortestNgram, Which, context_index, draft_of, match_event
 from speclab.sources.trie import Trie
 from speclab.trace.records import Event
 
@@ -35,7 +34,7 @@ class PromptLookup(Strategy):
         return {
             "as published (n = 3 to 1, K = 10)": cls(),
             "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
-            "as many nodes as pay (ours)": cls(budget="auto"),
+            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -47,7 +46,7 @@ class _PromptLookupDrafter(Drafter):
 
     def __init__(self, settings: PromptLookup) -> None:
         super().__init__(settings)
-        self._index = index_for(settings)
+        self._index = context_index(settings)
 
     def draft(self, context: Context) -> Draft:
         """The chain after the longest n-gram that is found. A copy has no probability: each token counts as certain."""
@@ -59,4 +58,4 @@ class _PromptLookupDrafter(Drafter):
             node = trie.add(node, token, 1.0, "context")
         way = f"a chain after the {matches[0].length}-gram" if matches else "plain: no n-gram occurred before"
         values = {"route": "chain" if matches else "plain"}
-        return finished(trie, [Event("route", None, way, values), *map(match_event, matches)])
+        return draft_of(trie, [Event("route", None, way, values), *map(match_event, matches)])

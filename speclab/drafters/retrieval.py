@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
-from speclab.drafters.candidates import finished
 from speclab.drafters.measures import Nodes
-from speclab.sources.corpus import corpus
-from speclab.sources.suffixes import Found, SuffixArray
+from speclab.drafters.training_free import draft_of
+from speclab.sources.suffix_array import Found, SuffixArray, corpus
 from speclab.sources.trie import Trie
 from speclab.trace.records import Event
 
@@ -69,7 +68,7 @@ class _RetrievalDrafter(Drafter):
             "occurrences": match.places,
             "text_tokens": len(self._texts),
         }
-        return finished(trie, [Event("route", None, reason, values)])
+        return draft_of(trie, [Event("route", None, reason, values)])
 
     def _match(self, context: Context) -> Found:
         end = context.tokens[-self.settings.longest_match :]

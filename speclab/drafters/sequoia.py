@@ -1,26 +1,41 @@
-"""Sequoia: the best tree of a budget by dynamic programming, from the acceptance of each rank (Chen et al. 2024)."""
+"""Sequoia: the best tree of a budget by dynamic programming, from the acceptance of each rank (Chen et al. 2024).
+
+The child of rank r is the r-th candidate of its parent: of a table of transitions, or of the draft model, a level per
+pass. How often a child of each rank is accepted, once its parent is, is given or measured on the way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import exp, log, prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Budget, Draft, Drafter, ReplayContext, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy, TopK
+from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
+from speclab.drafters.growth import stop_event
 from speclab.drafters.measures import Depth, Nodes
-from speclab.drafters.ranks import RankRates, parsed
-from speclab.drafters.table_drafter import Carry, Megabytes
+from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
+from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
+from speclab.errors import NoDraftError, NotRecordedError, SettingsError
+from speclab.sources.trie import Trie
 from speclab.theory.sequoia import hardware_choice, sequoia_shape
+from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 TIMED = 3
 """A cost curve is the fastest of so many passes of each size."""
+PRIOR, PRIOR_TRIES = 0.4, 8.0
+"""Before anything was tried: the first child at this rate, the others in inverse proportion to the square of their
+rank, as if after so many tries. Not in the paper."""
+STEP = 0.05
+"""Measured rates are rounded to this, so that the shape of the tree changes only when they do."""
 
 
 class SequoiaTree(Strategy):
@@ -34,7 +49,9 @@ class SequoiaTree(Strategy):
     )
     successors: int = Field(8, ge=1, le=64, description="children that a node may have")
     rank_acceptance: str = Field(
-        "", description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured on the way, from a prior of ours"
+        "",
+        description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured while decoding, from a prior that is "
+        "not in the paper",
     )
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
@@ -44,7 +61,7 @@ class SequoiaTree(Strategy):
     def _as_text(cls, value: object) -> object:
         text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
         if isinstance(text, str):
-            parsed(text)
+            _parsed(text)
         return text
 
     @classmethod
@@ -71,7 +88,7 @@ class SequoiaTree(Strategy):
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
-        given = parsed(self.rank_acceptance)[: self.successors]
+        given = _parsed(self.rank_acceptance)[: self.successors]
         return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
 
     @property
@@ -79,14 +96,203 @@ class SequoiaTree(Strategy):
         return None if self.source == "draft" else self.source
 
     def replay(self, record: ReplayContext) -> Draft:
-        from speclab.drafters.sequoia_filling import replay
+        """The tree of a recorded step under other settings, with what was measured and known by then.
 
-        return replay(self, record)
+        Raises:
+            NotRecordedError: these settings would have measured, or known, what the record does not hold.
+        """
+        measured = RankRates.recorded(record.step.adaptation.before, self.successors)
+        forward = record.forward
+        if self.source == "draft":
+            return filled(self, measured, forward, record.context)
+        for name in ("successors", "carry", "table_megabytes"):
+            if record.was.describe().get(name) != getattr(self, name):
+                raise NotRecordedError(f"with another {name} the table of transitions would have held other rows")
+        route = next((event for event in record.step.events if event.kind == "route"), None)
+        return filled(self, measured, _WholeRows(forward), record.context, route)
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        from speclab.drafters.sequoia_drafters import from_draft, from_transitions
+        return _FromDraft(self, pair) if self.source == "draft" else _FromTransitions(self, pair)
 
-        return from_draft(self, pair) if self.source == "draft" else from_transitions(self, pair)
+
+class _FromTransitions(TableDrafter):
+    settings: SequoiaTree
+    state = ("table", "_ranks")
+
+    def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
+        super().__init__(settings, pair)
+        self._ranks = RankRates.prior(settings.successors)
+
+    def draft(self, context: Context) -> Draft:
+        table = _TableForward(self, self.rooted(context))
+        return filled(self.settings, self._ranks, table, context, self.route("transitions"), table.trie)
+
+    def update(self, outcome: Outcome) -> Adaptation:
+        harvest = super().update(outcome)
+        ranks, self._ranks = self._ranks, self._ranks.after(outcome)
+        before, after = {**harvest.before, **ranks.describe()}, {**harvest.after, **self._ranks.describe()}
+        return Adaptation(harvest.reason, before, after)
+
+
+class _FromDraft(ForwardDrafter):
+    settings: SequoiaTree
+    state = ("_ranks",)
+
+    def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
+        if pair.draft is None:
+            raise NoDraftError(
+                f"SequoiaTree with source='draft' drafts with a draft model and {pair.name} has none: "
+                "load a pair with draft=…, or set source='transitions'"
+            )
+        super().__init__(settings, pair.draft, pair.target)
+        self._ranks = RankRates.prior(settings.successors)
+
+    def draft(self, context: Context) -> Draft:
+        return filled(self.settings, self._ranks, self.forward(self.settings.successors), context)
+
+    def update(self, outcome: Outcome) -> Adaptation:
+        ranks, self._ranks = self._ranks, self._ranks.after(outcome)
+        return Adaptation("acceptance by rank", ranks.describe(), self._ranks.describe())
+
+
+class _TableForward(DraftForward):
+    """A table's rows, whole, as next tokens."""
+
+    def __init__(self, drafter: TableDrafter, trie: Trie) -> None:
+        self.trie, self._drafter = trie, drafter
+
+    def after_root(self, tokens: Sequence[int]) -> TopK:
+        return self._row(0)
+
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
+        return [self._row(row.node) for row in rows]
+
+    def _row(self, node: int) -> TopK:
+        tokens, scores, _ = self._drafter.successors(self.trie, node)
+        return tuple((token, log(score)) for token, score in zip(tokens, scores, strict=True) if score > 0)
+
+
+class _WholeRows(DraftForward):
+    """A table's rows as they are recorded: each is whole, so one that is shorter than asked for lacks nothing."""
+
+    def __init__(self, recorded: DraftForward) -> None:
+        self._recorded = recorded
+
+    def after_root(self, tokens: Sequence[int]) -> TopK:
+        return tuple(self._recorded.after_root(tokens))
+
+    def after(self, rows: Sequence[Row]) -> list[TopK]:
+        return [tuple(top) for top in self._recorded.after(rows)]
+
+
+def filled(
+    settings: SequoiaTree,
+    measured: RankRates,
+    forward: DraftForward,
+    context: Context,
+    route: Event | None = None,
+    trie: Trie | None = None,
+) -> Draft:
+    """The tree of these settings: each node of the shape gets the candidate of its rank, a level per pass.
+
+    Nodes whose parent has too few candidates, or lies too deep, are left out; "stop" events say so.
+
+    Args:
+        measured: the acceptance by rank, where none is given.
+        forward: what the candidates come from.
+        route: what the record says of a table of transitions; None for a draft model.
+        trie: the tree to fill, of the root alone.
+    """
+    trie = Trie(context.tokens[-1]) if trie is None else trie
+    source = "draft" if route is None else "transition"
+    children: dict[int, list[int]] = {}
+    for place, parent in enumerate(settings.shape(measured)[1:], start=1):
+        children.setdefault(parent, []).append(place)
+    node, level, stops = {0: 0}, [0], list[Event]()
+    while asked := [place for place in level if place in children]:
+        rows = [Row(node[place], trie.parent[node[place]], trie.token[node[place]]) for place in asked]
+        if trie.depth[rows[0].node] >= context.max_depth:
+            gate = depth_gate("the context", context.max_depth)
+            stops += [_stopped(trie, row.node, gate) for row in rows]
+            break
+        context.check()
+        tops = forward.after(rows) if rows[0].node else [forward.after_root(context.tokens)]
+        level = []
+        for parent, top in zip(asked, tops, strict=True):
+            tokens, probs = [token for token, _ in top], [min(exp(log_prob), 1.0) for _, log_prob in top]
+            trie.looked_up[node[parent]] = tokens, probs, 1.0
+            # A recorded top-k that is sliced says so where the record holds no more.
+            for place, (token, log_prob) in zip(children[parent], top[: len(children[parent])], strict=False):
+                if (prob := min(exp(log_prob), 1.0)) > 0:
+                    node[place] = trie.add(node[parent], token, prob, source)
+                    level.append(place)
+            if not top:
+                stops.append(_stopped(trie, node[parent], BLANK_GATE))
+    name, values = ("draft", {}) if route is None else ("transitions", route.values)
+    name = name if len(trie) > 1 else "plain"
+    reason = "draft" if route is None else name
+    return draft_of(trie, [Event("route", None, reason, {**values, "route": name}), *stops])
+
+
+def _stopped(trie: Trie, node: int, gate: Gate) -> Event:
+    path = [node]
+    while trie.parent[path[-1]] >= 0:
+        path.append(trie.parent[path[-1]])
+    return stop_event(node, gate, Candidate(trie.depth[node], trie.prob[node], prod(trie.prob[each] for each in path)))
+
+
+class RankRates(NamedTuple):
+    """`accepted` and `tried` children by rank: Sequoia's positional acceptance, measured."""
+
+    accepted: tuple[float, ...]
+    tried: tuple[float, ...]
+
+    @classmethod
+    def prior(cls, ranks: int) -> Self:
+        """Rates before anything was tried."""
+        return cls(tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)), (PRIOR_TRIES,) * ranks)
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Value], ranks: int) -> Self:
+        """The rates of a record, by the names of `describe`; ranks that it did not try stand at their prior."""
+        rates = {**cls.prior(ranks).describe(), **values}
+        return cls(tuple(float(rates[f"rank_{rank}"] or 0) for rank in range(1, ranks + 1)), (1.0,) * ranks)
+
+    def describe(self) -> dict[str, Value]:
+        """The rates by name, for records."""
+        rates = zip(self.accepted, self.tried, strict=True)
+        return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}
+
+    def after(self, outcome: Outcome) -> RankRates:
+        """With the children of every node on the accepted path counted; at most one of siblings is right."""
+        accepted, tried = list(self.accepted), list(self.tried)
+        path = (0, *outcome.accepted)
+        for node, following in zip(path, (*outcome.accepted, -1), strict=True):
+            for rank, child in enumerate(outcome.tree.children[node]):
+                tried[rank] += 1
+                accepted[rank] += child == following
+        return RankRates(tuple(accepted), tuple(tried))
+
+    @property
+    def rounded(self) -> tuple[float, ...]:
+        """The rates, in steps, the smallest at half a step."""
+        rates = (a / t for a, t in zip(self.accepted, self.tried, strict=True))
+        return tuple(max(round(rate / STEP) * STEP, STEP / 2) for rate in rates)
+
+
+def _parsed(text: str) -> tuple[float, ...]:
+    """`0.6, 0.2, 0.1` as rates.
+
+    Raises:
+        SettingsError: it is no list of rates between 0 and 1.
+    """
+    try:
+        rates = tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        rates = (-1.0,)
+    if not all(0 <= rate <= 1 for rate in rates):
+        raise SettingsError(f"rank_acceptance is {text!r}: give rates between 0 and 1, such as 0.6, 0.2, 0.1.")
+    return rates
 
 
 @lru_cache(maxsize=64)

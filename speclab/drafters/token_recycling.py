@@ -1,7 +1,8 @@
-"""Token Recycling: a static tree filled from a table of each token's likeliest successors (Luo et al. 2025).
+"""Token Recycling: a static tree filled from a table of each token's most probable successors (Luo et al. 2025).
 
 The table is read off every row that the target verifies, rejected ones too. The paper's tree has 80 drafted nodes: 8,
-21, 25, 15, 8 and 3 by depth. Which of them get the children is ours: those with the smallest product of ranks.
+21, 25, 15, 8 and 3 by depth. It does not say which of them get the children; here those with the smallest product of
+ranks.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
-from speclab.drafters.candidates import finished
 from speclab.drafters.measures import Nodes
-from speclab.drafters.table_drafter import Carry, Megabytes, TableDrafter
+from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 LEVELS = (8, 21, 25, 15, 8, 3)
 """Drafted nodes by depth, 1 and on, of the paper's tree."""
 FIRST = 0.4
-"""Acceptance of the first successor that smaller trees are cut by; a guess of ours."""
+"""Acceptance of the first successor that smaller trees are cut by; a guess."""
 
 
 class TokenRecycling(Strategy):
-    """A static tree whose nodes are the likeliest successors of their parents' tokens, as the target last saw them."""
+    """A static tree: each node is a successor that the target last gave its parent's token, the most probable first."""
 
     node_budget: Nodes = Field(
         81,
         ge=1,
         le=512,
-        description="nodes of the static tree, root included; other trees than the paper's 81 are ours",
+        description="nodes of the static tree, root included; 81 is the tree of the paper",
     )
     budget: Budget = "fixed"
     successors: int = Field(8, ge=1, le=64, title="k", description="successors kept of each token")
@@ -44,11 +44,11 @@ class TokenRecycling(Strategy):
     def presets(cls) -> dict[str, Strategy]:
         return {
             "paper, 80 drafted nodes": cls(),
-            "40 drafted nodes (ours)": cls(node_budget=41),
-            "24 drafted nodes (ours)": cls(node_budget=25),
-            "12 drafted nodes (ours)": cls(node_budget=13),
+            "40 drafted nodes (not in the paper)": cls(node_budget=41),
+            "24 drafted nodes (not in the paper)": cls(node_budget=25),
+            "12 drafted nodes (not in the paper)": cls(node_budget=13),
             "carried over between prompts": cls(carry="carried"),
-            "as many nodes as pay (ours)": cls(budget="auto"),
+            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
@@ -69,15 +69,15 @@ class _TokenRecyclingDrafter(TableDrafter):
             tokens, scores, _ = self.successors(trie, above)
             if rank < len(tokens) and scores[rank] > 0:
                 node[place] = trie.add(above, tokens[rank], scores[rank], "transition")
-        return finished(trie, [self.route("transitions" if len(trie) > 1 else "plain")])
+        return draft_of(trie, [self.route("transitions" if len(trie) > 1 else "plain")])
 
 
 @lru_cache(maxsize=32)
 def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
-    """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root, rank 0 the likeliest.
+    """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root, rank 0 the first.
 
     A level's nodes are those with the smallest product of ranks (counted from 1) on their path, whatever power of the
-    rank acceptance falls with. A smaller tree keeps the nodes that are likeliest to be accepted when the first
+    rank acceptance falls with. A smaller tree keeps the nodes that are most likely to be accepted when the first
     successor is at the rate `FIRST` and the others in inverse proportion to their rank; a larger one has larger levels.
     """
     scale = max(1.0, (node_budget - 1) / sum(LEVELS))

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 Pick = Literal["last", "first", "longest"]
 
 COMPARED, REACH = 16, 32
-"""With "longest": how many places are compared, newest first, and how many tokens back. Bounds of ours."""
+"""With "longest": how many places are compared, newest first, and how many tokens back.."""
 
 
 class Match(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which token follows which: a table of likeliest successors, read off every row that the target verifies.
+"""Which token follows which: a table of the most probable successors, read off every row that the target verifies.
 
 Token Recycling (Luo et al. 2025) keeps it by the last token (unigram); GOOSE (section 4.1, appendix C.1) adds the
 last two (bigram), and harvests every row, rejected branches and the prefill included.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.sources.undo import ENTRY_BYTES, Book, Moments, State, Taken
+from speclab.sources.undo import ENTRY_BYTES, Allocation, SlotMap, UndoLog
 from speclab.tree import Ints
 
 if TYPE_CHECKING:
@@ -29,16 +29,13 @@ class _Undo:
 
     filled: int
     refreshed: int
-    unigrams: list[Taken] = field(default_factory=list)
-    bigrams: list[Taken] = field(default_factory=list)
+    unigrams: list[Allocation] = field(default_factory=list)
+    bigrams: list[Allocation] = field(default_factory=list)
     rows: tuple[Ints, NDArray[np.int32]] | None = None
 
 
-TableState = State["TransitionTable", _Undo]
-
-
-class TransitionTable:
-    """The `width` likeliest successors of a token, and of a pair of tokens where that pair was seen.
+class TransitionTable(UndoLog[_Undo]):
+    """The `width` most probable successors of a token, and of a pair of tokens where that pair was seen.
 
     Unigram rows are dense, `[vocabulary, width]`, int32 ids and float32 probabilities. Where they would not fit
     half of `most_bytes` they are hashed: rows for as many tokens as fit, the oldest give way. Bigram rows are hashed
@@ -46,7 +43,7 @@ class TransitionTable:
 
     The rows lie in host memory, on a GPU too, unlike the paper's (appendix C.1): a tree is built node by node, each
     look-up depends on the one before, and reading a row from the device would wait for it every time. The search for
-    the likeliest runs where the logits are, and a harvest brings over `[n, width]` ids and scores in one transfer.
+    the top-k runs where the logits are, and a harvest brings over `[n, width]` ids and scores in one transfer.
 
     Args:
         vocabulary: columns of the logits.
@@ -60,17 +57,17 @@ class TransitionTable:
     """
 
     def __init__(self, vocabulary: int, width: int, bigram_entries: int = 0, most_bytes: int = 1 << 26) -> None:
+        super().__init__()
         width = min(width, vocabulary)
         row = width * (np.int32().nbytes + np.float32().nbytes)
         self.dense = vocabulary * row <= most_bytes // 2
         share = most_bytes // 2 // (row + ENTRY_BYTES)
         unigrams = vocabulary if self.dense else max(share, 1)
         self.vocabulary, self.width = vocabulary, width
-        self._unigrams = Book(0, 0 if self.dense else unigrams)
-        self._bigrams = Book(unigrams, min(bigram_entries, share))
+        self._unigrams = SlotMap(0, 0 if self.dense else unigrams)
+        self._bigrams = SlotMap(unigrams, min(bigram_entries, share))
         self._hold(np.zeros((unigrams + self._bigrams.size, 2, width), np.int32))
         self.filled = self.refreshed = 0
-        self._moments: Moments[_Undo] = Moments()
 
     @property
     def bigrams(self) -> int:
@@ -106,7 +103,7 @@ class TransitionTable:
     def harvest(
         self, previous: Sequence[int], tokens: Sequence[int], logits: Tensor, order: Iterable[int] | None = None
     ) -> None:
-        """Takes the likeliest successors of every row; of several rows for one token the last in `order` counts.
+        """Takes the most probable successors of every row; of several rows for one token the last in `order` counts.
 
         Args:
             previous: `n` tokens, the one before each of `tokens`; -1 where there is none.
@@ -121,35 +118,18 @@ class TransitionTable:
 
         found = on_host(*likeliest(logits, self.width))
         undo = _Undo(self.filled, self.refreshed)
-        self._moments.change(undo)
+        self._note(undo)
         order = range(len(tokens)) if order is None else list(order)
         keys: Sequence[int] = [tokens[row] for row in order]
-        latest = dict(zip(keys if self.dense else self._unigrams.take(keys, undo.unigrams), order, strict=True))
+        latest = dict(zip(keys if self.dense else self._unigrams.allocate(keys, undo.unigrams), order, strict=True))
         unigrams = len(latest)
         if self._bigrams.size:
             pairs = [(previous[row], tokens[row]) for row in order]
-            latest.update(zip(self._bigrams.take(pairs, undo.bigrams), order, strict=True))
+            latest.update(zip(self._bigrams.allocate(pairs, undo.bigrams), order, strict=True))
         slots = np.fromiter(latest, np.int64, len(latest))
         undo.rows = slots, self._rows[slots]
         self._rows[slots] = found[list(latest.values())]
         self._count(undo.rows[1][:unigrams, 1, 0])
-
-    def snapshot(self) -> TableState:
-        """The table as it is now; costs nothing until it is restored."""
-        return TableState(self, self._moments.now)
-
-    def restore(self, state: TableState) -> None:
-        """Takes back a snapshot: of this table by undoing what came after it, of another by a copy of it.
-
-        Undoing makes snapshots of this table that were taken after `state` worthless.
-        """
-        other, moment = state
-        if other is not self:
-            self._copy(other)
-        for undo in other._moments.since(moment):
-            self._undo(undo)
-        if other is self:
-            self._moments.back_to(moment)
 
     def _hold(self, rows: NDArray[np.int32]) -> None:
         """Ids and scores lie side by side, so that a harvest moves both at once; each has a view of its own."""
@@ -166,12 +146,11 @@ class TransitionTable:
         if undo.rows is not None:
             slots, rows = undo.rows
             self._rows[slots] = rows
-        self._unigrams.give_back(undo.unigrams)
-        self._bigrams.give_back(undo.bigrams)
+        self._unigrams.release(undo.unigrams)
+        self._bigrams.release(undo.bigrams)
         self.filled, self.refreshed = undo.filled, undo.refreshed
 
     def _copy(self, other: TransitionTable) -> None:
         self._hold(other._rows.copy())
         self._unigrams, self._bigrams = other._unigrams.copy(), other._bigrams.copy()
         self.filled, self.refreshed = other.filled, other.refreshed
-        self._moments = Moments()

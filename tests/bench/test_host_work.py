@@ -9,7 +9,7 @@ from tiny import tiny
 import speclab
 from speclab.bench.host_work import MOST_A_ROUND, STRATEGIES, MadeTarget, Replay, host_work, table_memory
 from speclab.bench.yields import yields
-from speclab.drafters import candidates
+from speclab.drafters import training_free as candidates
 from speclab.drafters.base import Context, Outcome
 from speclab.models.pair import load_pair
 from speclab.models.transfers import likeliest, on_host

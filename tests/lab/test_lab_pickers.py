@@ -134,7 +134,7 @@ def test_settings_that_contradict_each_other_disable_apply_and_say_why(lab):
 
 def test_presets_fill_the_controls_and_show_which_one_is_in_force(lab):
     picker = lab.pickers.strategy
-    assert picker.preset.value == "for a draft that is seldom sure (ours)"
+    assert picker.preset.value == "for a low-confidence draft (not in the paper)"
     picker.preset.value = "paper's procedure"
     assert picker.read() == DynaTree.presets()["paper's procedure"]
     picker.form.controls["max_depth"].value = 20

@@ -101,7 +101,7 @@ def test_a_moment_that_nobody_keeps_is_freed():
     moments = []
     for seed in range(5):
         table.harvest(*batch(seed, 4))
-        moments.append(weakref.ref(table.snapshot().moment))
+        moments.append(weakref.ref(table.snapshot().checkpoint))
     gc.collect()
     assert all(moment() is not None for moment in moments), "the way back to the first moment"
     del first

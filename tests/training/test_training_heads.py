@@ -8,8 +8,7 @@ import torch
 from heads import random_head
 
 import speclab
-from speclab.drafters.draft_forward import Row
-from speclab.drafters.head_passes import HeadPasses
+from speclab.drafters.draft_forward import HeadPasses, Row
 from speclab.models.head_files import read_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner

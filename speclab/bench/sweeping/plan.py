@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from speclab.bench.sweeping.decode import LESS_IS_BETTER
 from speclab.bench.sweeping.rows import SCHEMA_VERSION, Measured, Row
 from speclab.bench.sweeping.space import Axis, Value
+from speclab.drafters import to_str
 from speclab.drafters.base import Strategy
-from speclab.drafters.written import written
 
 if TYPE_CHECKING:
     import optuna
@@ -74,7 +74,7 @@ def row_of(job: Job, **found: Any) -> Row:
     """The row of a trial."""
     settings, strategy = job.settings, job.strategy
     name = "" if strategy is None else type(strategy).__name__
-    code = "" if strategy is None else f"speclab.{written(strategy)}"
+    code = "" if strategy is None else f"speclab.{to_str(strategy)}"
     return Row(trial=job.trial.number, strategy=name, settings=settings, code=code, **found)
 
 
