@@ -22,7 +22,7 @@ def strategies() -> dict[str, type[Strategy]]:
     name.
     """
     _import_all()
-    return {name: kind for name, kind in sorted(DEFINED.items()) if not isabstract(kind)}
+    return {name: kind for name, kind in sorted(DEFINED.items()) if not (name.startswith("_") or isabstract(kind))}
 
 
 def setting_names() -> tuple[str, ...]:
