@@ -86,12 +86,14 @@ def draft_of(trie: Trie, events: Sequence[Event]) -> Draft:
     def decisions() -> Iterator[Event]:
         yield from events
         for place, node in expanded.items():
-            sources = tuple([trie.source[child] for child in trie.children[node].values()])
-            yield Event(
-                "expand", place, _counted(sources), {"added": len(sources), "level": trie.depth[node] + 1}
-            )  # fmt: skip
+            yield _expanded(trie, place, node)
 
     return Draft(tree, _Events(decisions), _Tops(trie, expanded))
+
+
+def _expanded(trie: Trie, place: int, node: int) -> Event:
+    sources = tuple([trie.source[child] for child in trie.children[node].values()])
+    return Event("expand", place, _counted(sources), {"added": len(sources), "level": trie.depth[node] + 1})
 
 
 @lru_cache(maxsize=256)

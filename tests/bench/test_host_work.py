@@ -9,7 +9,7 @@ from tiny import tiny
 import speclab
 from speclab.bench.host_work import MOST_A_ROUND, STRATEGIES, MadeTarget, Replay, host_work, table_memory
 from speclab.bench.yields import yields
-from speclab.drafters import training_free as candidates
+from speclab.drafters import training_free
 from speclab.drafters.base import Context, Outcome
 from speclab.models.pair import load_pair
 from speclab.models.transfers import likeliest, on_host
@@ -39,8 +39,8 @@ def test_drafting_and_learning_call_no_more_for_a_longer_context(strategy):
 
 
 def test_what_is_told_of_a_draft_is_made_when_it_is_read(monkeypatch):
-    made, event = [], candidates._expanded
-    monkeypatch.setattr(candidates, "_expanded", lambda *given: made.append(1) or event(*given))
+    made, event = [], training_free._expanded
+    monkeypatch.setattr(training_free, "_expanded", lambda *given: made.append(1) or event(*given))
     target = MadeTarget(200)
     text = target.text(400 + 10 * MOST_A_ROUND)
     replay = Replay(STRATEGIES["Goose"], target, text[:400], text[400:])

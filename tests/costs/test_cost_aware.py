@@ -179,11 +179,7 @@ def test_settings_that_adapt_still_do():
 
 
 def test_draws_are_not_dropped_by_their_probability():
-<<<<<<< HEAD:tests/costs/test_cost_aware.py
-    with pytest.raises(SettingsError, match="budget='fixed'"):
-=======
     with pytest.raises(SettingsError, match="change the distribution"):
->>>>>>> 26022cb (One file per strategy: settings, drafter and helpers together; drafters share one base for passes, state and plans; strategies defined outside are found):tests/test_cost_aware.py
         speclab.FixedTree(candidates="independent", budget="auto")
     with pytest.raises(SettingsError, match="budget='auto' of DualDraft"):
         speclab.DualDraft(first=speclab.DynaTree(budget="auto"), second=speclab.PromptLookup())
