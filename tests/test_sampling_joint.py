@@ -105,7 +105,7 @@ def test_dropping_drawn_candidates_by_their_own_probability_is_found_out(monkeyp
     def thresholded(law, count, chance):
         return [token for token in drawn.draw_independent(law, count, chance) if law[token] > 0.35]
 
-    monkeypatch.setitem(drawn._WAYS, "independent", (drawn._WAYS["independent"][0], thresholded))
+    monkeypatch.setitem(drawn._SAMPLERS, "independent", (drawn._SAMPLERS["independent"][0], thresholded))
     with pytest.raises(AssertionError):
         assert_drawn_from(sample(DRAWN["independent tree"]), LAW)
 
