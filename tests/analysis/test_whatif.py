@@ -14,9 +14,9 @@ from variants import VARIANTS, dynatrees
 import speclab
 from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Context, Strategy
-from speclab.drafters.best_first import Limits, best_first, restrict
-from speclab.drafters.draft_forward import DraftForward
-from speclab.drafters.scores import confidence, weighed
+from speclab.drafters.draft_forward import ModelForward
+from speclab.drafters.draft_head import best_first, restrict
+from speclab.drafters.dual_draft import confidence, weighed
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
 from speclab.models.pair import ModelPair
@@ -266,13 +266,14 @@ limits = st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 4))
 def test_a_tree_is_restricted_to_what_would_have_been_drafted_or_not_at_all(was, now, seed):
     law = random_law(8, seed)
 
-    def drafted(limits: Limits) -> DraftTree:
+    def drafted(limits: speclab.DraftHead) -> DraftTree:
         pair = table_pair(law, law, 8)
-        return best_first(limits, DraftForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
+        return best_first(limits, ModelForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
 
-    left = restrict(drafted(Limits(*was)), Limits(*was), Limits(*now))
+    before, after = (speclab.DraftHead(node_budget=one[0], depth=one[1], children=one[2]) for one in (was, now))
+    left = restrict(drafted(before), before, after)
     if left is not None:
-        assert columns(left) == columns(drafted(Limits(*now)))
+        assert columns(left) == columns(drafted(after))
     less = now[0] <= was[0] and now[1:] == was[1:]
     assert left is not None or not less
 
@@ -283,7 +284,7 @@ def test_a_record_of_what_was_right_lately_answers_for_both_statistics():
         by_mean = in_force(step).changed(confidence="mean")
         assert_agrees(what_if(step, by_mean), forked(run, step, by_mean), events=False)
         was, less = in_force(step), in_force(step).changed(node_budget=7)
-        trees = [less.part(place).restrict(one.tree, was.part(place)) for place, one in enumerate(step.proposals)]
+        trees = [restrict(one.tree, was.part(place), less.part(place)) for place, one in enumerate(step.proposals)]
         recent = [step.adaptation.before[f"recent_{name}"] for name in ("first", "second")]
         scores = [weighed(confidence(tree), right) for tree, right in zip(trees, recent, strict=True)]
         assert columns(what_if(step, less).tree) == columns(trees[int(scores[1] > scores[0])])

@@ -8,7 +8,7 @@ import torch
 from heads import random_head
 
 import speclab
-from speclab.drafters.draft_forward import HeadPasses, Row
+from speclab.drafters.draft_forward import HeadForward, Row
 from speclab.models.head_files import read_head
 from speclab.models.head_runner import HeadRunner
 from speclab.models.runner import Runner
@@ -67,7 +67,7 @@ def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Ten
     runner = Runner(target)
     runner.watch((-1,))
     runner.extend(tokens[:root])
-    passes = HeadPasses(HeadRunner(head, runner), runner, TINY.vocab_size)
+    passes = HeadForward(HeadRunner(head, runner), runner, TINY.vocab_size)
     top = passes.after_root(tokens[: root + 1])
     for node in range(1, rows + 1):
         top = passes.after([Row(node, node - 1, tokens[root + node])])[0]
