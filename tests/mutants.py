@@ -27,30 +27,25 @@ from speclab.errors import SpeclabError, TraceError
 from speclab.trace import conditions as breakpoints
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Trace
-from speclab.views import (
-    beside,
-    cost,
-    drafts,
-    drafts_page,
-    explain,
-    files,
-    lookup,
-    lossy,
-    mask,
-    metrics,
-    page,
-    residual,
-    routes,
-    strategy,
-    strip,
-    summary,
-    text,
-    tree,
-    walk,
-)  # fmt: skip
-from speclab.views import (
-    cache as caches,
-)
+from speclab.views import attention_mask as mask
+from speclab.views import budget_chart as cost
+from speclab.views import cache_slots as caches
+from speclab.views import draft_tree as tree
+from speclab.views import drafter_state as lookup
+from speclab.views import drafter_state as strategy
+from speclab.views import explain, residual
+from speclab.views import explain as lossy
+from speclab.views import explain as summary
+from speclab.views import export as page
+from speclab.views import metrics_chart as metrics
+from speclab.views import playback as walk
+from speclab.views import proposals as drafts
+from speclab.views import proposals as drafts_page
+from speclab.views import proposals as routes
+from speclab.views import side_by_side as beside
+from speclab.views import token_text as text
+from speclab.views import whatif_tree as strip
+from speclab.views.registry import VIEWS, Frame
 
 NUMBERS = [-1, 0, 1, 2, 63, 64, 4096, 10**5, 2**31, 2**53, 2**63 - 1, 2**63, 10**400, 1e-320, 0.5, 1.5, 1e9, 1e300,
            -1e300, 1.7e308, math.nan, math.inf, -math.inf]  # fmt: skip
@@ -167,18 +162,18 @@ def functions() -> tuple[list, list]:
         routes.routing_html, summary.table, lossy.run_words, lookup.key_at,
         *(lambda trace, cursor, by=by: text.text_html(trace, cursor, by)
           for by in ("verdict", "source", "iteration", "probability")),
-        *(lambda trace, cursor, view=view: files.view_svg(trace, cursor, view) for view in files.VIEWS),
-        lambda trace, cursor: beside.kept_html(trace, cursor, beside.Beside(1, "itself", trace), trace.steps[-1]),
+        *(lambda trace, cursor, view=view: view.render(Frame(trace, cursor, selected=0)) for view in VIEWS.values()),
+        lambda trace, cursor: beside.beside_html(trace, cursor, beside.Beside(1, "itself", trace), trace.steps[-1]),
     ]  # fmt: skip
     return of_step, of_run
 
 
 def _moments(step) -> None:
-    events = [walk.Moment("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
-    for moment in (*walk.moments(step)[:12], *events):
-        summary.moment_summary(step, moment)
-        tree.tree_svg(step, 0, moment=moment)
-        caches.cache_svg(step, 0, moment=moment)
+    events = [walk.PlaybackPosition("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
+    for moment in (*walk.positions(step)[:12], *events):
+        summary.position_summary(step, moment)
+        tree.tree_svg(step, 0, position=moment)
+        caches.cache_svg(step, 0, position=moment)
 
 
 def _every_node(step) -> None:
@@ -203,14 +198,13 @@ def use(trace: Trace) -> None:
         trace.save(Path(folder) / "t")
 
 
-def figures(trace: Trace) -> None:
-    """The tree as plotly draws it, and the tree that other settings would have grown."""
+def previews(trace: Trace) -> None:
+    """The tree that other settings would have grown."""
+
     from speclab.analysis.whatif import in_force, what_if
-    from speclab.views.figure import tree_figure
-    from speclab.views.ghost import ghost_svg
+    from speclab.views.whatif_tree import ghost_svg
 
     for step in trace.steps[:2]:
-        tree_figure(step)
         with suppress(SpeclabError):
             ghost_svg(step, what_if(step, in_force(step)))
 
@@ -248,7 +242,7 @@ def seeds() -> list[bytes]:
     return packed
 
 
-def outcome(packed: bytes, also_figures: bool = False) -> str:
+def outcome(packed: bytes, also_previews: bool = False) -> str:
     """ "refused" or "drawn"; whatever else is raised goes through."""
     try:
         trace = unpack_trace(packed, "mutant")
@@ -256,8 +250,8 @@ def outcome(packed: bytes, also_figures: bool = False) -> str:
         sentence = str(error)
         return "refused" if sentence.isprintable() and len(sentence) <= 500 else sentence
     use(trace)
-    if also_figures:
-        figures(trace)
+    if also_previews:
+        previews(trace)
     return "drawn"
 
 
@@ -267,7 +261,7 @@ def main(count: int, first: int) -> None:
     for seed in range(first, first + count):
         made, began = mutant(seed, packed), time.process_time()
         try:
-            found[outcome(made, also_figures=seed % 10 == 0)] += 1
+            found[outcome(made, also_previews=seed % 10 == 0)] += 1
         except Exception:  # noqa: BLE001  # whatever it is, it is what is looked for
             found["failed"] += 1
             print(f"seed {seed}:", traceback.format_exc(limit=-3), flush=True)

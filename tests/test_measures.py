@@ -8,7 +8,7 @@ from sessions import session_of
 import speclab
 from speclab.drafters import strategies
 from speclab.drafters.measures import measure_of, measured
-from speclab.views.strip import strip, told
+from speclab.views.whatif_tree import strip, strip_caption
 
 
 def thresholds(kind: type) -> dict[str, str]:
@@ -56,5 +56,5 @@ def test_the_strip_says_in_words_what_its_dots_show(step):
     words = f"{len(step.tree) - 1} of {len(values)} paths reach it"
     assert f'aria-label="{words}"' in drawn
     assert f">{words}<" in drawn
-    assert told((), "confidence", 0.5) == "nothing to compare in this iteration"
+    assert strip_caption((), "confidence", 0.5) == "nothing to compare in this iteration"
     assert f"{len(step.tree)} in this tree" in strip(step, "nodes", 3, 1, 256)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import speclab
-from speclab.views.files import view_svg
+from speclab.views.export import view_svg
 
-VIEWS = ("tree", "mask", "text")
+VIEWS = ("tree", "mask")
 
 
 def shown() -> tuple[speclab.Trace, int]:
@@ -23,12 +23,7 @@ def shown() -> tuple[speclab.Trace, int]:
 def pictures() -> dict[str, str]:
     """File name to SVG."""
     trace, cursor = shown()
-    return {f"{name}.svg": view_svg(trace, _cursor(trace, cursor, name), name) for name in VIEWS}
-
-
-def _cursor(trace: speclab.Trace, cursor: int, name: str) -> int:
-    """Of the text, all of it; of the others the iteration."""
-    return len(trace.steps) if name == "text" else cursor
+    return {f"{name}.svg": view_svg(trace, cursor, name) for name in VIEWS}
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speclab.bench.summary import Spread
+from speclab.views.markup import plotly_text
 from speclab.views.palette import PHASE_COLORS, PLOT_SANS, SOURCE_COLORS
-from speclab.views.tokens import plotly_text
 
 INK, RULE = "#737A82", "rgba(128,134,140,0.4)"
 """Read on a light ground and on a dark one, as in a notebook; a report's page has better ones for each."""

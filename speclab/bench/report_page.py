@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from speclab.views.markup import Drawn, tag
-from speclab.views.tokens import escape
+from speclab.views.markup import Drawn, escape, tag
 
 STYLE = """
 :root{color-scheme:light dark;--ink:light-dark(#1f2328,#e8eaed);--muted:light-dark(#57606a,#a9b1ba);

@@ -8,8 +8,7 @@ from speclab.bench.report_numbers import Row, kinds, prompts, rows
 from speclab.bench.report_page import row, table, value
 from speclab.bench.result import Result, RunInfo
 from speclab.bench.summary import Spread, without_looping
-from speclab.views.markup import Drawn, tag
-from speclab.views.tokens import escape
+from speclab.views.markup import Drawn, escape, tag
 
 NONE = "–"
 Write = Callable[[float | None], str]

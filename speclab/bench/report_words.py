@@ -10,7 +10,7 @@ from speclab.bench.report_tables import best, name_of, number, times
 from speclab.bench.result import RunInfo
 from speclab.bench.store import Stored
 from speclab.bench.summary import Spread
-from speclab.views.summary import plural
+from speclab.views.explain import plural
 
 FEW = 4
 """Prompts of which quartiles tell little."""

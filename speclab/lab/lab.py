@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,31 +14,40 @@ from ipywidgets import HTML, VBox
 from speclab.analysis.compare import Comparison
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
-from speclab.errors import SettingsError
-from speclab.lab import static
-from speclab.lab.choices import Choices, Prompt
-from speclab.lab.commands import Commands
-from speclab.lab.comparer import CURRENT
-from speclab.lab.files import Files
+from speclab.errors import SettingsError, TraceError
+from speclab.lab.actions import Actions
+from speclab.lab.config import ConfigForm
+from speclab.lab.controller import SessionController
 from speclab.lab.panels import Panels
-from speclab.lab.pickers import Pickers
-from speclab.lab.player import Player
-from speclab.lab.recorded import recorded
-from speclab.lab.state import Frame, LabState
-from speclab.lab.status import Status
-from speclab.lab.style import STYLE
-from speclab.lab.transport import Transport
+from speclab.lab.runs import CURRENT
+from speclab.lab.state import LabConfig, LabState, Prompt
+from speclab.lab.transport import Files, Status, Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
-from speclab.trace.records import Step
-from speclab.views.fork_tree import Fork
-from speclab.views.still import still
+from speclab.trace.files import load_trace
+from speclab.trace.records import Step, Trace
+from speclab.views.export import describe, snapshot, still
+from speclab.views.registry import Frame
+from speclab.views.runs import Fork
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
+
+RECORDING = Path(__file__).with_name("bundled.json.gz")
+_STYLE = Path(__file__).with_name("style.css")
+_log = logging.getLogger(__name__)
+
+
+def recorded() -> Trace:
+    """The run that is shown before any model is loaded; an empty one where its file is missing or damaged."""
+    try:
+        return load_trace(RECORDING)
+    except TraceError as error:
+        _log.warning("%s", error)
+        return Trace((), 0, (), {}, {}, {})
 
 
 class Lab(VBox):
@@ -65,122 +75,124 @@ class Lab(VBox):
         run = recorded()
         self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
         self._worker = Worker(self._interrupt)
-        self._player = Player(self.state, self._worker.cancelled, self._worker.stopped, pair)
-        self._commands = Commands(self.state, self._player, self._worker, self._read, self._follow)
-        strategy = strategy or _default_strategy(pair)
-        self.pickers = Pickers(
-            self.state, pair, strategy, prompt, self._session_settings(settings), self._commands.apply
+        self._controller = do = SessionController(
+            self.state, self._worker.cancelled, self._worker.stopped, pair, self._read, self._write
         )
-        self.files = Files(self._commands)
-        self.transport = Transport(self.state, self._commands, self.files.toggle)
-        self.status = Status(self.state, self._player.models.usage)
-        self.panels = Panels(self.state, self._commands, self.pickers.strategy.panel)
-        style = HTML(f"<style>{STYLE}</style>")
-        rows = [self.pickers, self.transport, self.files, self.status, self.pickers.pending, self.panels]
+        self._actions = Actions(self.state, self._worker, do)
+        strategy, session = strategy or _default_strategy(pair), self._session_settings(settings)
+        self.config = ConfigForm(self.state, pair, strategy, prompt, session, lambda: self._actions.ask(do.apply))
+        self.files = Files(self._actions)
+        self.transport = Transport(self.state, self._actions, self.files.toggle)
+        self.status = Status(self.state, do.models.usage)
+        self.panels = Panels(self.state, self._actions, self.config.strategy.panel)
+        style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
+        rows = [self.config, self.transport, self.files, self.status, self.config.pending, self.panels]
         super().__init__([style, *rows])
         self.add_class("speclab-lab")
         if pair is not None and not self.state.error:
-            self._wait(self._commands.start())
+            self._wait(do.start)
 
     @property
     def session(self) -> Session | None:
         """The session; None until the models are loaded and the first step is asked for."""
-        return self._player.session
+        return self._controller.session
 
     def step(self) -> Step | None:
         """Decodes one iteration, or goes on by one in what is decoded; the step, None where it failed."""
-        return self._wait(self._commands.step())  # type: ignore[no-any-return]
+        return self._wait(self._controller.step)  # type: ignore[no-any-return]
 
     def back(self, until: Condition | None = None) -> Step | None:
         """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
-        return self._wait(self._commands.back(until))  # type: ignore[no-any-return]
+        return self._wait(self._controller.back, until)  # type: ignore[no-any-return]
 
     def goto(self, index: int) -> Step | None:
         """Shows the text after `index` iterations; no model call."""
-        return self._wait(self._commands.goto(index))  # type: ignore[no-any-return]
+        return self._wait(self._controller.goto, index)  # type: ignore[no-any-return]
 
     def phase(self, name: str, level: int | None = None) -> None:
         """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
-        self._wait(self._commands.phase(name, level))
+        self._wait(self._controller.phase, name, level)
 
     def run(self, until: Condition | None = None) -> Step | None:
         """Decodes until `until` holds, the text ends, or `stop`; the last step.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
         """
-        return self._wait(self._commands.run(until))  # type: ignore[no-any-return]
+        return self._wait(self._controller.run, until)  # type: ignore[no-any-return]
 
     def stop(self) -> None:
         """Stops what runs; what was decoded stays."""
-        self._commands.stop()
+        self._actions.stop()
 
     def select(self, node: int | None) -> None:
         """Marks a node in every view; None marks none."""
-        self._wait(self._commands.select(node))
+        self._wait(self._controller.select, node)
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session | None:
         """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
-        session: Session | None = self._wait(self._commands.fork(strategy=strategy, **settings))
+        session: Session | None = self._wait(self._controller.fork, strategy=strategy, **settings)
         if session is not None:
-            self.pickers.follow(session.strategy, session.settings.model_dump())
+            self.config.write_settings(session.strategy, session.settings.model_dump())
         return session
 
     @property
     def forks(self) -> list[Fork]:
         """Every run of this lab and every fork of one, with what its caches take; `present` marks the one shown."""
-        return list(self._commands.runs.forks)
+        return list(self._controller.runs.describe())
 
     def switch(self, number: int) -> Session | None:
         """Goes on with another run of `forks`, at the iteration where it was left; no model call."""
-        return self._wait(self._commands.runs.switch(number))  # type: ignore[no-any-return]
+        return self._wait(self._controller.switch, number)  # type: ignore[no-any-return]
 
     def drop(self, number: int) -> None:
         """Lets a run go that is not shown, its caches with it; its own forks stay."""
-        self._wait(self._commands.runs.drop(number))
+        self._wait(self._controller.drop, number)
 
     def pin(self, number: int | None = None) -> None:
         """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
-        self._wait(self._commands.pin() if number is None else self._commands.runs.beside(number))
+        do = self._controller
+        self._wait(do.pin) if number is None else self._wait(do.keep_beside, number)
 
     def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> Comparison | None:
-        """Runs several strategies on the prompt of the pickers, one after another; the table, None if it failed.
+        """Runs several strategies on the prompt of the form, one after another; the table, None if it failed.
 
-        `strategies`: strategies, classes of them or their names; "as set above" is the one in the pickers. `settings`:
-        of the sessions, by default as in the pickers. `stop` keeps what had run by then.
+        `strategies`: strategies, classes of them or their names; "current settings" is the one in the form. `settings`:
+        of the sessions, by default as in the form. `stop` keeps what had run by then.
         """
-        return self._wait(self._commands.runs.compare(strategies, **settings))  # type: ignore[no-any-return]
+        return self._wait(self._controller.compare, strategies, **settings)  # type: ignore[no-any-return]
 
     def save_comparison(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the newest comparison as comma-separated values; the path, None if it failed."""
-        return self._wait(self._commands.runs.save_comparison(path))  # type: ignore[no-any-return]
+        return self._wait(self._controller.save, "table", path)  # type: ignore[no-any-return]
 
     def snapshot(self) -> str:
         """What is shown as static HTML, which needs no kernel."""
-        return static.snapshot(self.state.frame, self.state.comparison)
+        return snapshot(self.state.frame)
 
     def export(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the run, and the one kept beside it, as one HTML page whose steps can be scrubbed without a kernel.
 
         The path; None if it failed.
         """
-        return self._wait(self._commands.save("page", path))  # type: ignore[no-any-return]
+        return self._wait(self._controller.save, "page", path)  # type: ignore[no-any-return]
 
     def save_view(self, name: str, path: str | os.PathLike[str]) -> Path | None:
-        """Writes a view of the iteration shown as .svg or .png (see `speclab.views.files.VIEWS`); None if it failed."""
-        return self._wait(self._commands.save(name, path))  # type: ignore[no-any-return]
+        """Writes a view of `speclab.views.registry` as .svg, .png or .html; the path, None if it failed."""
+        return self._wait(self._controller.save, name, path)  # type: ignore[no-any-return]
 
     def save_trace(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the run shown, to be opened again; the path, None if it failed."""
-        return self._wait(self._commands.save("trace", path))  # type: ignore[no-any-return]
+        return self._wait(self._controller.save, "trace", path)  # type: ignore[no-any-return]
 
     def open_trace(self, path: str | os.PathLike[str]) -> None:
         """Shows a run saved earlier; no model runs, and a session under way stays for Step to go on with."""
-        self._wait(self._commands.open_trace(path))
+        self._wait(self._controller.open_trace, path)
 
     def close(self) -> None:
         """Stops the workers and lets the widgets go."""
-        self.pickers.models.close()
-        self._worker.close()
+        if hasattr(self, "config"):  # else it was never finished
+            self.config.models.close()
+            self._worker.close()
         super().close()
 
     def _session_settings(self, given: dict[str, Any]) -> SessionSettings:
@@ -195,17 +207,17 @@ class Lab(VBox):
                 kept[name] = value
         return SessionSettings(**kept)
 
-    def _read(self) -> Choices:
-        return self.pickers.read()
+    def _read(self) -> LabConfig:
+        return self.config.read()
 
-    def _follow(self, choices: Choices) -> None:
-        self.pickers.prompt.write(choices.prompt)
-        self.pickers.follow(choices.strategy, dict(choices.settings))
+    def _write(self, config: LabConfig) -> None:
+        self.config.write(config)
 
     def _interrupt(self) -> None:
-        self._player.interrupt()
+        self._controller.interrupt()
 
-    def _wait(self, result: Future[Any]) -> Any:
+    def _wait(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = self._actions.ask(work, *arguments, **named)
         try:
             while not wait([result], timeout=0.2).done:  # in pieces, so that Ctrl-C is heard on every system
                 pass
@@ -220,10 +232,10 @@ class Lab(VBox):
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         if not self._prepared:
             self._prepared = True
-            self._commands.prepare()
-            self._commands.ask(self.pickers.models.look)
+            self._actions.ask(self._controller.prepare)
+            self._actions.ask(self.config.models.look)
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
-        return {**bundle, "text/plain": static.plain(self.state.frame), "text/html": still(self.snapshot())}
+        return {**bundle, "text/plain": describe(self.state.frame), "text/html": still(self.snapshot())}
 
 
 def _default_strategy(pair: ModelPair | None) -> Strategy:

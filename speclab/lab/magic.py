@@ -85,7 +85,7 @@ def _strategy(kind: str, own: dict[str, Any]) -> Strategy | None:
 
 
 def _pair(variables: dict[str, Any], models: dict[str, Any]) -> ModelPair | None:
-    """Models that a variable holds, or those named; None for the shipped ones, loaded when they are needed."""
+    """ModelChoice that a variable holds, or those named; None for the shipped ones, loaded when they are needed."""
     if not models:
         return None
     from speclab.models.pair import ModelPair, load_pair

@@ -1,21 +1,32 @@
-"""The sessions of a lab, each with its caches, as a tree of forks."""
+"""The sessions of a lab, each with its caches, as a tree of forks; and strategies compared on one prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import ComparedRun, Comparison
+from speclab.drafters import strategies
 from speclab.errors import SettingsError
-from speclab.lab.choices import Choices
-from speclab.lab.pickers import differences
+from speclab.lab.state import LabConfig, LabState, Progress, Prompt
+from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
-from speclab.views.beside import Beside
-from speclab.views.fork_tree import Fork
+from speclab.views.markup import clip
+from speclab.views.runs import Fork, text_words
+from speclab.views.side_by_side import Beside
 
 if TYPE_CHECKING:
+    from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
+
+CURRENT = "current settings"
+"""Stands for the strategy in the form, with its settings."""
+REDRAW_SECONDS = 0.4
+"""How often progress is shown: a browser that falls behind hears Stop late."""
 
 
 @dataclass
@@ -24,16 +35,16 @@ class Run:
 
     number: int
     session: Session
-    applied: Choices
+    applied: LabConfig
     name: str
     parent: int | None = None
     at: int = 0
 
-    def told(self, *, present: bool) -> Fork:
+    def describe(self, *, present: bool) -> Fork:
         """As plain data."""
         steps = list(self.session.steps)
-        committed = sum(len(step.committed) for step in steps)
-        calls = sum((step.counts for step in steps), Counts()).iterations
+        committed = sum([len(step.committed) for step in steps])
+        calls = sum([step.counts for step in steps], Counts()).iterations
         rate, caches = committed / calls if calls else 0.0, cache_bytes(self.session.pair)
         return Fork(
             self.number, self.name, self.parent, self.at, len(steps), 1 + committed, rate, caches, present=present
@@ -48,7 +59,7 @@ class Runs:
         self._next = 0
         self._present: int | None = None
 
-    def begin(self, session: Session, applied: Choices) -> None:
+    def begin(self, session: Session, applied: LabConfig) -> None:
         """A run from the prompt on becomes the present one; one that nothing was decoded in gives way to it."""
         kept = {number: run for number, run in self._runs.items() if _same_models(run.session, session)}
         if self._present in kept and not kept[self._present].session.steps:
@@ -56,7 +67,7 @@ class Runs:
         self._runs = kept
         self._add(session, applied, type(session.strategy).__name__)
 
-    def fork(self, session: Session, applied: Choices) -> None:
+    def fork(self, session: Session, applied: LabConfig) -> None:
         """A fork of the present run, at its last iteration, becomes the present one."""
         former = self.present
         changed = "; ".join(differences(former.applied, applied)) or "nothing changed"
@@ -98,9 +109,9 @@ class Runs:
             raise SettingsError("No run has begun: Step decodes the first iteration.")
         return self._runs[self._present]
 
-    def told(self) -> tuple[Fork, ...]:
+    def describe(self) -> tuple[Fork, ...]:
         """All runs as plain data, in the order they began."""
-        return tuple(run.told(present=run.number == self._present) for run in list(self._runs.values()))
+        return tuple(run.describe(present=run.number == self._present) for run in list(self._runs.values()))
 
     def comparison(self) -> Comparison:
         """Every run on the prompt of the present one, as far as it came; empty where none has begun."""
@@ -108,12 +119,12 @@ class Runs:
             return Comparison(())
         prompt = self.present.session.prompt_ids
         alike = [run for run in list(self._runs.values()) if run.session.prompt_ids == prompt]
-        return Comparison(tuple(ComparedRun(run.told(present=False).label, run.session.trace) for run in alike))
+        return Comparison(tuple(ComparedRun(run.describe(present=False).label, run.session.trace) for run in alike))
 
     def beside(self, number: int) -> Beside:
         """A run as it stands, to be kept beside the one shown."""
         run = self.find(number)
-        return Beside(number, run.told(present=False).label, run.session.trace)
+        return Beside(number, run.describe(present=False).label, run.session.trace)
 
     def refreshed(self, kept: Beside | None) -> Beside | None:
         """What is kept beside, with what its run has decoded since; as it was where the run was dropped."""
@@ -122,7 +133,7 @@ class Runs:
             return kept
         return self.beside(kept.number)
 
-    def _add(self, session: Session, applied: Choices, name: str, parent: int | None = None, at: int = 0) -> None:
+    def _add(self, session: Session, applied: LabConfig, name: str, parent: int | None = None, at: int = 0) -> None:
         runs = {**self._runs, self._next: Run(self._next, session, applied, name, parent, at)}
         self._runs, self._present, self._next = runs, self._next, self._next + 1
 
@@ -137,8 +148,120 @@ class Runs:
 def cache_bytes(pair: ModelPair) -> int:
     """Bytes allocated for the KV caches of all its runners."""
     runners = (*pair.runners.values(), *pair.heads)
-    return sum(runner.capacity * runner.slot_bytes for runner in runners)
+    return sum([runner.capacity * runner.slot_bytes for runner in runners])
 
 
 def _same_models(one: Session, other: Session) -> bool:
     return one.pair.target.model is other.pair.target.model
+
+
+def differences(old: LabConfig, new: LabConfig) -> list[str]:
+    """What differs, in words."""
+    found = [] if old.models == new.models else ["models"]
+    found += [] if old.prompt == new.prompt else ["prompt"]
+    before, after = {**old.strategy.describe(), **old.settings}, {**new.strategy.describe(), **new.settings}
+    if type(old.strategy) is not type(new.strategy):
+        before, after = (
+            {**old.settings, "strategy": before["strategy"]},
+            {**new.settings, "strategy": after["strategy"]},
+        )
+    for name, value in after.items():
+        if before[name] != value:
+            found.append(f"{name.replace('_', ' ')} {_short(before[name])} → {_short(value)}")
+    return found
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "off"
+    return f"{value:g}" if isinstance(value, float) else clip(str(value), 24)
+
+
+class Comparer:
+    """One comparison; the lab's own session stays as it is.
+
+    Args:
+        state: where it shows how far each strategy is.
+        cancelled: ends it; what had run is kept.
+        strategies: by the name each goes by.
+        settings: of the sessions.
+    """
+
+    def __init__(
+        self, state: LabState, cancelled: Event, strategies: Mapping[str, Strategy], settings: Mapping[str, Any]
+    ) -> None:
+        self._state, self._cancelled, self._strategies = state, cancelled, strategies
+        self._settings = SessionSettings(**settings)
+        self._tokens, self._drawn = dict.fromkeys(strategies, 0), 0.0
+
+    def run(self, pair: ModelPair, prompt: Prompt, at_work: Callable[[Session], None]) -> Comparison:
+        """Every strategy on the same prompt; `at_work` hears of each session that decodes.
+
+        Raises:
+            SpeclabError: the prompt or a setting fits none.
+        """
+        from speclab.analysis.compare import compare
+
+        def watch(name: str, session: Session) -> bool:
+            at_work(session)
+            self._show(name, session)
+            return self._cancelled.is_set()
+
+        self._state.status = f"Comparing on the prompt above: {', '.join(self._strategies)}…"
+        found = compare(pair, self._strategies, prompt, watch=watch, **self._settings.model_dump())
+        self._state.compared = found
+        ran = f"Compared {sum([entry.complete for entry in found.runs])} of {len(self._strategies)} strategies"
+        self._state.status = f"{ran}{', then stopped' if found.stopped else ''}. {text_words(found)}"
+        return found
+
+    def _show(self, name: str, session: Session) -> None:
+        begins = not self._tokens[name]
+        self._tokens[name] = len(session.token_ids)
+        if begins or monotonic() - self._drawn > REDRAW_SECONDS:
+            self._drawn = monotonic()
+            self._state.progress = Progress(dict(self._tokens), self._settings.max_new_tokens, name)
+
+
+def named_strategies(strategies: Iterable[Any]) -> dict[str, Strategy]:
+    """Strategies, classes of them or their names, by the name each goes by: what it changes of the default included.
+
+    Raises:
+        SettingsError: there is no such strategy.
+    """
+    found: dict[str, Strategy] = {}
+    for given in strategies:
+        strategy = _strategy(given)
+        name = short_name(strategy)
+        twins = sum(other == name or other.startswith(f"{name} (") for other in found)
+        found[f"{name} ({twins + 1})" if name in found else name] = strategy
+    return found
+
+
+def short_name(strategy: Strategy) -> str:
+    """`DynaTree`, `DynaTree, node budget 24`: its name, what sets it apart from its default or nearest preset."""
+    kind = type(strategy)
+    known = {"": kind(), **kind.presets()}
+    changes = {name: _changes(settings, strategy) for name, settings in known.items()}
+    nearest = min(changes, key=lambda name: len(changes[name]))
+    changed = changes[nearest]
+    more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
+    return ", ".join([kind.__name__, *([nearest] if nearest else []), *changed[:3], *more])
+
+
+def _changes(old: Strategy, new: Strategy) -> list[str]:
+    before, after = old.model_dump(), new.model_dump()
+    return [
+        name.replace("_", " ") + ("" if isinstance(value, dict) else f" {value}")
+        for name, value in after.items()
+        if before[name] != value
+    ]
+
+
+def _strategy(given: Any) -> Strategy:
+    from speclab.drafters.base import checked
+
+    if isinstance(given, str):
+        if given not in strategies():
+            raise SettingsError(f"There is no strategy {given!r}: choose of {', '.join(strategies())}.")
+        return strategies()[given]()
+    return checked(given() if isinstance(given, type) else given)

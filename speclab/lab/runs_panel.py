@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from ipywidgets import HBox, Select, VBox
+from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, Text, VBox
 
-from speclab.lab.commands import Commands
-from speclab.lab.picture import Picture, empty, heading, said
-from speclab.lab.state import Frame, LabState
-from speclab.lab.sync import assign, on_change
-from speclab.lab.transport import button
-from speclab.views.compared import runs_html
-from speclab.views.fork_tree import forks_svg, forks_table, summary
-from speclab.views.markup import tag
+from speclab.drafters import strategies
+from speclab.lab.actions import Actions
+from speclab.lab.runs import CURRENT
+from speclab.lab.state import LabState, Progress
+from speclab.lab.widgets import (
+    ViewPanel,
+    button,
+    caption_html,
+    heading,
+    on_change,
+    placeholder,
+    set_if_changed,
+    set_visible,
+)
+from speclab.views.markup import escape, tag
+from speclab.views.registry import Frame
+from speclab.views.runs import compared_html, copy_button, forks_svg, forks_table, runs_html, summary
 
 
 class RunsPanel(VBox):
     """Follows the runs; the list shows them by name, the present one by the word "shown"."""
 
-    def __init__(self, state: LabState, commands: Commands) -> None:
-        self._state, self._commands = state, commands
-        self.picture = Picture("runs-view", self._draw, lambda frame: (frame.trace, state.forks))
+    def __init__(self, state: LabState, actions: Actions) -> None:
+        self._state, self._actions = state, actions
+        self.picture = ViewPanel("runs-view", self._draw, lambda frame: (frame.trace, state.forks))
         self.choice = Select(options=[], rows=5, description="", tooltip="the runs of this lab: arrows, then a button")
         self.choice.add_class("speclab-run-choice")
         self.switch = button("switch", "Switch", "go on with the run marked; no model runs", "code-fork", self._switch)
         self.beside = button(
-            "beside", "Keep beside", "show the run marked beside the one shown, at the same iteration", "columns",
+            "beside", "Compare side by side", "show the run marked beside this one, at the same iteration", "columns",
             self._beside,
         )  # fmt: skip
-        self.drop = button("drop", "Drop", "let the run marked go, its caches with it", "trash", self._drop)
+        self.drop = button("drop", "Delete run", "let the run marked go, its caches with it", "trash", self._drop)
         bar = HBox([self.switch, self.beside, self.drop])
         bar.add_class("speclab-group")
         super().__init__([heading("Runs and forks"), self.picture.widget, self.choice, bar])
@@ -36,9 +45,9 @@ class RunsPanel(VBox):
         state.observe(lambda _: self._list(), names="forks")
         self._list()
 
-    def see(self, seen: bool) -> None:  # reads as `see(True)`
+    def set_visible(self, visible: bool) -> None:
         """Says whether the panel is on the screen."""
-        self.picture.see(seen)
+        self.picture.set_visible(visible)
 
     def update(self, frame: Frame) -> None:
         """Draws the frame, if the panel is seen and would differ."""
@@ -46,11 +55,16 @@ class RunsPanel(VBox):
         self._name()
 
     def _draw(self, _: Frame) -> str:
-        forks = self._commands.runs.forks
+        forks = self._actions.controller.runs.describe()
         if not forks:
-            return empty("Runs and their forks appear here. Step decodes the first iteration.")
+            return placeholder("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        return forks_svg(forks) + said(summary(forks)) + table + runs_html(self._commands.runs.comparison)
+        return (
+            forks_svg(forks)
+            + caption_html(summary(forks))
+            + table
+            + runs_html(self._actions.controller.runs.comparison())
+        )
 
     def _list(self) -> None:
         forks = self._state.forks
@@ -64,18 +78,121 @@ class RunsPanel(VBox):
         self._name()
 
     def _name(self) -> None:
-        """What "Keep beside" would do. No button goes off because of the run marked: a quick Tab would skip it."""
+        """What the button beside would do. No button goes off because of the run marked: a quick Tab would skip it."""
         marked, beside = self.choice.value, self._state.frame.beside
         for each in (self.switch, self.drop, self.beside):
-            assign(each, disabled=marked is None)
+            set_if_changed(each, disabled=marked is None)
         kept = beside is not None and beside.number == marked
-        assign(self.beside, description="Not beside" if kept else "Keep beside")
+        set_if_changed(self.beside, description="Close comparison" if kept else "Compare side by side")
 
     def _switch(self) -> None:
-        self._commands.runs.switch(self.choice.value)
+        self._actions.ask(self._actions.controller.switch, self.choice.value)
 
     def _beside(self) -> None:
-        self._commands.runs.beside(self.choice.value)
+        self._actions.ask(self._actions.controller.keep_beside, self.choice.value)
 
     def _drop(self) -> None:
-        self._commands.runs.drop(self.choice.value)
+        self._actions.ask(self._actions.controller.drop, self.choice.value)
+
+
+_OTHERWISE = "This browser lets no page copy: save the table as CSV, or mark it and press Ctrl+C."
+FIRST = ("Autoregressive", "LinearSpeculation", "PromptLookup")
+
+
+class ComparePanel(VBox):
+    """Boxes to mark; made when the tab is first looked at, for few look at all tabs."""
+
+    def __init__(self, state: LabState, actions: Actions) -> None:
+        self._state, self._actions, self._visible = state, actions, False
+        self.marks: dict[str, Checkbox] = {}
+        self.grid = Box()
+        self.grid.add_class("speclab-marks")
+        self.tokens = BoundedIntText(64, min=1, max=100_000, description="tokens", tooltip="new tokens of each at most")
+        self.tokens.add_class("speclab-compare-tokens")
+        self.go = button(
+            "compare", "Compare", "run each strategy marked on the prompt above", "bar-chart", self._go, "primary"
+        )
+        self.end = button("compare-stop", "Stop", "stop; what has run stays", "stop", actions.stop)
+        self.path = Text("comparison.csv", tooltip="a path on the machine that runs the notebook")
+        self.path.add_class("speclab-path")
+        self.save = button(
+            "compare-save", "Save as CSV", "write the table as comma-separated values", "save", self._save
+        )
+        self.progress = HTML()
+        self.progress.add_class("speclab-compare-progress")
+        self.picture = ViewPanel("compared", self._draw, lambda _: (state.compared,))
+        self.copy = ViewPanel("compare-copy", self._copy, lambda _: (state.compared,))
+        self.saving = HBox([self.save, self.path, self.copy.widget])
+        bar = HBox([self.tokens, self.go, self.end])
+        for row in (bar, self.saving):
+            row.add_class("speclab-files")
+        parts = (self.grid, bar, self.progress, self.picture.widget, self.saving)
+        super().__init__([heading("Strategies on the prompt above"), *parts])
+        self.add_class("speclab-compare-panel")
+        state.observe(lambda _: self.update(state.frame), names="compared")
+        state.observe(lambda change: self._follow(change["new"]), names="progress")
+        self._follow(None)
+        set_visible(self.saving, visible=False)
+
+    @property
+    def chosen(self) -> list[str]:
+        """The strategies marked: names, or `CURRENT` for the one in the form."""
+        return [name for name, mark in self.marks.items() if mark.value]
+
+    def set_visible(self, visible: bool) -> None:
+        """Says whether the panel is on the screen."""
+        self._visible = visible
+        if visible and not self.marks:
+            self._make()
+        self.picture.set_visible(visible)
+        self.copy.set_visible(visible)
+        self._follow(self._state.progress)
+
+    def update(self, frame: Frame) -> None:
+        """Draws what was compared, if the panel is seen and it is new."""
+        set_visible(self.saving, visible=self._state.compared is not None)
+        self.picture.update(frame)
+        self.copy.update(frame)
+
+    def _make(self) -> None:
+        for name in (CURRENT, *strategies()):
+            tooltip = "the strategy and its settings above" if name == CURRENT else "with its default settings"
+            self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
+        self.grid.children = list(self.marks.values())
+
+    def _draw(self, _: Frame) -> str:
+        if self._state.compared is None:
+            return placeholder("Mark strategies and press Compare: each decodes the prompt above, one after another.")
+        return compared_html(self._state.compared)
+
+    def _copy(self, _: Frame) -> str:
+        found = self._state.compared
+        table = "" if found is None else found.to_csv("\t")
+        return table and copy_button("Copy", table, _OTHERWISE, "copy the table, tabs between")
+
+    def _follow(self, progress: Progress | None) -> None:
+        set_if_changed(self.go, disabled=progress is not None)
+        set_visible(self.end, visible=progress is not None)
+        if self._visible or progress is None:
+            set_if_changed(self.progress, value="" if progress is None else progress_html(progress))
+
+    def _go(self) -> None:
+        self._actions.ask(self._actions.controller.compare, self.chosen, max_new_tokens=self.tokens.value)
+
+    def _save(self) -> None:
+        self._actions.ask(self._actions.controller.save, "table", self.path.value.strip())
+
+
+def progress_html(progress: Progress) -> str:
+    """One line per strategy: `DynaTree: 24 of 64 tokens, at work`."""
+    lines, reached = [], False
+    for name, tokens in progress.tokens.items():
+        now = name == progress.at_work
+        reached = reached or now
+        done = tokens if now else 0 if reached else progress.most
+        progressed = (
+            f"{tokens} of {progress.most} tokens, at work" if now else "waits" if reached else f"{tokens} tokens, done"
+        )
+        bar = tag("progress", " ", value=done, max=progress.most, aria_hidden="true")
+        lines.append(tag("div", bar, " ", tag("b", escape(name)), escape(f": {progressed}")))
+    return "".join(lines)

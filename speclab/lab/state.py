@@ -1,52 +1,76 @@
-"""What the lab shows and does, as one traitlets object that everything else observes."""
+"""What the lab shows and does, as one traitlets object that everything else observes; what a person chose, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
 from speclab.analysis.compare import Comparison
 from speclab.analysis.routing import Regret
-from speclab.lab.choices import Change, Choices
-from speclab.lab.sync import together
+from speclab.drafters.base import Strategy
+from speclab.lab.widgets import batch_updates
 from speclab.trace.records import Step, Trace
-from speclab.views.beside import Beside
-from speclab.views.walk import WHOLE, Moment
+from speclab.views.playback import PlaybackPosition
+from speclab.views.registry import Frame
+
+Prompt = str | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """What is on the screen; every picture is a function of it.
+class ModelChoice:
+    """Which models, and where they run. `name`: of a preset, empty if `target` names the models; None: as loaded.
 
-    `cursor`: iterations shown. `moment`: how much of the newest of them. `selected`: a node of it. `pinned`: a step to
-    compare with; `beside`: a whole run to compare with, at the same cursor. `live`: whether the trace is this lab's
-    session, not the recorded run.
+    `heads`: hub ids or folders of draft heads, for models of one's own.
     """
 
-    trace: Trace
-    cursor: int = 0
-    moment: Moment = WHOLE
-    selected: int | None = None
-    pinned: Step | None = None
-    beside: Beside | None = None
-    live: bool = False
+    name: str = "mini"
+    target: str = ""
+    draft: str = ""
+    device: str | None = None
+    dtype: str | None = None
+    heads: tuple[str, ...] = ()
 
-    @property
-    def step(self) -> Step | None:
-        """The iteration shown; None before the first."""
-        return self.trace.steps[self.cursor - 1] if self.cursor else None
+    def arguments(self) -> dict[str, Any]:
+        """For `load_pair`."""
+        own = {"target": self.target, "draft": self.draft or None, "heads": self.heads}
+        return {**(own if self.target else {"name": self.name}), "device": self.device, "dtype": self.dtype}
 
-    @property
-    def committed(self) -> int:
-        """Iterations whose tokens are committed at the moment shown."""
-        return self.cursor if self.moment.reached("commit") else self.cursor - 1
 
-    def at(self, cursor: int, trace: Trace | None = None) -> Frame:
-        """Another iteration, whole, nothing selected."""
-        return replace(self, trace=trace or self.trace, cursor=cursor, moment=WHOLE, selected=None)
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A strategy in force and the one that Apply would put in its place, for a session of these `settings`.
+
+    `alone`: whether nothing else would change: not the models, the prompt or the settings of the session.
+    """
+
+    before: Strategy
+    after: Strategy
+    settings: Mapping[str, Any]
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LabConfig:
+    """Everything a session is made of. `models` None: the pair that was given to the lab."""
+
+    models: ModelChoice | None
+    strategy: Strategy
+    prompt: Prompt
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def change_from(self, other: LabConfig) -> PendingChange | None:
+        """What Apply would change of the strategy; None where that is nothing."""
+        if self.strategy == other.strategy:
+            return None
+        alone = replace(self, strategy=other.strategy) == other
+        return PendingChange(other.strategy, self.strategy, self.settings, alone=alone)
+
+    def forks_from(self, other: LabConfig) -> bool:
+        """Whether a fork of the other's session is enough: models and prompt are the same."""
+        return (self.models, self.prompt) == (other.models, other.prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +87,9 @@ class LabState(HasTraits):
 
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
     sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
-    made of, forks included; None before there is one. `change`: of the strategy, set in the pickers and not applied;
-    None where there is none.
-    `comparison`: of this session with its baselines, once measured.
-    `forks`: every run kept. `compared`: strategies on one prompt, once they ran;
-    `progress` while they do.
-    `regret`: of the newest iteration both of whose trees were verified on request; None where none was.
+    made of, forks included; None before there is one. `change`: of the strategy, set in the form and not applied; None
+    where there is none. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
+    they do.
     """
 
     frame: Any = Instance(Frame)
@@ -78,10 +99,8 @@ class LabState(HasTraits):
     status = Unicode()
     error = Unicode()
     details = Unicode()
-    applied: Any = Instance(Choices, allow_none=True)
-    change: Any = Instance(Change, allow_none=True)
-    comparison: Any = Instance(Comparison, allow_none=True)
-    regret: Any = Instance(Regret, allow_none=True)
+    applied: Any = Instance(LabConfig, allow_none=True)
+    change: Any = Instance(PendingChange, allow_none=True)
     forks: Any = Tuple()
     compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)
@@ -102,14 +121,14 @@ class LabState(HasTraits):
         return self.frame.step  # type: ignore[no-any-return]
 
     @property
-    def moment(self) -> Moment:
+    def position(self) -> PlaybackPosition:
         """How much of the iteration is shown."""
-        return self.frame.moment  # type: ignore[no-any-return]
+        return self.frame.position  # type: ignore[no-any-return]
 
     @property
     def phase(self) -> str:
         """The phase of the iteration shown: draft, flatten, verify, accept, commit, adapt."""
-        return self.frame.moment.phase  # type: ignore[no-any-return]
+        return self.position.phase
 
     @property
     def selected(self) -> int | None:
@@ -121,16 +140,26 @@ class LabState(HasTraits):
         """The step kept for comparison."""
         return self.frame.pinned  # type: ignore[no-any-return]
 
-    def show(self, **changes: Any) -> None:
-        """Changes the frame."""
-        self.tell(frame=replace(self.frame, **changes))
+    @property
+    def comparison(self) -> Comparison | None:
+        """Of this session with its baselines, once measured."""
+        return self.frame.comparison  # type: ignore[no-any-return]
 
-    def tell(self, **changes: Any) -> None:
-        """Changes several traits, and tells of each when all are changed: what depends on two is drawn once.
+    @property
+    def regret(self) -> Regret | None:
+        """Of the newest iteration both of whose trees were verified on request; None where none was."""
+        return self.frame.regret  # type: ignore[no-any-return]
+
+    def change_frame(self, **changes: Any) -> None:
+        """Shows the frame with these attributes changed."""
+        self.update(frame=replace(self.frame, **changes))
+
+    def update(self, **changes: Any) -> None:
+        """Changes several traits, and notifies of each when all are changed: what depends on two is drawn once.
 
         Name `status` first: a browser then has it last, when all it speaks of is on the screen.
         """
-        with together(), self.hold_trait_notifications():
+        with batch_updates(), self.hold_trait_notifications():
             for name, value in changes.items():
                 setattr(self, name, value)
 

@@ -1,44 +1,53 @@
-"""The row that moves through a run: first, back, step, last, run, run until, stop, and a slider over iterations."""
+"""The rows above the views: moving through a run, what happened in words, saving and opening."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from operator import is_
 from typing import Any
 
-from ipywidgets import HTML, Button, Dropdown, HBox, IntSlider, Text, ToggleButtons, Widget
+from ipywidgets import (
+    HTML,
+    Button,
+    Dropdown,
+    FileUpload,
+    HBox,
+    IntProgress,
+    IntSlider,
+    Text,
+    ToggleButton,
+    ToggleButtons,
+    VBox,
+    Widget,
+)
 
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
-from speclab.lab.commands import Commands
+from speclab.lab.actions import Actions
+from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.state import LabState
-from speclab.lab.sync import assign, at_once, on_change, show
+from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
+from speclab.trace.files import unpack_trace
 from speclab.trace.records import PHASES as TIMED
-from speclab.views.markup import tag
-from speclab.views.tokens import escape
-from speclab.views.walk import PHASES
-
-
-def button(name: str, description: str, tooltip: str, icon: str, click: Callable[[], Any], style: str = "") -> Button:
-    """A button found by the class `speclab-name`."""
-    made = Button(description=description, tooltip=tooltip, icon=icon, button_style=style)
-    made.add_class(f"speclab-{name}")
-    made.on_click(lambda _: click())
-    return made
+from speclab.views.explain import step_words, warning
+from speclab.views.markup import escape, tag
+from speclab.views.playback import PHASES
+from speclab.views.registry import VIEWS
 
 
 class Transport(HBox):
     """Buttons, what `more` there is beside them, and the slider; each asks and returns at once."""
 
-    def __init__(self, state: LabState, commands: Commands, *more: Widget) -> None:
-        self._state, self._commands = state, commands
-        self.first = button("first", "", "to the beginning", "fast-backward", lambda: commands.goto(0))
-        self.back = button("back", "Back", "one iteration back; no model runs", "step-backward", commands.back)
-        self.step = button("step", "Step", "decode one iteration", "step-forward", commands.step, "primary")
-        self.last = button("last", "", "to the newest iteration", "fast-forward", commands.last)
-        self.run = button("run", "Run", "decode to the end", "play", commands.run)
-        self.stop = button("stop", "Stop", "stop; what was decoded stays", "stop", commands.stop, "warning")
+    def __init__(self, state: LabState, actions: Actions, *more: Widget) -> None:
+        self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
+        self.first = button("first", "", "to the beginning", "fast-backward", lambda: ask(do.goto, 0))
+        self.back = button("back", "Back", "one iteration back; no model runs", "step-backward", lambda: ask(do.back))
+        self.step = button("step", "Step", "decode one iteration", "step-forward", lambda: ask(do.step), "primary")
+        self.last = button("last", "", "to the newest iteration", "fast-forward", lambda: ask(do.last))
+        self.run = button("run", "Run", "decode to the end", "play", lambda: ask(do.run))
+        self.stop = button("stop", "Stop", "stop; what was decoded stays", "stop", actions.stop, "warning")
         self.cursor = IntSlider(
             0, 0, 0, description="iteration", tooltip="iterations shown; no model runs", readout=False
         )
@@ -48,7 +57,7 @@ class Transport(HBox):
         moves.add_class("speclab-group")
         runs = HBox([self.run, self.stop])
         runs.add_class("speclab-group")
-        self.until = RunUntil(commands)
+        self.until = RunUntil(actions)
         super().__init__([moves, runs, *more, self.until, self.cursor, self.until.hint])
         self.add_class("speclab-transport")
         state.observe(self._draw, names="frame")
@@ -56,14 +65,14 @@ class Transport(HBox):
 
     def _slid(self, index: int) -> None:
         if index != self._state.cursor:
-            self._commands.goto(index)
+            self._actions.ask(self._actions.controller.goto, index)
 
     def _draw(self, _: Any = None) -> None:
         state, count = self._state, len(self._state.trace.steps)
         # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
         shown = {"value": state.cursor, "description": f"{state.cursor} of {count}"}
         for target in (shown, {"max": count}) if count < self.cursor.max else ({"max": count}, shown):
-            at_once(self.cursor, **target)
+            set_if_changed(self.cursor, at_once=True, **target)
 
 
 class RunUntil(HBox):
@@ -72,7 +81,7 @@ class RunUntil(HBox):
     `hint`, below the row, says what is wrong with the argument once it is typed, and names what an expression may.
     """
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, actions: Actions) -> None:
         self.condition = Dropdown(
             options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)],
             tooltip="the condition to run until",
@@ -88,13 +97,13 @@ class RunUntil(HBox):
             "Run until",
             "decode until the condition holds",
             "flag-checkered",
-            lambda: self._go(commands.run),
+            lambda: self._go(actions.controller.run),
         )
         self.backward = button(
             "back-until", "Back until", "back to the last iteration where it held; no model runs", "reply",
-            lambda: self._go(commands.back),
+            lambda: self._go(actions.controller.back),
         )  # fmt: skip
-        self._ask = commands.ask
+        self._actions = actions
         on_change(self.condition, self._chosen)
         on_change(self.argument, lambda _: self._check())
         self._chosen(0)
@@ -113,9 +122,9 @@ class RunUntil(HBox):
 
     def _chosen(self, index: int) -> None:
         point = BREAKPOINTS[index]
-        show(self.argument, point.default is not None)
-        assign(self.argument, value="" if point.default is None else str(point.default))
-        assign(self.argument.layout, width="min(320px, 60vw)" if point == ANY_EXPRESSION else None)
+        set_visible(self.argument, point.default is not None)
+        set_if_changed(self.argument, value="" if point.default is None else str(point.default))
+        set_if_changed(self.argument.layout, width="min(320px, 60vw)" if point == ANY_EXPRESSION else None)
         self._check()
 
     def _check(self) -> None:
@@ -126,17 +135,16 @@ class RunUntil(HBox):
         except SettingsError as error:
             said = tag("div", escape(error), class_="sl-bad", role="alert")
         named = BREAKPOINTS[self.condition.value] == ANY_EXPRESSION
-        assign(self.hint, value=said + _names() if named else said)
-        show(self.hint, bool(said) or named)
+        set_if_changed(self.hint, value=said + _names() if named else said)
+        set_visible(self.hint, bool(said) or named)
 
     def _go(self, command: Callable[[Expression], Any]) -> None:
         try:
             until = self.read()
-        except SettingsError as error:
-            failure = error
-            self._ask(lambda: _raise(failure))
-            return
-        command(until)
+        except SettingsError:
+            self._actions.ask(self.read)  # read again there, what is wrong ends in the error panel
+        else:
+            self._actions.ask(command, until)
 
 
 def _parse(point: Breakpoint, written: str) -> int | float | str:
@@ -166,13 +174,13 @@ def _names() -> str:
 
 
 class Phases(HBox):
-    """The phases of the iteration shown, and steps through its moments; no model runs."""
+    """The phases of the iteration shown, and steps through its positions; no model runs."""
 
-    def __init__(self, state: LabState, commands: Commands) -> None:
-        self._state, self._commands = state, commands
-        self.back = button("phase-back", "", "the moment before", "chevron-left", lambda: commands.phase_by(-1))
-        self.next = button("phase-next", "", "the next moment", "chevron-right", lambda: commands.phase_by(1))
-        self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_TOLD[name] for name in PHASES])
+    def __init__(self, state: LabState, actions: Actions) -> None:
+        self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
+        self.back = button("phase-back", "", "the previous sub-step", "chevron-left", lambda: ask(do.phase_by, -1))
+        self.next = button("phase-next", "", "the next sub-step", "chevron-right", lambda: ask(do.phase_by, 1))
+        self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_MEANINGS[name] for name in PHASES])
         self.names.add_class("speclab-phases")
         on_change(self.names, self._chosen)
         super().__init__([self.back, self.names, self.next])
@@ -181,21 +189,138 @@ class Phases(HBox):
 
     def _chosen(self, name: str | None) -> None:
         if name is not None and name != self._state.phase:
-            self._commands.phase(name)
+            self._actions.ask(self._actions.controller.phase, name)
 
     def _draw(self, _: Any = None) -> None:
-        assign(self.names, value=self._state.phase)
+        set_if_changed(self.names, value=self._state.phase)
 
 
-_TOLD = {
+_MEANINGS = {
     "draft": "who was expanded, with how many branches, and which gate stopped it",
     "flatten": "the tree in breadth-first order, and its mask",
     "verify": "the target's choice after every node",
-    "accept": "the walk from the root, one decision at a time",
+    "accept": "the accept path from the root, one decision at a time",
     "commit": "the caches before and after",
-    "adapt": "what the drafter changed for the next iteration: the whole iteration",
+    "adapt": "what the drafter changed for the next iteration: an overview of the whole iteration",
 }
 
 
-def _raise(error: Exception) -> None:
-    raise error
+class Status(VBox):
+    """Shows `status`, `busy`, progress and `error` of the state, and memory in use.
+
+    `usage` tells the memory; it is asked when another line is on its way anyway.
+    """
+
+    def __init__(self, state: LabState, usage: Callable[[], str]) -> None:
+        self._state, self._usage = state, usage
+        self._drawn: tuple[Any, ...] = ()
+        self._shown = self._used = ""
+        self.line = HTML()
+        self.line.add_class("speclab-status")
+        self.progress = IntProgress(tooltip="tokens generated, of those asked for")
+        self.progress.add_class("speclab-progress")
+        self.count = HTML()
+        self.message = HTML()
+        dismiss = Button(description="Dismiss", tooltip="close this message", icon="times")
+        dismiss.on_click(lambda _: self.dismiss())
+        dismiss.add_class("speclab-dismiss")
+        self.error = HBox([self.message, dismiss])
+        self.error.add_class("speclab-error")
+        self.bar = HBox([self.line, HBox([self.progress, self.count])])
+        self.bar.add_class("speclab-statusbar")
+        super().__init__([self.bar, self.error])
+        self.add_class("speclab-says")
+        state.observe(self._draw, names=["status", "busy", "frame", "done", "total"])
+        state.observe(self._draw_error, names=["error", "details"])
+        self._draw()
+        self._draw_error()
+
+    def dismiss(self) -> None:
+        """Closes the error panel."""
+        self._state.error = self._state.details = ""
+
+    def _draw(self, _: Any = None) -> None:
+        state = self._state
+        key = (state.status, state.busy, state.frame.live, state.frame.step, state.done, state.total)
+        if len(key) == len(self._drawn) and all(map(is_, key, self._drawn)):
+            return  # several traits changed at once
+        self._drawn = key
+        if state.status != self._shown:
+            self._shown, self._used = state.status, self._usage()
+        badge = tag(
+            "span", "live" if state.frame.live else "recorded", class_="sl-badge", title=_BADGES[state.frame.live]
+        )
+        spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
+        status = tag("span", escape(state.status), role="status", aria_live="polite")
+        changed = step_words(state.frame.step)
+        warned = tag("span", warning(changed)) if changed else ""
+        used = tag("span", escape(self._used), class_="sl-muted sl-usage") if self._used else ""
+        set_if_changed(self.line, value=tag("div", badge, spinner, status, warned, used, class_="sl-line"))
+        set_if_changed(self.progress, max=max(state.total, 1), value=state.done)
+        set_if_changed(
+            self.count,
+            value=tag("span", f"{state.done} of {state.total} tokens", class_="sl-muted") if state.total else "",
+        )
+
+    def _draw_error(self, _: Any = None) -> None:
+        state = self._state
+        folded = tag("details", tag("summary", "details"), tag("pre", escape(state.details))) if state.details else ""
+        sentence = tag("div", tag("b", "Error. "), escape(state.error), role="alert")
+        set_if_changed(self.message, value=sentence + folded if state.error else "")
+        set_visible(self.error, bool(state.error))
+
+
+_BADGES = {
+    True: "decoded by the models in this session",
+    False: "a run recorded earlier, without its models; Step decodes live",
+}
+
+
+_NAMES = {TRACE: "trace, to open again", PAGE: "page, to read anywhere"}
+_ENDINGS = {TRACE: ".json.gz", PAGE: ".html"}
+
+
+class Files(HBox):
+    """A row that `toggle` shows: what to save and where, and what to open."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self.toggle = ToggleButton(description="Files", icon="save", tooltip="save the run or a view, open a trace")
+        self.toggle.add_class("speclab-files-toggle")
+        views = [(view.heading, name) for name, view in VIEWS.items()]
+        self.what = Dropdown(
+            options=[*((label, name) for name, label in _NAMES.items()), *views],
+            tooltip="what to save", description="save",
+        )  # fmt: skip
+        self.path = Text(tooltip="a path on the machine that runs the notebook; pictures end in .svg or .png")
+        self.path.add_class("speclab-path")
+        self.save_button: Button = button("save", "Save", "write the file", "save", self._save)
+        self.open_button: Button = button(
+            "open", "Open", "show the trace at this path; no model runs", "folder-open", self._open
+        )
+        self.upload = FileUpload(accept=".gz", description="Upload", tooltip="show a trace from your computer")
+        self.upload.add_class("speclab-upload")
+        on_change(self.what, self._chosen)
+        on_change(self.upload, lambda _: self._uploaded())
+        on_change(self.toggle, lambda wanted: set_visible(self, wanted))
+        self._chosen(TRACE)
+        note = HTML('<span class="sl-muted">PNG is drawn with the fonts of that machine; SVG needs none</span>')
+        super().__init__([self.what, self.path, self.save_button, self.open_button, self.upload, note])
+        self.add_class("speclab-files")
+        set_visible(self, visible=False)
+
+    def _chosen(self, what: str) -> None:
+        name = f"run{_ENDINGS[what]}" if what in _ENDINGS else what + VIEWS[what].ending
+        set_if_changed(self.path, value=name)
+
+    def _save(self) -> None:
+        self._actions.ask(self._actions.controller.save, self.what.value, self.path.value.strip())
+
+    def _open(self) -> None:
+        self._actions.ask(self._actions.controller.open_trace, self.path.value.strip())
+
+    def _uploaded(self) -> None:
+        for file in self.upload.value:
+            name, content = file["name"], bytes(file["content"])
+            self._actions.ask(self._actions.controller.open_trace, partial(unpack_trace, content, name), name)
+        set_if_changed(self.upload, value=())

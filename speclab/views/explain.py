@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from speclab.trace.records import Event, NodeRecord, Step, Value
+from speclab.trace.records import Event, NodeRecord, Step, Trace, Value
 from speclab.views import markup
-from speclab.views.tokens import quoted
-from speclab.views.walk import verified_root
+from speclab.views.markup import escape, quoted, tag
+from speclab.views.playback import WHOLE, Phase, PlaybackPosition, decisions, own_kind, verified_root
 
 
 def percent(probability: float) -> str:
@@ -18,7 +18,7 @@ def percent(probability: float) -> str:
 
 def numbers(values: Mapping[str, Value], texts: Mapping[int, str]) -> str:
     """The figures of an event: `confidence 0.41, branches 3`; a token by its text."""
-    return ", ".join(f"{name.replace('_', ' ')} {_written(name, value, texts)}" for name, value in values.items())
+    return ", ".join([f"{name.replace('_', ' ')} {_written(name, value, texts)}" for name, value in values.items()])
 
 
 def _written(name: str, value: Value, texts: Mapping[int, str]) -> str:
@@ -111,8 +111,16 @@ def node_table(step: Step, node: int) -> str:
     return markup.table(f"Node {node} of iteration {step.index + 1}", ("what", "value"), rows)
 
 
+def node_html(step: Step, selected: int | None) -> str:
+    """Everything recorded about the selected node."""
+    if selected is None:
+        message = "Select a node, in the tree or in the list above it, to read what is recorded of it."
+        return tag("div", message, class_="sl-empty")
+    return node_table(step, selected)
+
+
 def _top(step: Step, top: tuple[tuple[int, float], ...]) -> str:
-    return "  ".join(f"{quoted(token, step.texts)} {percent(probability)}" for token, probability in top)
+    return "  ".join([f"{quoted(token, step.texts)} {percent(probability)}" for token, probability in top])
 
 
 def events_table(step: Step, upto: int | None = None) -> str:
@@ -140,6 +148,136 @@ def hover(step: Step, node: int, known: bool = True) -> list[str]:
     return [*lines, f"{record.verdict}: {record.reason}" if record.reason else record.verdict]
 
 
+def hovers(step: Step) -> list[str]:
+    """The tooltip of every node."""
+    return ["\n".join(hover(step, node)) for node in range(len(step.tree))]
+
+
 def roots_origin(step: Step) -> str:
     """Where node 0 comes from, in words."""
     return "verified root" if verified_root(step) else "drafted root"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 level`, `3 levels`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def summary(step: Step) -> str:
+    """One sentence, such as: Iteration 3: 12 drafted in 4 levels, 5 accepted, bonus '␣the'."""
+    counts, depth = step.counts, int(step.tree.depth.max())
+    levels = depth if verified_root(step) else depth + 1
+    drafted = f"{counts.drafted} drafted in {plural(levels, 'level')}" if counts.drafted else "nothing drafted"
+    parts = [drafted, f"{len(step.accepted)} accepted", _own(step)] if counts.drafted else [drafted, _own(step)]
+    note = f" {step.note}" if step.note else ""
+    return f"Iteration {step.index + 1}: {', '.join(parts)}.{note}"
+
+
+def _own(step: Step) -> str:
+    if step.bonus is None:
+        return "the text ended inside the path"
+    return f"{own_kind(step)} {quoted(step.bonus, step.texts)}"
+
+
+def position_summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
+    """One sentence on what the moment shows."""
+    return _TOLD[position.phase](step, position)
+
+
+def _flatten(step: Step, _: PlaybackPosition) -> str:
+    nodes = plural(len(step.tree), "node")
+    return f"Flatten: {nodes} in breadth-first order, each sees the prefix of {step.prefix_length} and its ancestors."
+
+
+def _verify(step: Step, _: PlaybackPosition) -> str:
+    return f"Verify: one target pass over {plural(len(step.tree), 'row')} gives the target's choice after every node."
+
+
+def _commit(step: Step, _: PlaybackPosition) -> str:
+    return f"Commit: {plural(len(step.committed), 'token')} added; the caches keep the path and drop the rest."
+
+
+def _adapt(step: Step, _: PlaybackPosition) -> str:
+    change = step.adaptation
+    moved = [f"{name} {change.before.get(name)} → {value}" for name, value in change.after.items()
+             if change.before.get(name) != value]  # fmt: skip
+    told = change.reason or "nothing to change"
+    return f"Adapt: {told}{': ' if moved else ''}{', '.join(moved)}."
+
+
+def _draft(step: Step, position: PlaybackPosition) -> str:
+    if position.event is not None:
+        if not position.event:
+            return "Draft: the root alone."
+        event = step.events[min(position.event, len(step.events)) - 1]
+        where = "" if event.node is None else f" node {event.node}"
+        return f"Draft, decision {position.event} of {len(step.events)}:{where} {sentence(event)}."
+    depth = step.tree.depth
+    level = int(depth.max()) if position.level is None else position.level
+    added = int((depth == level).sum())
+    return (
+        f"Draft, level {level} of {depth.max()}: {plural(added, 'node')} added." if level else "Draft: the root alone."
+    )
+
+
+def _accept(step: Step, position: PlaybackPosition) -> str:
+    steps = decisions(step)
+    if not steps:
+        return "Accept: nothing to decide."
+    taken = len(steps) if position.level is None else min(position.level, len(steps))
+    decision = steps[max(taken - 1, 0)]
+    where = f"after node {decision.at}" if decision.at >= 0 else "before the root"
+    choice = quoted(decision.choice, step.texts)
+    if decision.winner is not None:
+        outcome = f"node {decision.winner} carries it, go down"
+    elif decision.candidates:
+        outcome = "no child carries it, so it is the correction and the walk ends"
+    else:
+        outcome = "there is no child, so it is the bonus token"
+    return f"Accept, decision {taken} of {len(steps)}: {where} the target chose {choice}; {outcome}."
+
+
+_TOLD: dict[Phase, Callable[[Step, PlaybackPosition], str]] = {
+    "draft": _draft,
+    "flatten": _flatten,
+    "verify": _verify,
+    "accept": _accept,
+    "commit": _commit,
+    "adapt": _adapt,
+}
+
+
+def table(trace: Trace, cursor: int | None = None) -> str:
+    """One row an iteration, as an HTML table."""
+    rows = (
+        (step.index + 1, step.prefix_length, step.counts.drafted, len(step.accepted), len(step.committed),
+         "" if step.bonus is None else quoted(step.bonus, step.texts), 1000 * step.counts.seconds)
+        for step in trace.steps[:cursor]
+    )  # fmt: skip
+    head = ("iteration", "prefix", "drafted", "accepted", "committed", "bonus", "ms")
+    return markup.table("Iterations", head, rows)
+
+
+CHANGES = "changes the output distribution"
+RED = "var(--jp-error-color1,#d32f2f)"
+
+
+def warning(sentence: str) -> str:
+    """A sentence in red; it must say what is wrong without the colour."""
+    return tag("b", escape(sentence), class_="sl-lossy", style=f"color:{RED}")
+
+
+def step_words(step: Step | None) -> str:
+    """`typical acceptance changes the output distribution`; empty for an iteration under an exact rule."""
+    if step is None or not step.counts.lossy:
+        return ""
+    return f"{step.rule or 'the acceptance rule'} {CHANGES}"
+
+
+def run_words(trace: Trace, cursor: int | None = None) -> str:
+    """How many of the iterations changed it; empty where none did."""
+    steps = trace.steps[:cursor]
+    lossy = [step for step in steps if step.counts.lossy]
+    if not lossy:
+        return ""
+    return f"{step_words(lossy[-1])}: {len(lossy)} of {len(steps)} iterations are under this rule."

@@ -1,12 +1,88 @@
-"""Strings of SVG and HTML. Attributes and text are escaped here, so that no picture has to remember it."""
+"""A token's text made visible and safe: `␣ ⏎ ⇥ <0xE2> <U+200B>`, escaped for XML, HTML and plotly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeGuard
 
-from speclab.views.palette import SANS, Theme
-from speclab.views.tokens import escape
+from speclab.trace.records import Value
+from speclab.views.palette import LOOKS, SANS, Theme, look_color
+
+_VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+_RUN = re.compile(r"([␣⏎⇥])\1{3,}")
+# Control, format (bidi overrides, zero width), surrogate, private, unassigned; line and paragraph separators.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+_MARKS = {"Mn", "Mc", "Me"}
+
+
+@lru_cache(maxsize=8192)
+def display(text: str) -> str:
+    r"""`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
+
+    >>> display(" the"), display("\n\n"), display("        "), display("\u200b"), display("")
+    ('␣the', '⏎⏎', '␣×8', '<U+200B>', '∅')
+    """
+    if not text:
+        return "∅"
+    shown = "".join(
+        [
+            _VISIBLE.get(char) or (f"<U+{ord(char):04X}>" if unicodedata.category(char) in _HIDDEN else char)
+            for char in text
+        ]
+    )
+    if unicodedata.category(text[0]) in _MARKS:
+        shown = "◌" + shown
+    return _RUN.sub(lambda run: f"{run[1]}×{len(run[0])}", shown)
+
+
+def label(token: int, texts: Mapping[int, str], columns: int = 0) -> str:
+    """The visible text of a token id, `#id` where it has none; at most `columns` wide if that is given."""
+    shown = display(texts[token]) if token in texts else f"#{token}"
+    return clip(shown, columns) if 0 < columns < 2 * len(shown) else shown
+
+
+def quoted(token: int, texts: Mapping[int, str]) -> str:
+    """A token inside a sentence: `'␣the'`."""
+    return f"'{label(token, texts, 24)}'"
+
+
+@lru_cache(maxsize=8192)
+def width(text: str) -> int:
+    """Columns of `text` in a monospaced font; wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        [
+            0 if unicodedata.category(char) in _MARKS else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+            for char in text
+        ]
+    )
+
+
+def clip(text: str, columns: int) -> str:
+    """`text`, or its beginning and `…`, in at most `columns` columns."""
+    if width(text) <= columns:
+        return text
+    end = 0
+    while width(text[: end + 1]) < columns:
+        end += 1
+    return text[:end] + "…"
+
+
+def escape(text: object) -> str:
+    """For XML and HTML, in text and in attributes."""
+    return _escaped(str(text))
+
+
+def plotly_text(text: str) -> str:
+    """For plotly, which reads some tags, entities and `$…$` as markup."""
+    return html.escape(text, quote=False).replace("$", "&#36;")
+
 
 _NEVER_EMPTY = {"div", "span", "td", "th", "p", "b", "s"}  # HTML reads `<div/>` as an opening tag
 _PAD = "padding:2px 14px 2px 0;font-variant-numeric:tabular-nums"
@@ -26,38 +102,31 @@ def number(value: float) -> str:
 
 def tag(name: str, *children: str, **attributes: object) -> str:
     """One element. `children` are markup already; a trailing `_` in a name falls away, other `_` become `-`."""
-    parts = [
-        f' {_name(key)}="{number(value) if isinstance(value, float) else _value(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    ]
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is not None:
+            if isinstance(value, float):
+                text = f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
+            else:
+                text = _escaped(str(value))
+            parts.append(f' {key.rstrip("_").replace("_", "-")}="{text}"')
     inner = "".join(children)
-    return (
-        f"<{name}{''.join(parts)}>{inner}</{name}>" if inner or name in _NEVER_EMPTY else f"<{name}{''.join(parts)}/>"
-    )
+    parts.append(f">{inner}</{name}>" if inner or name in _NEVER_EMPTY else "/>")
+    return "".join(parts)
 
 
-@lru_cache(maxsize=512)
-def _name(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
-
-
-def _value(value: object) -> str:
-    return _escaped(value) if isinstance(value, str) else escape(value)
-
-
-_escaped = lru_cache(maxsize=4096)(escape)
-"""Of attributes alone: a picture repeats its few styles hundreds of times."""
+_escaped = lru_cache(maxsize=4096)(html.escape)
+"""A picture repeats its few styles and labels hundreds of times."""
 
 
 def text(content: object, x: float, y: float, **attributes: object) -> str:
     """An SVG text; `content` is escaped."""
-    return tag("text", escape(content), x=float(x), y=float(y), **attributes)
+    return tag("text", _escaped(str(content)), x=float(x), y=float(y), **attributes)
 
 
 def title(content: str) -> str:
     """A tooltip."""
-    return tag("title", escape(content))
+    return f"<title>{_escaped(content)}</title>"
 
 
 def svg(width: float, height: float, label: str, theme: Theme, children: Iterable[str]) -> str:
@@ -88,3 +157,160 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return tag("td", f"{value:.3g}", style=f"text-align:right;{_PAD}")
     return tag("td", escape(value), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
+
+
+def _star(r: float) -> str:
+    points = [
+        (r * scale * math.sin(math.pi * i / 5), -r * scale * math.cos(math.pi * i / 5))
+        for i, scale in enumerate([1.25, 0.55] * 5)
+    ]
+    return "M" + "L".join([f"{number(x)} {number(y)}" for x, y in points]) + "Z"
+
+
+def _cross(r: float) -> str:
+    a, n = number(0.42 * r), number
+    far, near = n(0.95 * r), n(0.53 * r)
+    return (
+        f"M-{far} -{near}L-{near} -{far}L0 -{a}L{near} -{far}L{far} -{near}L{a} 0L{far} {near}L{near} {far}L0 {a}"
+        f"L-{near} {far}L-{far} {near}L-{a} 0Z"
+    )
+
+
+def _diamond(r: float) -> str:
+    wide, tall = number(r), number(1.2 * r)
+    return f"M0 -{tall}L{wide} 0L0 {tall}L-{wide} 0Z"
+
+
+def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) -> str:
+    """One symbol, its border outside it. Open ones are filled with the page's colour: lines do not shine through."""
+    look, color = LOOKS[kind], look_color(kind, theme)
+    fill, stroke = (color, theme.ink) if look.filled else (theme.paper, color)
+    style = f"fill:{fill};stroke:{stroke};stroke-width:{number(2 * border)};paint-order:stroke"
+    if not look.filled:
+        style = f"fill:{fill};stroke:{stroke};stroke-width:{number(border)}"
+        r += border / 2
+    if look.symbol.startswith("circle"):
+        return tag("circle", cx=x, cy=y, r=r, style=style)
+    if look.symbol == "square":
+        return tag("rect", x=x - 0.85 * r, y=y - 0.85 * r, width=1.7 * r, height=1.7 * r, style=style)
+    d = {"star": _star, "x": _cross, "diamond": _diamond}[look.symbol](r)
+    place = f"translate({number(x)} {number(y)})"
+    return tag("path", d=d, transform=place, style=style)
+
+
+@lru_cache(maxsize=256)
+def legend(entries: tuple[tuple[str, str, float], ...], x: float, y: float, room: float) -> tuple[str, float]:
+    """Lays (drawing around (0, 0), label, width of the drawing) out in rows; returns the markup and its height."""
+    parts, left, top = [], x, y
+    for drawing, label, drawn in entries:
+        wide = drawn + 5.9 * width(label) + 28
+        if left + wide > x + room and left > x:
+            left, top = x, top + 20
+        place = f"translate({number(left + drawn / 2)} {number(top)})"
+        parts += [tag("g", drawing, transform=place), text(label, left + drawn + 6, top + 4)]
+        left += wide
+    return "".join(parts), top - y + 20
+
+
+@lru_cache(maxsize=256)
+def swatch(style: str, drawing: str = "") -> str:
+    """A legend's square."""
+    return tag("rect", x=-6.0, y=-6.0, width=12.0, height=12.0, style=style) + drawing
+
+
+MOST = 80
+"""Iterations of a line at most, the newest."""
+MEANINGS = {
+    "consensus": "n-gram lengths that agree on the first token",
+    "spine": "copied tokens laid as the spine",
+    "spine_ratio": "share of the nodes for the spine",
+    "spine_acceptance": "running mean: copied tokens accepted",
+    "branch_acceptance": "running mean: transitions accepted",
+    "carry": "the table at the start of a prompt",
+    "table": "how its rows are kept",
+    "table_rows": "tokens whose successors are known",
+    "rows_refreshed": "known rows that were overwritten",
+    "bigrams": "pairs of tokens with successors of their own",
+    "table_bytes": "of all rows when full",
+}
+"""What is said beside values whose names do not say it."""
+
+
+def spoken(name: str) -> str:
+    """`table_rows` → `table rows`, `table_bytes` → `table memory`; kept on one line."""
+    words = f"{name.removesuffix('_bytes')} memory" if name.endswith("_bytes") else name
+    return words.replace("_", "\u00a0").replace(" ", "\u00a0")
+
+
+def written(name: str, value: Value) -> str:
+    """`0.3`, `1,204`, `5.1 MiB`, `yes`; `–` for nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if name.endswith("_bytes"):
+        return size(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def counts(value: Value) -> TypeGuard[float]:
+    """Whether it is a number; yes and no are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def change(before: Value, after: Value) -> str:
+    """`▲ 0.2`, `▼ 3`, `=`; the new value where it is no number."""
+    if before == after:
+        return "="
+    if not counts(before) or not counts(after):
+        return "changed"
+    gap = after - before
+    size_of = f"{abs(gap):,}" if isinstance(gap, int) else f"{abs(gap):.2g}"
+    return f"{'▲' if gap > 0 else '▼'}\u00a0{size_of}"
+
+
+def size(count: float) -> str:
+    """Bytes in words: `1.2 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def bar(share: float, color: str, room: int = 110) -> Drawn:
+    """A bar of `share` of `room` pixels. It says nothing to a screen reader: its number stands beside it."""
+    wide = f"{room * min(max(share, 0.0), 1.0):.1f}"
+    style = f"display:inline-block;width:{wide}px;height:10px;background:{color};vertical-align:baseline"
+    return Drawn(
+        tag("span", tag("span", style=style), aria_hidden="true", style=f"display:inline-block;width:{room}px")
+    )
+
+
+def line(values: Sequence[float], ink: str, room: int = 90) -> Drawn:
+    """The course of a value over the iterations, lowest to highest; nothing where it never moved."""
+    shown = values[-MOST:]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    if low == high:
+        return Drawn("")
+    pitch = room / max(len(shown) - 1, 1)
+    points = (f"{pitch * i:.1f} {15 - 13 * (v - low) / (high - low):.1f}" for i, v in enumerate(shown))
+    path = tag("path", d="M" + "L".join(points), style=f"fill:none;stroke:{ink};stroke-width:1.5")
+    said = f"over the iterations from {shown[0]:.3g} to {shown[-1]:.3g}, between {low:.3g} and {high:.3g}"
+    size = {"xmlns": "http://www.w3.org/2000/svg", "width": room, "height": 17, "viewBox": f"0 0 {room} 17"}
+    return Drawn(tag("svg", title(said), path, role="img", aria_label=said, **size))
+
+
+def cards(*blocks: str) -> str:
+    """Blocks side by side, as many as fit; empty ones are left out."""
+    own = "flex:0 1 auto;min-width:0;max-width:100%;overflow-x:auto"
+    style = "display:flex;flex-wrap:wrap;gap:14px 36px;align-items:flex-start;padding-top:6px"
+    return tag("div", *(tag("div", block, style=own) for block in blocks if block), style=style)
+
+
+def said(label: str, sentence: str) -> str:
+    """A sentence under a name."""
+    style = f"font:13px/1.5 {SANS};margin:0 0 4px;max-width:110ch"
+    return tag("div", tag("b", escape(f"{label}. ")), escape(sentence), style=style)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speclab.trace.records import Residual, Step, TokenProb, Trial
-from speclab.views import glyphs, markup
-from speclab.views.lossy import step_words, warning
-from speclab.views.palette import SOURCE_COLORS, Theme, ThemeName, css
-from speclab.views.summary import plural
-from speclab.views.tokens import label, quoted
-from speclab.views.values import said
+from speclab.views import markup
+from speclab.views.explain import plural, step_words, warning
+from speclab.views.markup import label, quoted, said
+from speclab.views.palette import SOURCE_COLORS, Theme, css
 
 MOST = 10
 """Tokens drawn: the candidates, the token drawn, and the likeliest besides."""
@@ -33,19 +31,19 @@ def sentence(step: Step) -> str:
     candidates = _candidates(step, left)
     token = quoted(step.bonus, step.texts)
     if left.trials and not step.counts.lossy:
-        tried = "; then ".join(_tested(step, one) for one in left.trials)
+        tried = "; then ".join([_tested(step, one) for one in left.trials])
         return (
             f"The draft's {tried}. The target drew {token} from what was left, where it has {_figure(drawn.residual)}."
         )
     if left.trials:
-        tried = "; ".join(_too_unlikely(step, one) for one in left.trials)
+        tried = "; ".join([_too_unlikely(step, one) for one in left.trials])
         return f"{tried}. The target drew {token} from its own law, where it has {_figure(drawn.target)}."
     if not candidates:
         return (
             f"There was no candidate {where(step)}: the target drew {token} from its own law, {_figure(drawn.target)}."
         )
-    named = " or ".join(quoted(share.token, step.texts) for share in candidates)
-    mass = sum(share.target for share in candidates)
+    named = " or ".join([quoted(share.token, step.texts) for share in candidates])
+    mass = sum([share.target for share in candidates])
     return (
         f"The target drew once and {token} came, with {_figure(drawn.target)}. A candidate, {named}, would have come "
         f"with {_figure(mass)} in all; given that none did, {token} has {_figure(drawn.residual)}."
@@ -77,7 +75,7 @@ def _candidates(step: Step, left: Residual) -> list[TokenProb]:
     return [share for share in left.tokens if share.token in tokens]
 
 
-def residual_html(step: Step, theme: ThemeName = "light") -> str:
+def residual_html(step: Step) -> str:
     """The rule, the sentence, and the bars; empty where no law was drawn from."""
     if step.residual is None:
         return ""
@@ -88,7 +86,7 @@ def residual_html(step: Step, theme: ThemeName = "light") -> str:
         markup.tag("p", warning(f"{lossy}.")) if lossy else "",
         said("Where the walk stopped", sentence(step)),
     ]
-    return markup.tag("div", *words, residual_svg(step, theme), class_="speclab-residual")
+    return markup.tag("div", *words, residual_svg(step), class_="speclab-residual")
 
 
 def shown(step: Step, left: Residual) -> list[TokenProb]:
@@ -100,9 +98,9 @@ def shown(step: Step, left: Residual) -> list[TokenProb]:
     return [share for share in left.tokens if share.token in kept]
 
 
-def residual_svg(step: Step, theme: ThemeName = "light") -> str:
+def residual_svg(step: Step) -> str:
     """One row a token; a bar each for target, draft and what was left, all on one scale from 0 to 1."""
-    colors, left = css(theme), step.residual
+    colors, left = css(), step.residual
     if left is None:
         text = markup.text("the target drew nothing here", 12, 24, style=f"fill:{colors.muted}")
         return markup.svg(300, 40, "No residual law: the target drew nothing here.", colors, [text])
@@ -148,7 +146,7 @@ def _row(step: Step, left: Residual, share: TokenProb, values: Sequence[float | 
     weight = "font-weight:600" if drawn else f"fill:{colors.ink}"
     parts = [markup.text(label(share.token, step.texts, 13), LEFT, y + 12, style=f"font-family:monospace;{weight}")]
     if kind:
-        parts.append(glyphs.shape(kind, LEFT + NAME + 6, y + 8, 4.5, 0.8, colors))
+        parts.append(markup.shape(kind, LEFT + NAME + 6, y + 8, 4.5, 0.8, colors))
         parts.append(markup.text(note, LEFT + NAME + 16, y + 12, style=f"fill:{colors.muted};font-size:10px"))
     for i, (value, color) in enumerate(zip(values, _colors(len(values)), strict=True)):
         x = LEFT + NAME + NOTE + (BAR + FIGURE) * i

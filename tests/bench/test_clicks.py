@@ -9,7 +9,7 @@ import pytest
 
 from speclab.bench import clicks, lab_clicks
 from speclab.errors import SpeclabError
-from speclab.lab.recorded import recorded
+from speclab.lab.lab import recorded
 
 
 def test_the_models_own_seconds_are_told_apart():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speclab.views.copying import COPIED, copy_button
+from speclab.views.runs import COPIED, copy_button
 
 pytestmark = pytest.mark.browser
 TABLE = 'strategy\ttokens\n"a ""<b>"" & \'c\'"\t12\n'

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from opened import ARTIFACTS, PATIENCE
 
-from speclab.lab.recorded import recorded
-from speclab.views.page import export_html, said
+from speclab.lab.lab import recorded
+from speclab.views.export import describe, export_html
+from speclab.views.registry import Frame
 
 pytestmark = pytest.mark.browser
 RUN = recorded()
@@ -36,9 +37,9 @@ def test_every_iteration_is_reached_by_keyboard(opened):
     last = len(RUN.steps)
 
     def shows(i: int) -> None:
-        label = "" if i == 0 else said(RUN, i)
+        label = "" if i == 0 else describe(Frame(RUN, i))
         opened.wait_for_function(_SHOWS, arg=[i, label], timeout=PATIENCE)
-        assert opened.text_content("#said").startswith(said(RUN, i)[:20])
+        assert opened.text_content("#said").startswith(describe(Frame(RUN, i))[:20])
         assert opened.locator("[data-after]:not([hidden])").count() == i + 1
 
     shows(2)

@@ -18,8 +18,8 @@ from speclab.costs.budget import AcceptanceModel
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Draft, Strategy
 from speclab.errors import NotRecordedError, SettingsError
-from speclab.views import drafts
-from speclab.views.drafts_page import drafts_html
+from speclab.views import proposals as drafts
+from speclab.views.proposals import drafts_html
 
 COSTLY = Curve(name="costly rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
 FREE = Curve(name="free rows", rows=(1, 64), seconds=(0.004, 0.0041), prefix=0, rounds=1)

@@ -13,7 +13,7 @@ from double import device, on_gpu
 from speclab.cli import app
 from speclab.models import memory
 from speclab.prompts import examples
-from speclab.views.page import export_html
+from speclab.views.export import export_html
 
 pytestmark = pytest.mark.double
 

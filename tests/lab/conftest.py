@@ -12,7 +12,7 @@ import torch
 from lab_tools import PROMPT, Messages, settle
 from tiny import tiny
 
-from speclab.lab import Lab, memory_note
+from speclab.lab import Lab
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -66,7 +66,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are looked up as soon as they are named, and none lies in a cache of the hub's."""
-    monkeypatch.setattr(memory_note, "PATIENCE", 0)
+    monkeypatch.setattr("speclab.lab.models.PATIENCE", 0)
     monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
 
 

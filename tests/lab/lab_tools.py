@@ -6,11 +6,18 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ipywidgets import Widget
+
 from speclab.drafters.base import Strategy
 from speclab.lab import Lab
-from speclab.lab.model_picker import OWN
+from speclab.lab.models import OWN
 
 PROMPT = [5, 17, 3, 40, 11]
+
+
+def every(widget: Widget) -> list[Widget]:
+    """A widget and all below it."""
+    return [widget, *(found for child in getattr(widget, "children", ()) for found in every(child))]
 
 
 def settle(lab: Lab, seconds: float = 60) -> bool:
@@ -18,13 +25,13 @@ def settle(lab: Lab, seconds: float = 60) -> bool:
     return lab._worker.wait(seconds)
 
 
-def show(lab: Lab, tab: int) -> None:
-    """Opens a tab, and waits until it is drawn."""
-    lab.panels.tabs.selected_index = tab
+def show(lab: Lab, tab: str) -> None:
+    """Opens a tab by its title, and waits until it is drawn."""
+    lab.panels.tabs.show_tab(tab)
     assert settle(lab)
 
 
-def decoded(make: Callable[..., Lab], tab: int, strategy: Strategy, **settings: Any) -> Lab:
+def decoded(make: Callable[..., Lab], tab: str, strategy: Strategy, **settings: Any) -> Lab:
     """A lab four iterations in, one tab open."""
     lab = make(strategy=strategy, **settings)
     for _ in range(4):
@@ -35,15 +42,15 @@ def decoded(make: Callable[..., Lab], tab: int, strategy: Strategy, **settings: 
 
 def choose_own(lab: Lab, target: object, draft: object = "", heads: str = "") -> None:
     """Names models of one's own in the picker."""
-    models = lab.pickers.models
+    models = lab.config.models
     models.name.value, models.target.value, models.draft.value = OWN, str(target), str(draft)
     models.heads.value = heads
 
 
 def said_of_memory(lab: Lab) -> str:
     """What stands beside the picker, once it is known."""
-    assert lab.pickers.models.memory.wait(30)
-    return lab.pickers.models.memory.value
+    assert lab.config.models.memory.wait(30)
+    return lab.config.models.memory.value
 
 
 class Messages(list[dict[str, Any]]):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton, Widget
-from lab_tools import settle
+from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
+from lab_tools import every, settle
 
+from speclab.lab.actions import action
 from speclab.trace.conditions import BREAKPOINTS
 
 NAMES = (
@@ -28,22 +29,18 @@ NAMES = (
 NAMES += ("caches", "metrics", "settings", "apply", "phase-next", "phase-back")
 
 
-def widgets(widget: Widget) -> list[Widget]:
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in widgets(child))]
-
-
 def click(lab, button):
     button.click()
     assert settle(lab)
 
 
 def test_each_selector_names_one_widget(lab):
-    classes = [name for widget in widgets(lab) for name in getattr(widget, "_dom_classes", ())]
+    classes = [name for widget in every(lab) for name in getattr(widget, "_dom_classes", ())]
     assert [name for name in NAMES if classes.count(f"speclab-{name}") != 1] == []
 
 
 def test_each_control_says_what_it_is(lab):
-    controls = [w for w in widgets(lab) if isinstance(w, (Button, Checkbox, Dropdown, Text, Textarea, ToggleButton))]
+    controls = [w for w in every(lab) if isinstance(w, (Button, Checkbox, Dropdown, Text, Textarea, ToggleButton))]
     assert len(controls) > 25
     assert [w for w in controls if not (w.description or w.tooltip)] == []
     assert [w for w in controls if isinstance(w, Button) and not w.tooltip] == []
@@ -71,10 +68,10 @@ def test_clicks_on_step_add_up(lab):
 def test_of_several_wishes_where_to_go_the_newest_counts(lab, monkeypatch):
     lab.run()
     gone = []
-    goto = lab._player.goto
-    monkeypatch.setattr(lab._player, "goto", lambda index: (gone.append(index), goto(index))[1])
+    goto = lab.session.goto
+    monkeypatch.setattr(lab.session, "goto", lambda index: (gone.append(index), goto(index))[1])
     busy = threading.Event()
-    lab._commands.ask(lambda: busy.wait(30))
+    lab._actions.ask(lambda: busy.wait(30))
     for index in (1, 2, 3):
         lab.transport.cursor.value = index
     busy.set()
@@ -85,7 +82,7 @@ def test_of_several_wishes_where_to_go_the_newest_counts(lab, monkeypatch):
 
 def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
     started, go_on = threading.Event(), threading.Event()
-    lab._commands.ask(lambda: (started.set(), go_on.wait(30)), "loading")
+    lab._actions.ask(action("loading")(lambda: (started.set(), go_on.wait(30))))
     assert started.wait(30)
     lab.transport.step.click()
     assert lab.state.busy == "loading"

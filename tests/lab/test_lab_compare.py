@@ -10,10 +10,10 @@ from lab_tools import PROMPT, Messages, settle
 
 import speclab
 from speclab.engine.session import Session
-from speclab.lab.comparer import CURRENT, named
+from speclab.lab.runs import CURRENT, named_strategies
 from speclab.models.pair import ModelPair
 
-CACHES, COMPARE = 0, 9
+CACHES, COMPARE = "Caches", "Compare"
 THREE = ["Autoregressive", speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree]
 
 
@@ -50,7 +50,7 @@ def test_acceptance_by_depth_is_counted_over_iterations(lab):
 
 
 def test_without_names_the_strategy_of_the_pickers_runs(lab):
-    lab.pickers.strategy.form.controls["node_budget"].value = 7
+    lab.config.strategy.form.controls["node_budget"].value = 7
     table = lab.compare()
     assert table.runs[0].trace.settings["node_budget"] == 7
     assert table.runs[0].trace.settings["max_new_tokens"] == 40
@@ -72,7 +72,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
         assert said in lab.state.error
     assert lab.compare(["Autoregressive"], max_new_tokens=0) is None
     assert "max_new_tokens" in lab.state.error
-    lab.pickers.prompt.text.value = ""
+    lab.config.prompt.text.value = ""
     assert lab.compare(["Autoregressive"]) is None
     assert "prompt is empty" in lab.state.error
     assert lab.save_comparison("nowhere.csv") is None
@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
 
 
 def test_names_tell_settings_apart():
-    assert list(named(["Goose", speclab.Goose(), speclab.DynaTree(node_budget=24)])) == [
+    assert list(named_strategies(["Goose", speclab.Goose(), speclab.DynaTree(node_budget=24)])) == [
         "Goose", "Goose (2)", "DynaTree, node budget 24",
     ]  # fmt: skip
 
@@ -109,13 +109,13 @@ def test_stop_reaches_the_pass_under_way(lab, monkeypatch):
     """The session at work is told, not only the one shown: a long iteration ends inside it."""
     told = []
     monkeypatch.setattr(Session, "cancel", lambda session, to=told: to.append(session))
-    lab._player.beside = other = lab.session.fork()
+    lab._controller.other = other = lab.session.fork()
     lab._interrupt()
     assert told == [lab.session, other]
 
 
 def test_progress_is_said_for_each_strategy(lab, monkeypatch):
-    monkeypatch.setattr("speclab.lab.comparer.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
+    monkeypatch.setattr("speclab.lab.runs.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
     seen = []
     lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
     lab.compare(THREE, max_new_tokens=12)
@@ -142,7 +142,7 @@ def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
     lab = make(max_new_tokens=40)
     panel = lab.panels.tabs.compare
     assert not panel.marks
-    lab.panels.tabs.selected_index = COMPARE
+    lab.panels.tabs.show_tab(COMPARE)
     assert settle(lab)
     assert panel.chosen == [CURRENT, "Autoregressive", "LinearSpeculation", "PromptLookup"]
     assert set(speclab.strategies()) < set(panel.marks)
@@ -167,7 +167,7 @@ def test_an_unseen_panel_is_not_drawn(make, messages: Messages, tmp_path):
     lab.compare(THREE)
     assert not messages.of(panel.picture.widget)
     assert not messages.of(panel.progress)
-    lab.panels.tabs.selected_index = COMPARE
+    lab.panels.tabs.show_tab(COMPARE)
     assert settle(lab)
     assert "Strategies on this prompt" in panel.picture.widget.value
     panel.path.value = str(tmp_path / "mine.csv")
@@ -180,7 +180,7 @@ def test_the_table_can_be_copied_as_it_would_be_saved(lab):
     copy = lab.panels.tabs.compare.copy.widget
     table = lab.compare(THREE, max_new_tokens=12)
     assert copy.value == ""
-    lab.panels.tabs.selected_index = COMPARE
+    lab.panels.tabs.show_tab(COMPARE)
     copied = unescape(re.search(r' data-copy="([^"]*)"', copy.value)[1])
     rows = list(csv.DictReader(copied.splitlines(), delimiter="\t"))
     saved = list(csv.DictReader(table.to_csv().splitlines()))

@@ -9,7 +9,7 @@ import speclab
 from speclab.costs import measured as cost_curves
 from speclab.costs.curve import Curve
 
-STRATEGY, CAPTION, PANEL_BYTES = 2, "What it would verify on other machines", 40_000
+STRATEGY, CAPTION, PANEL_BYTES = "Strategy", "What it would verify on other machines", 40_000
 DEAR = Curve(name="dear rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
 
 
@@ -20,7 +20,7 @@ def made_costs(monkeypatch):
 
 def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make, messages):
     lab = decoded(make, STRATEGY, speclab.IsotropicTree(budget="auto"))
-    widget = lab.panels.tabs.strategy.picture.widget
+    widget = lab.panels.tabs.views["strategy"].widget
     step = lab.state.step
     assert f"{step.budget.verified} verified" in widget.value
     assert CAPTION in widget.value
@@ -34,16 +34,16 @@ def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make, messa
 
 def test_a_fixed_budget_shows_no_curve(make):
     lab = decoded(make, STRATEGY, speclab.IsotropicTree())
-    assert CAPTION not in lab.panels.tabs.strategy.picture.widget.value
+    assert CAPTION not in lab.panels.tabs.views["strategy"].widget.value
 
 
 def test_a_slider_says_that_costs_decide(make):
     lab = make(strategy=speclab.FixedTree(budget="auto"))
     lab.step()
-    lab.pickers.strategy.form.controls["node_budget"].value = 6
-    assert "earlier outcomes" in lab.panels.tree.ghost.value
+    lab.config.strategy.form.controls["node_budget"].value = 6
+    assert "earlier outcomes" in lab.panels.preview.value
 
 
 def test_the_budget_is_chosen_in_the_form(make):
     lab = make(strategy=speclab.FixedTree())
-    assert lab.pickers.strategy.form.controls["budget"].options == ("fixed", "auto")
+    assert lab.config.strategy.form.controls["budget"].options == ("fixed", "auto")

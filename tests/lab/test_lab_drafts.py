@@ -7,10 +7,10 @@ from lab_tools import Messages, decoded, settle, show
 
 import speclab
 from speclab.analysis.routing import regret
-from speclab.views import drafts
-from speclab.views.lossy import CHANGES
+from speclab.views import proposals as drafts
+from speclab.views.explain import CHANGES
 
-CACHES, DRAFTS, DECISIONS = 0, 4, 6
+CACHES, DRAFTS, DECISIONS = "Caches", "Drafts", "Decisions"
 STEP_MESSAGES, PANEL_BYTES = 26, 60_000
 BOTH = speclab.DualDraft(
     first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01), second=speclab.PromptLookup()
@@ -23,7 +23,7 @@ def opened(make, tab=DRAFTS, strategy=BOTH, **settings):
 
 
 def panel(lab) -> str:
-    return lab.panels.tabs.drafts.picture.widget.value
+    return lab.panels.tabs.views["drafts"].widget.value
 
 
 def with_two_trees(lab):
@@ -58,7 +58,7 @@ def test_both_trees_and_the_decision_are_shown(make):
     chosen = next(one.name for one in step.proposals if one.chosen)
     assert f"{chosen}: verified" in panel(lab)
     assert panel(lab).count("not verified</b>") == 1
-    assert "Routing over" in lab.panels.tabs.drafts.routes.widget.value
+    assert "Routing over" in lab.panels.tabs.views["drafts"].widget.value
 
 
 def test_a_merged_tree_is_shown_as_one(make):
@@ -71,7 +71,7 @@ def test_a_merged_tree_is_shown_as_one(make):
 def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     lab = opened(make)
     step = with_two_trees(lab)
-    button, text, cursor = lab.panels.tabs.drafts.verify, lab.session.token_ids, lab.session.cursor
+    button, text, cursor = lab.panels.tabs.verify, lab.session.token_ids, lab.session.cursor
     trace, lengths = lab.session.trace, [runner.length for runner in lab.session.pair.runners.values()]
     assert button.layout.display is None
     button.click()
@@ -93,10 +93,9 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
 
 def test_one_tree_alone_has_no_button_and_says_so(make):
     lab = opened(make, strategy=speclab.DynaTree())
-    assert lab.panels.tabs.drafts.verify.layout.display == "none"
+    assert lab.panels.tabs.verify.layout.display == "none"
     assert "One tree was drafted here." in panel(lab)
-    assert lab.panels.tabs.drafts.routes.widget.value == ""
-    lab._commands.regret()
+    lab._actions.ask(lab._controller.verify_all)
     assert settle(lab)
     assert "had no second tree" in lab.state.error
 
@@ -104,7 +103,7 @@ def test_one_tree_alone_has_no_button_and_says_so(make):
 def test_a_recorded_run_cannot_be_verified_again(make, monkeypatch, pair):
     monkeypatch.setattr("speclab.models.pair.load_pair", lambda **_: pair)
     lab = make(None)
-    lab._commands.regret()
+    lab._actions.ask(lab._controller.verify_all)
     assert settle(lab)
     assert "No iteration of a live run is shown" in lab.state.error
 
@@ -115,16 +114,15 @@ def test_a_step_with_the_trees_open_sends_each_picture_once(make, messages: Mess
     messages.clear()
     lab.step()
     assert panel(lab) != before
-    for picture in (lab.panels.tabs.drafts.picture, lab.panels.tabs.drafts.routes):
-        sent = Messages(messages.of(picture.widget))
-        assert len(sent) == 1
-        assert sent.size <= PANEL_BYTES
+    sent = Messages(messages.of(lab.panels.tabs.views["drafts"].widget))
+    assert len(sent) == 1
+    assert sent.size <= PANEL_BYTES
     assert len(messages) <= STEP_MESSAGES
 
 
 def test_what_is_not_seen_or_has_not_changed_is_not_drawn(make, messages):
     lab = opened(make, CACHES)
-    parts = (lab.panels.tabs.drafts.picture, lab.panels.tabs.drafts.routes)
+    parts = (lab.panels.tabs.views["drafts"],)
     messages.clear()
     lab.step()
     assert not any(messages.of(part.widget) for part in parts)
@@ -140,7 +138,7 @@ def test_the_bars_stand_with_the_node_where_a_sampled_walk_stopped(make):
     lab = opened(make, DECISIONS, strategy=DRAWN, temperature=1.0)
     step = lab.state.step
     stop = step.residual.node
-    why, decisions = lab.panels.why.widget, lab.panels.tabs.pictures[3].widget
+    why, decisions = lab.panels.views["why"].widget, lab.panels.tabs.views["decisions"].widget
     assert "draws without replacement" in decisions.value
     lab.select(stop)
     assert "Where the walk stopped." in why.value
@@ -174,21 +172,21 @@ def test_a_rule_that_changes_the_output_says_so_in_red_words(make):
     """Where settings are picked, in the status line, in the metrics, and in what is saved."""
     lab = make(strategy=DRAWN.changed(candidates="top"), temperature=1.0)
     lab.step()
-    says = lab.pickers.lossy, lab.status.line
-    threshold = lab.pickers.session.controls["typical_epsilon"].layout
+    says = lab.config.lossy, lab.status.line
+    threshold = lab.config.session.controls["typical_epsilon"].layout
     assert says[0].layout.display == threshold.display == "none"
     assert CHANGES not in says[1].value
-    lab.pickers.session.controls["acceptance"].value = "typical"
+    lab.config.session.controls["acceptance"].value = "typical"
     assert says[0].layout.display is threshold.display is None
     assert CHANGES in says[0].value
     assert "color:" in says[0].value
     lab.fork(acceptance="typical")
     lab.step()
     assert CHANGES in lab.status.line.value
-    lab.panels.tabs.selected_index = 1
-    assert CHANGES in lab.panels.tabs.pictures[1].widget.value
+    show(lab, "Metrics")
+    assert CHANGES in lab.panels.tabs.views["metrics"].widget.value
     assert "1 of 2 iterations" in lab.snapshot()
     lab.back()
     assert CHANGES not in lab.status.line.value
-    lab.pickers.session.controls["temperature"].value = 0.0
+    lab.config.session.controls["temperature"].value = 0.0
     assert says[0].layout.display == "none"

@@ -70,7 +70,7 @@ FIRST_LOAD = """
 import threading, time
 import speclab
 lab = speclab.Lab(prompt="Once")
-step = lab._commands.step()
+step = lab._actions.ask(lab._controller.step)
 while not lab.state.busy:
     time.sleep(0.001)
 lab.stop()
@@ -81,7 +81,7 @@ lab._worker.wait(60)
 for thread in threading.enumerate():
     if thread.name == "speclab-loading":
         thread.join()
-assert lab.session is None and lab._player.models.pair is None
+assert lab.session is None and lab._controller.models.pair is None
 assert lab.step() is not None, lab.state.error
 """
 

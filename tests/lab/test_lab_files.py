@@ -9,7 +9,7 @@ from lab_tools import settle
 from records import assert_same
 
 from speclab.trace.files import load_trace
-from speclab.views.files import VIEWS, view_svg
+from speclab.views.export import VIEWS, view_svg
 
 
 @pytest.fixture

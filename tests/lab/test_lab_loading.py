@@ -11,8 +11,8 @@ import torch
 from lab_tools import choose_own, said_of_memory, settle
 from tiny import tiny
 
-from speclab.lab import Lab, loading
-from speclab.lab.choices import Models
+from speclab.lab import Lab
+from speclab.lab.state import ModelChoice
 from speclab.models import memory
 from speclab.models import pair as pairs
 from speclab.models.forward import Ladder
@@ -35,7 +35,7 @@ def held(monkeypatch):
         return pairs.ModelPair(pairs.Runner(tiny("gpt_neox"), "late"), name="late")
 
     monkeypatch.setattr(pairs, "load_pair", load_pair)
-    monkeypatch.setattr(loading, "PACE", 0.01)
+    monkeypatch.setattr("speclab.lab.models.PACE", 0.01)
     yield load
     load.go.set()
 
@@ -43,17 +43,17 @@ def held(monkeypatch):
 def test_what_a_preset_takes_stands_beside_it_before_it_is_loaded(make, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 8 << 30)
     lab = make(None)
-    lab.pickers.models.look()
+    lab.config.models.look()
     assert "needs about" in said_of_memory(lab)
     assert "8.0 GiB are free" in said_of_memory(lab)
     assert "Draft heads: prose, code." in said_of_memory(lab)
-    lab.pickers.models.name.value = "llama3-8b"
+    lab.config.models.name.value = "llama3-8b"
     assert "Too large" in said_of_memory(lab)
     assert "sl-bad" in said_of_memory(lab)
-    lab.pickers.models.name.value = "qwen3-4b"
-    lab.pickers.models.dtype.value = "bfloat16"
+    lab.config.models.name.value = "qwen3-4b"
+    lab.config.models.dtype.value = "bfloat16"
     assert "needs about 10.3 GiB on cpu in bfloat16" in said_of_memory(lab)
-    assert lab._player.models.pair is None
+    assert lab._controller.models.pair is None
 
 
 def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
@@ -62,7 +62,7 @@ def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
     choose_own(lab, folder, folder)
     takes = memory.amount(memory.needed(tiny("llama").num_parameters(), 4))
     assert f"(target {takes}, draft {takes})" in said_of_memory(lab)
-    lab.pickers.models.name.value = "given"
+    lab.config.models.name.value = "given"
     assert said_of_memory(lab) == ""
 
 
@@ -95,20 +95,20 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
     assert there.wait(30)
     messages.clear()
     for name in ("some", "some/m", "some/model"):
-        lab.pickers.models.target.value = name
+        lab.config.models.target.value = name
     assert lab.step() is not None  # neither the kernel nor the models wait for the hub
     go.set()
     assert "4.8 GiB" in said_of_memory(lab)
     assert asked == ["s", "some/model"]
-    assert len(messages.of(lab.pickers.models.memory)) == 1
+    assert len(messages.of(lab.config.models.memory)) == 1
 
 
 def test_a_lab_over_given_models_says_nothing_and_looks_nothing_up(make, messages):
     lab = make()
     messages.clear()
     lab.step()
-    assert not messages.of(lab.pickers.models.memory)
-    assert lab.pickers.models.memory._worker._thread is None
+    assert not messages.of(lab.config.models.memory)
+    assert lab.config.models.memory._worker._thread is None
 
 
 def test_a_load_says_how_far_it_is(make, held):
@@ -120,7 +120,7 @@ def test_a_load_says_how_far_it_is(make, held):
             told.set()
 
     lab.state.observe(hear, "status")
-    waiting = lab._commands.prepare()
+    waiting = lab._actions.ask(lab._controller.prepare)
     assert held.begun.wait(30)
     assert told.wait(30)
     assert lab.state.busy == "loading"
@@ -130,14 +130,14 @@ def test_a_load_says_how_far_it_is(make, held):
     assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…", ended]
     assert lab.state.status == ended
     assert lab.state.busy == ""
-    assert lab._player.models.pair.name == "late"
+    assert lab._controller.models.pair.name == "late"
 
 
 def test_stop_leaves_a_load_behind_at_once_and_what_it_brings_is_dropped(lab, held, folder):
     lab.step()
-    session, pair = lab.session, lab._player.models.pair
+    session, pair = lab.session, lab._controller.models.pair
     choose_own(lab, folder)
-    waiting = lab._commands.apply()
+    waiting = lab._actions.ask(lab._controller.apply)
     assert held.begun.wait(30)
     lab.stop()
     waiting.result(5)
@@ -149,8 +149,8 @@ def test_stop_leaves_a_load_behind_at_once_and_what_it_brings_is_dropped(lab, he
     held.go.set()
     assert held.ended.wait(30)
     assert settle(lab)
-    assert lab._player.models.pair is pair
-    lab.pickers.models.name.value = "given"
+    assert lab._controller.models.pair is pair
+    lab.config.models.name.value = "given"
     assert lab.step() is not None
     assert lab.session is session
 
@@ -171,12 +171,12 @@ def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for
 
     monkeypatch.setattr(pairs, "load_pair", load_pair)
     lab = make(None)
-    first = lab._commands.prepare()
+    first = lab._actions.ask(lab._controller.prepare)
     assert begun.wait(30)
     lab.stop()
     first.result(5)
-    lab._commands.prepare().result(30)
-    assert lab._player.models.pair.name == "second"
+    lab._actions.ask(lab._controller.prepare).result(30)
+    assert lab._controller.models.pair.name == "second"
     go.set()
     while not ended:
         go.wait(0.01)
@@ -185,19 +185,19 @@ def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for
 
 def test_another_click_ends_a_run_but_not_its_load(make, held):
     lab = make(None)
-    lab.pickers.strategy.choice.value = "Autoregressive"
-    run = lab._commands.run()
+    lab.config.strategy.choice.value = "Autoregressive"
+    run = lab._actions.ask(lab._controller.run)
     assert held.begun.wait(30)
-    lab._commands.select(None)
+    lab._actions.ask(lab._controller.select, None)
     held.go.set()
     run.result(30)
     assert held.calls == 1
-    assert lab._player.models.pair.name == "late"
+    assert lab._controller.models.pair.name == "late"
 
 
 def test_heads_of_ones_own_go_to_the_loader():
-    assert Models("", "t", "", None, None, ("a", "b")).arguments()["heads"] == ("a", "b")
-    assert "heads" not in Models("mini").arguments()
+    assert ModelChoice("", "t", "", None, None, ("a", "b")).arguments()["heads"] == ("a", "b")
+    assert "heads" not in ModelChoice("mini").arguments()
 
 
 def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
@@ -205,10 +205,10 @@ def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
 
     lab = make(None, prompt="The old man")
     choose_own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
-    lab.pickers.strategy.choice.value = "DraftHead"
+    lab.config.strategy.choice.value = "DraftHead"
     # The family's tokenizer lies beside its models, so without one the prompt is ids.
-    lab.pickers.prompt.text.value = "5 17 3"
-    lab._commands.start().result(60)
+    lab.config.prompt.text.value = "5 17 3"
+    lab._actions.ask(lab._controller.start).result(60)
     assert lab.state.error == ""
     assert lab.step() is not None
     assert lab.session.pair.head_names == ("prose",)
@@ -238,7 +238,7 @@ def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
     failed.through.left["CUDA graphs"] = "no memory was left for a pass"
     gpu = SimpleNamespace(target=failed, runners={"target": failed})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
-    monkeypatch.setattr(lab._player.models, "pair", gpu)
+    monkeypatch.setattr(lab._controller.models, "pair", gpu)
     lab.step()
     assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.value
     assert "target without CUDA graphs: no memory was left for a pass" in lab.status.line.value
@@ -246,11 +246,11 @@ def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
 
 def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
     lab = Lab()
-    lab._commands.prepare()
+    lab._actions.ask(lab._controller.prepare)
     assert held.begun.wait(30)
     lab.close()
     assert lab._worker.wait(5)
     held.go.set()
-    assert lab._player.models.pair is None
-    lab.pickers.models.look()
-    assert lab.pickers.models.memory._worker._thread is None
+    assert lab._controller.models.pair is None
+    lab.config.models.look()
+    assert lab.config.models.memory._worker._thread is None

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, settle
+from lab_tools import Messages, every, settle
 
-from speclab.lab.pointer import Pointer
+from speclab.lab.widgets import Pointer
 
 STEP_MESSAGES, STEP_BYTES = 12, 60_000
 
 
-def draws(lab) -> None:
-    """A browser draws the figure, and says so."""
-    lab.panels.tree.figure._js2py_traceDeltas = {"trace_deltas": [], "trace_edit_id": -1}
-
-
 def click(lab, node) -> None:
     """What the browser says of a click on a node."""
-    tree = lab.panels.tree
-    pointer = next(child for child in tree.children if isinstance(child, Pointer))
+    pointer = next(widget for widget in every(lab.panels) if isinstance(widget, Pointer))
     pointer.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": node}}}, "buffers": []})
     assert settle(lab)
 
@@ -33,17 +27,6 @@ def shown(make, messages: Messages):
     return lab
 
 
-@pytest.fixture
-def zoomed(shown, messages: Messages):
-    """The same with its figure, drawn by a browser."""
-    shown.panels.tree.want_figure()
-    assert settle(shown)
-    draws(shown)
-    shown.step()
-    messages.clear()
-    return shown
-
-
 def test_a_step_sends_little(shown, messages):
     shown.step()
     assert 0 < len(messages) <= STEP_MESSAGES
@@ -54,7 +37,10 @@ def test_a_phase_sends_the_tree_and_its_sentence_and_nothing_else(shown, message
     shown.phase("accept")
     messages.clear()
     shown.phase("accept", 1)
-    assert [message["id"] for message in messages] == [shown.panels.tree.still.model_id, shown.status.line.model_id]
+    assert [message["id"] for message in messages] == [
+        shown.panels.views["tree"].widget.model_id,
+        shown.status.line.model_id,
+    ]
 
 
 def test_the_sentence_comes_after_what_it_speaks_of(shown, messages):
@@ -71,10 +57,13 @@ def test_the_slider_hears_of_its_range_before_a_value_beyond_the_old_one(shown, 
 
 def test_a_view_that_was_shown_before_is_not_drawn_again(shown, monkeypatch):
     shown.back()
-    pictures = [shown.panels.tree.still, shown.panels.mask.widget, shown.panels.tabs.pictures[0].widget]
+    pictures = [
+        shown.panels.views["tree"].widget,
+        shown.panels.views["mask"].widget,
+        shown.panels.tabs.views["caches"].widget,
+    ]
     before = [widget.value for widget in pictures]
-    for view in ("tree_panel.tree_svg", "panels.mask.mask_svg", "panels.cache.cache_svg"):
-        monkeypatch.setattr(f"speclab.lab.{view}", None)
+    monkeypatch.setattr("speclab.views.registry.View.render", None)
     shown.step()
     assert [widget.value for widget in pictures] != before
     shown.back()
@@ -84,14 +73,8 @@ def test_a_view_that_was_shown_before_is_not_drawn_again(shown, monkeypatch):
 def test_a_click_on_a_node_selects_it_in_every_view(shown, messages):
     click(shown, 1)
     assert shown.state.selected == 1
-    assert messages.of(shown.panels.tree.still)
-    assert messages.of(shown.panels.mask.widget)
-
-
-def test_without_a_request_there_is_no_figure(shown, messages):
-    assert shown.panels.tree.figure is None
-    shown.step()
-    assert not [message for message in messages if "_py2js" in str(message)]
+    assert messages.of(shown.panels.views["tree"].widget)
+    assert messages.of(shown.panels.views["mask"].widget)
 
 
 def test_a_step_late_in_a_run_sends_as_little_as_an_early_one(shown, messages):
@@ -101,81 +84,6 @@ def test_a_step_late_in_a_run_sends_as_little_as_an_early_one(shown, messages):
     shown.step()
     assert len(messages) <= STEP_MESSAGES
     assert messages.size <= STEP_BYTES
-
-
-def test_the_figure_is_made_once_and_changed_in_place(zoomed, messages):
-    figure = zoomed.panels.tree.figure
-    assert "speclab-tree" in figure._dom_classes
-    zoomed.step()
-    zoomed.select(0)
-    zoomed.phase("draft")
-    assert zoomed.panels.tree.figure is figure
-    assert len(messages.of(figure)) <= 12
-    assert not [
-        message for message in messages if message["type"] == "comm_open" and message["data"]["state"].get("_esm")
-    ]
-
-
-def test_till_a_browser_has_drawn_the_figure_its_svg_is_shown(make, monkeypatch):
-    lab = make()
-    tree = lab.panels.tree
-    lab.step()
-    tree.want_figure()
-    assert settle(lab)
-    first = tree.figure
-    assert "speclab-waiting" in tree.stage._dom_classes
-    lab.step()
-    assert tree.figure is first
-    assert tree.still.layout.display is None
-    monkeypatch.setattr("speclab.lab.figure_stage.PATIENCE", 0)
-    svg = tree.still.value
-    lab.step()
-    assert tree.figure is not first
-    assert tree.still.value != svg
-    draws(lab)
-    assert "speclab-waiting" not in tree.stage._dom_classes
-    assert tree.still.layout.display == "none"
-    second, svg = tree.figure, tree.still.value
-    lab.step()
-    assert tree.figure is second
-    assert tree.still.value == svg, "what is hidden is not drawn"
-    tree.zoom.value = False
-    assert settle(lab)
-    assert tree.still.layout.display is None
-    assert tree.still.value != svg
-    sent = second._last_layout_edit_id
-    lab.back()
-    assert second._last_layout_edit_id == sent, "a hidden figure is sent nothing"
-    tree.zoom.value = True
-    assert settle(lab)
-    assert tree.figure is second
-    assert second._last_layout_edit_id > sent
-
-
-def test_a_page_built_from_the_state_of_the_widgets_gets_the_figure_as_it_is(zoomed):
-    """Voilà's page is, and JupyterLab's once it is loaded again."""
-    figure = zoomed.panels.tree.figure
-    state = figure.get_state()
-    now = figure.to_plotly_json()
-    assert state["_widget_data"] == now["data"] != []
-    assert state["_widget_layout"] == now["layout"]
-    zoomed.step()
-    assert figure.get_state()["_widget_data"] == figure.to_plotly_json()["data"] != now["data"]
-
-
-def test_where_no_figure_can_be_made_the_svg_stays(make, monkeypatch):
-    lab = make()
-    lab.step()
-
-    def missing():
-        raise ImportError("Please install anywidget")
-
-    monkeypatch.setattr("speclab.lab.figure_widget.LateFigure", missing)
-    lab.panels.tree.want_figure()
-    assert settle(lab)
-    lab.step()
-    assert "<svg" in lab.panels.tree.still.value
-    assert lab.state.error == ""
 
 
 def test_back_and_goto_send_as_little_as_a_step(shown, messages):
@@ -190,17 +98,22 @@ def test_where_nothing_changed_nothing_is_drawn(shown, messages):
     shown.state.frame = shown.state.frame
     shown.panels.update()
     shown.goto(shown.state.cursor)
-    pictures = [shown.panels.tree.still, shown.panels.mask.widget, shown.panels.text.body, shown.panels.node]
-    pictures += [picture.widget for picture in shown.panels.tabs.pictures] + list(shown.panels.text.body.children)
+    pictures = [
+        shown.panels.views["tree"].widget,
+        shown.panels.views["mask"].widget,
+        shown.panels.text.body,
+        shown.panels.node,
+    ]
+    pictures += [picture.widget for picture in shown.panels.tabs.views.values()] + list(shown.panels.text.body.children)
     assert [widget for widget in pictures if messages.of(widget)] == []
 
 
 def test_selecting_redraws_neither_text_nor_metrics(shown, messages):
-    shown.panels.tabs.selected_index = 1
+    shown.panels.tabs.show_tab("Metrics")
     messages.clear()
     shown.select(0)
-    assert messages.of(shown.panels.mask.widget)
-    assert not messages.of(shown.panels.tabs.pictures[1].widget)
+    assert messages.of(shown.panels.views["mask"].widget)
+    assert not messages.of(shown.panels.tabs.views["metrics"].widget)
     assert not any(messages.of(chunk) for chunk in shown.panels.text.body.children)
 
 
@@ -215,16 +128,16 @@ def test_only_the_last_chunk_of_the_text_is_sent_again(shown, messages):
 
 def test_a_hidden_tab_is_not_drawn_until_it_is_looked_at(shown, messages):
     shown.step()
-    hidden = shown.panels.tabs.pictures[1:]
+    hidden = list(shown.panels.tabs.views.values())[1:]
     assert not any(messages.of(picture.widget) for picture in hidden)
-    shown.panels.tabs.selected_index = 1
+    shown.panels.tabs.show_tab("Metrics")
     assert messages.of(hidden[0].widget)
 
 
 def test_a_run_draws_at_its_pace_not_at_every_iteration(shown, messages, monkeypatch):
-    monkeypatch.setattr("speclab.lab.player.REDRAW_SECONDS", 1e9)
+    monkeypatch.setattr("speclab.lab.controller.REDRAW_SECONDS", 1e9)
     shown.run()
     iterations = len(shown.session.steps) - 4
     assert iterations > 10
-    assert len(messages.of(shown.panels.mask.widget)) == 1
+    assert len(messages.of(shown.panels.views["mask"].widget)) == 1
     assert len(messages) <= 3 * STEP_MESSAGES  # new chunks of text among them

@@ -13,8 +13,7 @@ from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.lab import Lab
-from speclab.lab.controls import LARGEST, control, title
-from speclab.lab.form import Form
+from speclab.lab.form import LARGEST, Form, control, title
 from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.prompts import examples
@@ -30,8 +29,8 @@ def bare(pair) -> ModelPair:
 
 
 def apply(lab: Lab) -> None:
-    assert not lab.pickers.apply.disabled, lab.pickers.note.value
-    lab.pickers.apply.click()
+    assert not lab.config.apply.disabled, lab.config.note.value
+    lab.config.apply.click()
     assert settle(lab)
 
 
@@ -89,24 +88,24 @@ def test_a_changed_setting_says_that_apply_forks_and_does(lab):
     lab.step()
     lab.step()
     session = lab.session
-    assert not lab.pickers.note.value
-    lab.pickers.strategy.form.controls["max_branches"].value = 6
-    assert "max branches 3 → 6" in lab.pickers.note.value
-    assert "forks at iteration 2" in lab.pickers.note.value
+    assert not lab.config.note.value
+    lab.config.strategy.form.controls["max_branches"].value = 6
+    assert "max branches 3 → 6" in lab.config.note.value
+    assert "forks at iteration 2" in lab.config.note.value
     lab.back()
-    assert "forks at iteration 1" in lab.pickers.note.value
+    assert "forks at iteration 1" in lab.config.note.value
     apply(lab)
     assert lab.session.strategy.max_branches == 6
     assert lab.session.cursor == 1
     assert lab.session is not session
-    assert not lab.pickers.note.value
+    assert not lab.config.note.value
 
 
 def test_another_strategy_and_session_settings_fork_too(lab):
     lab.step()
-    lab.pickers.strategy.choice.value = "FixedTree"
-    lab.pickers.session.controls["temperature"].value = 0.7
-    lab.pickers.session.controls["top_k"].value = 5
+    lab.config.strategy.choice.value = "FixedTree"
+    lab.config.session.controls["temperature"].value = 0.7
+    lab.config.session.controls["top_k"].value = 5
     apply(lab)
     assert lab.session.strategy == FixedTree()
     assert (lab.session.settings.temperature, lab.session.settings.top_k) == (0.7, 5)
@@ -115,8 +114,8 @@ def test_another_strategy_and_session_settings_fork_too(lab):
 
 def test_another_prompt_starts_a_new_run(lab):
     lab.step()
-    lab.pickers.prompt.text.value = "7, 8 9"
-    assert "starts a new run" in lab.pickers.note.value
+    lab.config.prompt.text.value = "7, 8 9"
+    assert "starts a new run" in lab.config.note.value
     apply(lab)
     assert lab.session.prompt_ids == [7, 8, 9]
     assert lab.state.cursor == 0
@@ -124,16 +123,16 @@ def test_another_prompt_starts_a_new_run(lab):
 
 def test_settings_that_contradict_each_other_disable_apply_and_say_why(lab):
     lab.step()
-    lab.pickers.strategy.form.controls["low_confidence"].value = 0.95
-    assert lab.pickers.apply.disabled
-    assert "low_confidence (0.95) is above high_confidence (0.9)" in lab.pickers.note.value
-    lab.pickers.strategy.reset.click()
-    assert not lab.pickers.apply.disabled
-    assert lab.pickers.strategy.read() == DynaTree()
+    lab.config.strategy.form.controls["low_confidence"].value = 0.95
+    assert lab.config.apply.disabled
+    assert "low_confidence (0.95) is above high_confidence (0.9)" in lab.config.note.value
+    lab.config.strategy.reset.click()
+    assert not lab.config.apply.disabled
+    assert lab.config.strategy.read() == DynaTree()
 
 
 def test_presets_fill_the_controls_and_show_which_one_is_in_force(lab):
-    picker = lab.pickers.strategy
+    picker = lab.config.strategy
     assert picker.preset.value == "for a low-confidence draft (not in the paper)"
     picker.preset.value = "paper's procedure"
     assert picker.read() == DynaTree.presets()["paper's procedure"]
@@ -145,22 +144,22 @@ def test_a_pair_without_a_draft_begins_with_plain_decoding_and_says_why_others_c
     lab = make(bare)
     assert lab.session.strategy == Autoregressive()
     lab.step()
-    lab.pickers.strategy.choice.value = "DynaTree"
-    assert lab.pickers.apply.disabled
-    assert "DynaTree needs a draft model" in lab.pickers.note.value
+    lab.config.strategy.choice.value = "DynaTree"
+    assert lab.config.apply.disabled
+    assert "DynaTree needs a draft model" in lab.config.note.value
 
 
 def test_a_strategy_without_its_draft_ends_in_the_panel_and_another_can_be_chosen(make, bare):
     lab = make(bare, DynaTree())
     assert lab.session is None
     assert "draft" in lab.state.error
-    lab.pickers.strategy.choice.value = "Autoregressive"
+    lab.config.strategy.choice.value = "Autoregressive"
     assert lab.step() is not None
 
 
 def test_the_given_pair_stays_where_it_is(lab):
-    assert lab.pickers.models.device.disabled
-    assert "stays where it is" in lab.pickers.models.device.tooltip
+    assert lab.config.models.device.disabled
+    assert "stays where it is" in lab.config.models.device.tooltip
 
 
 @pytest.mark.parametrize(
@@ -183,17 +182,17 @@ def test_what_a_person_gets_wrong_is_said_and_leaves_the_lab_usable(make, settin
     assert said in lab.state.error
     assert len(lab.state.error.splitlines()) == 1
     lab.status.dismiss()
-    lab.pickers.prompt.text.value = " ".join(map(str, PROMPT))
-    lab.pickers.session.controls["max_new_tokens"].value = 40
+    lab.config.prompt.text.value = " ".join(map(str, PROMPT))
+    lab.config.session.controls["max_new_tokens"].value = 40
     assert lab.step() is not None
     assert lab.state.error == ""
 
 
 def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
     lab.step()
-    models, session = lab.pickers.models, lab.session
+    models, session = lab.config.models, lab.session
     models.name.value = "own"
-    assert "No target is named" in lab.pickers.note.value
+    assert "No target is named" in lab.config.note.value
     models.target.value = models.draft.value = "there/is-no-such-folder"
     apply(lab)
     assert "there/is-no-such-folder" in lab.state.error
@@ -203,9 +202,9 @@ def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
 
 def test_every_preset_and_every_example_is_on_offer(make):
     lab = make(None)
-    offered = [value for _, value in lab.pickers.models.name.options]
+    offered = [value for _, value in lab.config.models.name.options]
     assert offered == [*PRESETS, "own"]
-    assert len(lab.pickers.prompt.example.options) == len(examples()) + 1
-    assert lab.pickers.prompt.example.value == -1
-    lab.pickers.prompt.example.value = 3
-    assert lab.pickers.prompt.read() == examples()[3].text
+    assert len(lab.config.prompt.example.options) == len(examples()) + 1
+    assert lab.config.prompt.example.value == -1
+    lab.config.prompt.example.value = 3
+    assert lab.config.prompt.read() == examples()[3].text

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from lab_tools import settle
 
-from speclab.lab import recorded
 from speclab.trace.records import Trace
+from speclab.views.registry import VIEWS
 
 ALONE = """
 import sys
@@ -21,7 +22,7 @@ assert lab.session is None
 assert lab.state.trace.steps, "no recorded run"
 lab.goto(2); lab.phase("draft"); lab.select(0); lab.goto(1); lab.snapshot()
 assert lab.state.error == "", lab.state.error
-assert "<svg" in lab.panels.tree.still.value
+assert "<svg" in lab.panels.views["tree"].widget.value
 heavy = {"torch", "transformers", "plotly"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -62,7 +63,6 @@ def test_a_recorded_run_is_shown_without_torch_or_plotly():
 def test_making_a_lab_loads_and_displays_nothing(waiting, capsys):
     assert settle(waiting)
     assert waiting.loads == []
-    assert waiting.panels.tree.figure is None
     assert capsys.readouterr().out == ""
 
 
@@ -82,7 +82,6 @@ def test_showing_it_loads_the_models_beforehand_and_no_figure(waiting):
     assert settle(waiting)
     assert len(waiting.loads) == 1
     assert waiting.session is None
-    assert waiting.panels.tree.figure is None
     assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
     waiting._repr_mimebundle_()
     waiting.step()
@@ -90,10 +89,10 @@ def test_showing_it_loads_the_models_beforehand_and_no_figure(waiting):
 
 
 def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, pair, make):
-    monkeypatch.setattr(recorded, "PLACE", tmp_path / "missing.json.gz")
+    monkeypatch.setattr("speclab.lab.lab.RECORDING", tmp_path / "missing.json.gz")
     lab = make(None)
     assert lab.state.trace == Trace((), 0, (), {}, {}, {})
-    assert "No iteration yet" in lab.panels.tree.still.value
+    assert "No iteration yet" in lab.panels.views["tree"].widget.value
     assert "Before the first iteration" in lab._repr_mimebundle_()["text/plain"]
     assert settle(lab)
 
@@ -131,16 +130,16 @@ def test_what_cannot_be_written_is_said(lab, tmp_path):
 
 def test_text_of_a_prompt_is_escaped_everywhere(make, waiting):
     evil = "<script>alert(1)</script>"
-    waiting.pickers.prompt.text.value = evil
+    waiting.config.prompt.text.value = evil
     waiting.step()
     assert "<script>alert" not in waiting.state.error + waiting.status.message.value
 
 
 def test_a_broken_view_says_so_and_spares_the_others(lab, monkeypatch, caplog):
-    monkeypatch.setattr("speclab.views.mask.mask_svg", lambda *_: 1 / 0)
+    monkeypatch.setitem(VIEWS, "mask", replace(VIEWS["mask"], draw=lambda **_: 1 / 0))
     lab.step()
-    assert "This view failed" in lab.panels.mask.widget.value
-    assert "<svg" in lab.panels.tree.still.value
+    assert "This view failed" in lab.panels.views["mask"].widget.value
+    assert "<svg" in lab.panels.views["tree"].widget.value
     assert "division by zero" in caplog.text
 
 

@@ -37,7 +37,7 @@ def hub_raises(monkeypatch, error: Exception) -> None:
 def refused(lab: Lab, sentence: str) -> None:
     """Apply ends in the panel with one sentence, and the session of before goes on."""
     session = lab.session
-    lab.pickers.apply.click()
+    lab.config.apply.click()
     assert settle(lab)
     assert sentence in lab.state.error
     assert len(lab.state.error.splitlines()) == 1

@@ -7,7 +7,7 @@ from lab_tools import Messages, settle
 
 import speclab
 
-CACHES, RUNS = 0, 8
+CACHES, RUNS = "Caches", "Runs"
 
 
 def forked(make, tab=RUNS, **settings):
@@ -18,7 +18,7 @@ def forked(make, tab=RUNS, **settings):
     lab.goto(2)
     lab.fork(node_budget=3)
     lab.step()
-    lab.panels.tabs.selected_index = tab
+    lab.panels.tabs.show_tab(tab)
     assert settle(lab)
     return lab
 
@@ -47,9 +47,9 @@ def test_switching_back_and_forth_goes_on_where_each_was_left(make):
     first = lab.switch(0)
     assert lab.session is first is not fork
     assert (lab.state.cursor, len(first.steps)) == (2, 4)
-    assert lab.pickers.strategy.read() == first.strategy
+    assert lab.config.strategy.read() == first.strategy
     assert "Switched to run 0" in lab.state.status
-    assert lab.pickers.pending.layout.display == "none"  # nothing differs from the run shown
+    assert lab.config.pending.layout.display == "none"  # nothing differs from the run shown
     assert [runner.calls for runner in fork.pair.runners.values()] == calls
     lab.run()
     whole = first.token_ids
@@ -67,15 +67,15 @@ def test_a_run_and_its_forks_are_compared_by_their_figures(make):
     assert "texts are the same as far as each came, as they must be" in found.value
     for caption in ("Runs on this prompt", "Milliseconds by phase", "Acceptance by depth", "The text they all share"):
         assert caption in found.value
-    table = lab._commands.runs.comparison
+    table = lab._controller.runs.comparison()
     assert [entry.name for entry in table.runs] == [run.label for run in lab.forks]
     figures = [lab.session.metrics.target_calls, 1 + sum(step.counts.target_calls for step in lab.session.steps)]
     assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
     before = found.value
     lab.step()
     assert found.value != before
-    lab.pickers.prompt.text.value = "9 8 7 6"
-    lab.pickers.apply.click()
+    lab.config.prompt.text.value = "9 8 7 6"
+    lab.config.apply.click()
     assert settle(lab)
     assert "Runs on this prompt" not in found.value, "another prompt: nothing to compare with"
 
@@ -103,14 +103,14 @@ def test_dropping_a_run_hangs_its_forks_on_its_parent(make):
 
 def test_a_new_prompt_is_a_run_beside_the_old(make):
     lab = forked(make)
-    lab.pickers.prompt.text.value = "9 8 7 6"
-    lab.pickers.apply.click()
+    lab.config.prompt.text.value = "9 8 7 6"
+    lab.config.apply.click()
     assert settle(lab)
     assert [(run.number, run.parent) for run in lab.forks] == [(0, None), (1, 0), (2, None)]
     lab.switch(1)
-    assert lab.pickers.prompt.text.value == "5 17 3 40 11"
-    assert lab.pickers.read().prompt == lab.session.prompt_ids
-    assert lab.pickers.pending.layout.display == "none"
+    assert lab.config.prompt.text.value == "5 17 3 40 11"
+    assert lab.config.read().prompt == lab.session.prompt_ids
+    assert lab.config.pending.layout.display == "none"
 
 
 def test_the_list_and_its_buttons_do_what_the_methods_do(make):
@@ -129,7 +129,7 @@ def test_the_list_and_its_buttons_do_what_the_methods_do(make):
     panel.beside.click()
     assert settle(lab)
     assert lab.state.frame.beside.number == 1
-    assert panel.beside.description == "Not beside"
+    assert panel.beside.description == "Close comparison"
     panel.drop.click()
     assert settle(lab)
     assert lab.state.frame.beside is None
@@ -139,7 +139,7 @@ def test_the_list_and_its_buttons_do_what_the_methods_do(make):
 
 def test_a_run_beside_follows_the_cursor_and_what_is_decoded_there(make):
     lab = forked(make)
-    pinned = lab.panels.pinned.widget
+    pinned = lab.panels.views["beside"].widget
     lab.pin(0)
     assert pinned.layout.display is None
     assert "Nodes drafted" in pinned.value
@@ -179,7 +179,7 @@ def test_what_is_kept_beside_stands_in_the_snapshot_and_in_the_saved_page(make, 
 def test_a_step_sends_the_tree_of_forks_and_the_run_beside_once(make, messages: Messages):
     lab = forked(make)
     lab.pin(0)
-    runs, beside = lab.panels.tabs.runs.picture.widget, lab.panels.pinned.widget
+    runs, beside = lab.panels.tabs.runs.picture.widget, lab.panels.views["beside"].widget
     messages.clear()
     lab.step()
     assert len(messages.of(runs)) == len(messages.of(beside)) == 1
@@ -198,6 +198,6 @@ def test_what_is_not_seen_is_not_drawn(make, messages: Messages):
     lab.step()
     lab.fork(node_budget=5)
     assert not messages.of(lab.panels.tabs.runs.picture.widget)
-    assert not messages.of(lab.panels.pinned.widget)
-    lab.panels.tabs.selected_index = RUNS
+    assert not messages.of(lab.panels.views["beside"].widget)
+    lab.panels.tabs.show_tab(RUNS)
     assert lab.panels.tabs.runs.picture.widget.value.count("<circle") == 3

@@ -10,7 +10,7 @@ from lab_tools import Messages, decoded, settle, show
 
 import speclab
 
-STRATEGY, SUCCESSORS = 2, 3
+STRATEGY, SUCCESSORS = "Strategy", "Successors"
 STEP_MESSAGES, PANEL_BYTES = 24, 40_000
 GOOSE = speclab.Goose(node_budget=12, bypass="off")
 
@@ -27,11 +27,11 @@ def write(lab, text: str) -> str:
 
 
 def table(lab) -> str:
-    return lab.panels.tabs.lookup.picture.widget.value
+    return lab.panels.tabs.lookup.view.widget.value
 
 
 def panel(lab) -> str:
-    return lab.panels.tabs.strategy.picture.widget.value
+    return lab.panels.tabs.views["strategy"].widget.value
 
 
 def learned(lab, *key: int, at: int | None = None):
@@ -74,7 +74,7 @@ def test_a_step_with_the_panel_open_sends_it_once(make, messages: Messages):
         messages.clear()
         lab.step()
         assert view(lab) != before
-        picture = lab.panels.tabs.strategy.picture if tab == STRATEGY else lab.panels.tabs.lookup.picture
+        picture = lab.panels.tabs.views["strategy"] if tab == STRATEGY else lab.panels.tabs.lookup.view
         sent = Messages(messages.of(picture.widget))
         assert len(sent) == 1
         assert sent.size <= PANEL_BYTES
@@ -87,18 +87,18 @@ def test_a_step_late_in_a_run_sends_no_more(make, messages: Messages):
     assert len(lab.session.steps) > 30
     messages.clear()
     lab.goto(len(lab.session.steps) - 1)
-    assert Messages(messages.of(lab.panels.tabs.strategy.picture.widget)).size <= PANEL_BYTES
+    assert Messages(messages.of(lab.panels.tabs.views["strategy"].widget)).size <= PANEL_BYTES
 
 
 def test_what_is_not_seen_is_neither_drawn_nor_looked_up(make, messages, monkeypatch):
-    lab = opened(make, 0)
+    lab = opened(make, "Caches")
     asked = []
     monkeypatch.setattr(type(lab.session), "lookup", lambda *arguments: asked.append(arguments))
     messages.clear()
     lab.step()
     lab.select(0)
     assert asked == []
-    for picture in (lab.panels.tabs.strategy.picture, lab.panels.tabs.lookup.picture):
+    for picture in (lab.panels.tabs.views["strategy"], lab.panels.tabs.lookup.view):
         assert messages.of(picture.widget) == []
 
 
@@ -107,9 +107,9 @@ def test_where_nothing_changed_nothing_is_sent(make, messages):
     messages.clear()
     lab.panels.update()
     lab.goto(lab.state.cursor)
-    lab.panels.tabs.lookup.see(True)
+    lab.panels.tabs.lookup.set_visible(True)
     assert settle(lab)
-    assert messages.of(lab.panels.tabs.lookup.picture.widget) == []
+    assert messages.of(lab.panels.tabs.lookup.view.widget) == []
 
 
 def test_the_selected_node_and_the_token_written_are_looked_up(make):
@@ -168,7 +168,7 @@ def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     lab.step()
 
     def person(index):
-        lab.panels.tabs.selected_index = SUCCESSORS
+        lab.panels.tabs.show_tab(SUCCESSORS)
         lab.panels.tabs.lookup.written.value = f"#{index}"
 
     def meanwhile(step):
@@ -185,7 +185,7 @@ def test_opening_the_table_or_writing_does_not_stop_a_run(make):
 
 def test_baselines_are_measured_on_the_text_shown(make, pair):
     lab = opened(make, STRATEGY)
-    button = lab.panels.tabs.strategy.measure
+    button = lab.panels.tabs.measure
     assert button.layout.display is None
     text, trace = lab.session.token_ids, lab.session.trace
     button.click()
@@ -206,9 +206,9 @@ def test_baselines_are_measured_on_the_text_shown(make, pair):
 
 
 def test_without_baselines_there_is_no_button(make):
-    assert opened(make, STRATEGY, speclab.PromptLookup()).panels.tabs.strategy.measure.layout.display == "none"
+    assert opened(make, STRATEGY, speclab.PromptLookup()).panels.tabs.measure.layout.display == "none"
     lab = make(strategy=GOOSE)
-    lab.panels.tabs.strategy.measure.click()
+    lab.panels.tabs.measure.click()
     assert settle(lab)
     assert "No iteration is decoded yet" in lab.state.error
 
@@ -217,7 +217,7 @@ def test_stop_ends_the_measuring(make, monkeypatch):
     lab = opened(make, STRATEGY)
     run = speclab.Session.run
     monkeypatch.setattr(speclab.Session, "run", lambda *args, **more: (lab.stop(), run(*args, **more)))
-    lab.panels.tabs.strategy.measure.click()
+    lab.panels.tabs.measure.click()
     assert settle(lab)
     assert lab.state.comparison is None
     assert lab.state.status.startswith("Stopped")

@@ -11,7 +11,7 @@ from lab_tools import PROMPT, settle
 
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.engine.session import Session
-from speclab.views.beside import step_html
+from speclab.views.side_by_side import step_html
 
 
 def test_it_starts_with_a_session_and_shows_the_prompt(lab):
@@ -78,12 +78,12 @@ def test_run_until_stops_where_the_condition_holds_and_back_finds_it_again(lab):
 
 def test_phases_show_less_and_then_all_of_the_iteration(lab):
     lab.step()
-    whole = lab.panels.tree.still.value
+    whole = lab.panels.views["tree"].widget.value
     lab.phase("draft", 0)
     assert lab.state.phase == "draft"
-    assert lab.panels.tree.still.value != whole
+    assert lab.panels.views["tree"].widget.value != whole
     lab.phase("adapt")
-    assert lab.panels.tree.still.value == whole
+    assert lab.panels.views["tree"].widget.value == whole
     lab.phase("sleep")
     assert "no phase 'sleep'" in lab.state.error
 
@@ -105,27 +105,27 @@ def test_moments_go_on_into_the_neighbouring_iteration(lab):
     lab.step()
     lab.step()
     lab.goto(1)
-    lab._commands.phase_by(1).result()
-    assert (lab.state.cursor, lab.state.phase, lab.state.moment.level) == (2, "draft", 0)
-    lab._commands.phase_by(-1).result()
+    lab._actions.ask(lab._controller.phase_by, 1).result()
+    assert (lab.state.cursor, lab.state.phase, lab.state.position.level) == (2, "draft", 0)
+    lab._actions.ask(lab._controller.phase_by, -1).result()
     assert (lab.state.cursor, lab.state.phase) == (1, "adapt")
-    lab._commands.phase_by(-1).result()
+    lab._actions.ask(lab._controller.phase_by, -1).result()
     assert lab.state.phase == "commit"
 
 
 def test_a_selected_node_is_marked_and_explained_everywhere(lab):
     lab.run(until=lambda step: len(step.tree) > 2)
-    tree, mask = lab.panels.tree.still.value, lab.panels.mask.widget.value
+    tree, mask = lab.panels.views["tree"].widget.value, lab.panels.views["mask"].widget.value
     lab.select(1)
     assert lab.state.selected == lab.panels.node.value == 1
-    assert lab.panels.tree.still.value != tree
-    assert lab.panels.mask.widget.value != mask
-    assert "Node 1" in lab.panels.why.widget.value
+    assert lab.panels.views["tree"].widget.value != tree
+    assert lab.panels.views["mask"].widget.value != mask
+    assert "Node 1" in lab.panels.views["why"].widget.value
     lab.select(999)
     assert "no node 999" in lab.state.error
     lab.select(None)
-    assert lab.panels.tree.still.value == tree
-    assert lab.panels.why.widget.value == ""
+    assert lab.panels.views["tree"].widget.value == tree
+    assert lab.panels.views["why"].widget.value == ""
 
 
 def test_a_fork_changes_what_follows_and_leaves_the_former_session_alone(lab):
@@ -138,12 +138,12 @@ def test_a_fork_changes_what_follows_and_leaves_the_former_session_alone(lab):
     assert fork.strategy.max_branches == 5
     assert fork.token_ids == text
     assert len(former.steps) == 2
-    assert lab.pickers.strategy.read().max_branches == 5
-    assert not lab.pickers.note.value
+    assert lab.config.strategy.read().max_branches == 5
+    assert not lab.config.note.value
     lab.fork(FixedTree(depth=2), temperature=0.5)
     assert lab.session.strategy == FixedTree(depth=2)
-    assert lab.pickers.read().strategy == FixedTree(depth=2)
-    assert lab.pickers.session.read().temperature == 0.5
+    assert lab.config.read().strategy == FixedTree(depth=2)
+    assert lab.config.session.read().temperature == 0.5
 
 
 @pytest.mark.parametrize("change", [{"low_confidence": 2.0}, {"low_confidence": 0.95}, {"colour": "red"}])
@@ -159,14 +159,14 @@ def test_a_pinned_step_stays_beside_the_next(lab):
     first = lab.step()
     lab.pin()
     assert lab.panels.pin.description == "Unpin"
-    assert lab.panels.pinned.widget.value.count("<svg") == 1
+    assert lab.panels.views["beside"].widget.value.count("<svg") == 1
     second = lab.step()
     assert lab.state.pinned is first
-    assert lab.panels.pinned.widget.value == step_html(second, first)
+    assert lab.panels.views["beside"].widget.value == step_html(second, first)
     lab.pin()
     lab.pin()
     assert lab.state.pinned is None
-    assert lab.panels.pinned.widget.layout.display == "none"
+    assert lab.panels.views["beside"].widget.layout.display == "none"
 
 
 def test_stop_ends_a_run_and_keeps_what_was_decoded(make):
@@ -178,7 +178,7 @@ def test_stop_ends_a_run_and_keeps_what_was_decoded(make):
         go_on.wait(30)
         return False
 
-    result = lab._commands.run(pause)
+    result = lab._actions.ask(lab._controller.run, pause)
     assert reached.wait(30)
     lab.stop()
     go_on.set()
@@ -201,7 +201,7 @@ def test_anything_else_asked_for_ends_a_run(make):
         time.sleep(0.01)
         return False
 
-    lab._commands.run(look)
+    lab._actions.ask(lab._controller.run, look)
     assert started.wait(30)
     lab.goto(0)
     assert lab.state.cursor == 0
@@ -241,6 +241,6 @@ def test_views_leave_the_session_as_it_was(lab):
         lab.goto(index)
         for tab in range(len(lab.panels.tabs.children)):
             lab.panels.tabs.selected_index = tab
-        lab.panels.mask_mode.value = "compare"
+        lab.panels.masks.value = "mask-check"
     assert lab.session.trace == trace
     assert [runner.length for runner in runners] == lengths

@@ -17,12 +17,15 @@ PARTS = {
     "step_html": "of a pinned iteration: as run_html",
     "scene_svg": "draws for tree_svg and ghost_svg",
     "small_svg": "draws for drafts_html and run_html",
-    "kept_html": "run_html and step_html, one below the other",
+    "beside_html": "run_html and step_html, one below the other",
+    "proposals_html": "drafts_html and routing_html, one below the other",
+    "tables_html": "every table",
+    "node_html": "a table",
+    "iteration_html": "of an exported page",
     "runs_html": "of a run and its forks: as compared_html",
     "cost_svg": "in cost_html",
     "margins_svg": "in routing_html",
     "residual_svg": "in residual_html",
-    "text_svg": "by save_view",
     "view_svg": "by save_view",
 }
 """Pictures that the gallery shows within others."""

@@ -10,18 +10,19 @@ from picture import HTML, check_svg, parse, texts
 from view_samples import five_nodes, large, sixty_nodes
 
 from speclab.trace.records import CacheRecord
-from speclab.views import cache, walk
-from speclab.views.slots import Strip
-from speclab.views.walk import WHOLE, Moment
+from speclab.views import cache_slots as cache
+from speclab.views import playback as walk
+from speclab.views.cache_slots import Strip
+from speclab.views.playback import WHOLE, PlaybackPosition
 
 
 @given(steps(), st.integers(0, 20), st.data())
-def test_pictures_are_well_formed_at_every_moment(step, prompt, data):
-    moment = data.draw(st.sampled_from(walk.moments(step)))
+def test_pictures_are_well_formed_at_every_position(step, prompt, data):
+    position = data.draw(st.sampled_from(walk.positions(step)))
     selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
-    svg = cache.cache_svg(step, selected, prompt=prompt, moment=moment)
+    svg = cache.cache_svg(step, selected, prompt_length=prompt, position=position)
     check_svg(svg)
-    assert ("after the commit" in svg) == moment.reached("commit")
+    assert ("after the commit" in svg) == position.reached("commit")
     assert "✗" not in svg
     parse(cache.table(step) + cache.slots_table(step), HTML)
 
@@ -49,15 +50,15 @@ def test_five_nodes_slot_by_slot():
     ]
     assert target.states(after=True) == ["prompt"] * 8 + ["committed"] * 4 + ["kept"] * 3
     assert target.landed() == {12: 12, 13: 13, 15: 14}
-    svg = cache.cache_svg(five_nodes(), selected=3, prompt=8)
+    svg = cache.cache_svg(five_nodes(), selected=3, prompt_length=8)
     assert "moved: 15→14" in svg
     assert svg.count("stroke-width:2") == 2, "the node before and after"
 
 
 def test_before_the_walk_rows_are_only_speculative():
-    strip = Strip(five_nodes().caches[0], 12, 0, Moment("verify"))
+    strip = Strip(five_nodes().caches[0], 12, 0, PlaybackPosition("verify"))
     assert strip.states(after=False)[12:] == ["speculative"] * 5
-    assert len(Strip(five_nodes().caches[0], 12, 0, Moment("draft")).states(after=False)) == 12
+    assert len(Strip(five_nodes().caches[0], 12, 0, PlaybackPosition("draft")).states(after=False)) == 12
 
 
 def test_rebuilt_and_caught_up_rows_are_told_apart():
@@ -91,7 +92,7 @@ def test_a_broken_cache_is_called_broken(change, broken):
 
 
 def test_long_prefixes_fold_and_stay_small():
-    svg = cache.cache_svg(large(), prompt=4000)
+    svg = cache.cache_svg(large(), prompt_length=4000)
     assert "slots 0 to 4031: committed, 4000 of them the prompt" in svg
     assert len(svg) < 60_000
     assert len(cache.cache_svg(sixty_nodes())) < 30_000

@@ -8,7 +8,8 @@ from picture import HTML, check_svg, parse, texts
 from view_samples import drafted_root, five_nodes, trace
 
 from speclab.trace.records import BudgetRecord
-from speclab.views import cost, strategy
+from speclab.views import budget_chart as cost
+from speclab.views import drafter_state as strategy
 
 RECORD = BudgetRecord(
     probabilities=(0.8, 0.5, 0.3, 0.1, 0.05, 0.02),
@@ -45,9 +46,8 @@ def test_a_drafted_root_gains_and_extra_rows_cost():
     assert here.rate[0] == pytest.approx(1.8 / 0.0065)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_picture_says_what_was_chosen(theme):
-    root = check_svg(cost.cost_svg(STEP, theme))
+def test_the_picture_says_what_was_chosen():
+    root = check_svg(cost.cost_svg(STEP))
     assert "5 verified" in texts(root)
     assert root[0].get("aria-label") == cost.summary(STEP)
     assert "Verified 5 of 7 nodes" in cost.summary(STEP)

@@ -15,9 +15,11 @@ from strategies import draft_trees
 from view_samples import TEXTS, build_step, draft_tree, five_nodes, one_node, random_parents, trace
 
 from speclab.analysis import routing
-from speclab.views import drafts, drafts_page, routes
+from speclab.views import proposals as drafts
+from speclab.views import proposals as drafts_page
+from speclab.views import proposals as routes
+from speclab.views.draft_tree import Small, columns, small_svg
 from speclab.views.palette import css
-from speclab.views.small_tree import Small, columns, small_svg
 
 PROSE, CODE = 0, 1
 
@@ -156,7 +158,7 @@ def test_without_a_choice_there_is_nothing_to_show():
     assert drafts_page.drafts_html(one_node()) == ""
     assert drafts.summary(one_node()) == ""
     assert routes.routing_html(trace(3)) == ""
-    assert routes.summary(trace(3)) == "Routing: no iteration had two trees."
+    assert routes.routing_sentence(trace(3)) == "Routing: no iteration had two trees."
     check_svg(routes.margins_svg(trace(3)))
 
 
@@ -186,7 +188,7 @@ def test_any_pair_of_trees_can_be_drawn(step, tree, both):
 def test_routing_over_a_run_counts_and_draws_margins():
     run = routed_run()
     assert routes.margins(run.steps) == [pytest.approx(-0.125), None, pytest.approx(-0.125), pytest.approx(0.25)]
-    assert routes.summary(run) == "Routing over 3 iterations: prose 1, code 2; mean margin 0.167."
+    assert routes.routing_sentence(run) == "Routing over 3 iterations: prose 1, code 2; mean margin 0.167."
     root = check_svg(routes.margins_svg(run))
     assert "margin, ▲ up: prose chosen" in texts(root)
     assert "▼ down: code chosen" in texts(root)

@@ -11,8 +11,8 @@ from table_runner import mixed_law, random_law, table_pair
 import speclab
 from speclab.analysis.whatif import in_force, what_if
 from speclab.trace.records import Step
-from speclab.views.ghost import ghost_svg, told
-from speclab.views.tree import tree_svg
+from speclab.views.draft_tree import tree_svg
+from speclab.views.whatif_tree import ghost_svg, whatif_sentence
 
 TARGET = random_law(24, 3, low=0.5, high=2.5)
 DRAFT = mixed_law(TARGET, random_law(24, 4), 0.15)
@@ -59,7 +59,7 @@ def test_what_would_be_new_is_told_apart_and_where_the_record_ends_there_is_a_qu
 def test_the_path_is_the_one_the_target_would_take(steps):
     step = next(step for step in steps if len(step.accepted) == 3)
     found = what_if(step, in_force(step).changed(depth=1))
-    assert told(step, found) == (
+    assert whatif_sentence(step, found) == (
         "What this iteration's tree would have been: 3 nodes instead of 15, 1 accepted instead of 3."
     )
     assert found.bonus is not None
@@ -69,14 +69,15 @@ def test_the_path_is_the_one_the_target_would_take(steps):
 
 def test_the_sentence_says_where_the_record_ends(steps):
     step = steps[0]
-    wider = told(step, what_if(step, in_force(step).changed(branching=3)))
+    wider = whatif_sentence(step, what_if(step, in_force(step).changed(branching=3)))
     assert "as far as the record knows" in wider
     assert "a new node" in wider
-    deeper = told(step, what_if(step, in_force(step).changed(depth=4)))
+    deeper = whatif_sentence(step, what_if(step, in_force(step).changed(depth=4)))
     assert "the record does not hold what the draft says behind them" in deeper
     assert "Node 7" in deeper
     assert "and 5 more would have more children" in deeper
-    assert told(step, what_if(step, in_force(step))).startswith("This iteration's tree would have been the same: 15")
+    same = whatif_sentence(step, what_if(step, in_force(step)))
+    assert same.startswith("This iteration's tree would have been the same: 15")
 
 
 def test_every_step_and_every_change_can_be_drawn(steps):

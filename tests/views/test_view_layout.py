@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from strategies import draft_trees
 from view_samples import large, sixty_nodes
 
-from speclab.views import layout, walk
-from speclab.views.layout import OWN
+from speclab.views import playback as walk
+from speclab.views import tree_layout as layout
+from speclab.views.tree_layout import OWN
 
 
 def _check(places) -> None:
@@ -32,7 +33,7 @@ def _check(places) -> None:
 @given(steps())
 def test_every_node_has_one_place_and_no_edges_cross(step):
     after = None if step.bonus is None else walk.last_on_path(step)
-    places = layout.place(step.tree, own_after=after)
+    places = layout.place_nodes(step.tree, own_after=after)
     _check(places)
     assert [p.node for p in places] == [*range(len(step.tree)), *([] if after is None else [OWN])]
     assert [p.depth for p in places if p.node != OWN] == step.tree.depth.tolist()
@@ -44,8 +45,8 @@ def test_every_node_has_one_place_and_no_edges_cross(step):
 def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
     tree = step.tree
     kept = min(extra, len(tree) - 1)
-    shown = layout.choose(tree, step.accepted, [kept], limit)
-    places = layout.place(tree, shown, None if step.bonus is None else walk.last_on_path(step))
+    shown = layout.choose_nodes(tree, step.accepted, [kept], limit)
+    places = layout.place_nodes(tree, shown, None if step.bonus is None else walk.last_on_path(step))
     _check(places)
     assert {*step.accepted, kept} <= shown
     assert all(int(tree.parent[node]) in shown for node in shown if node)
@@ -58,17 +59,17 @@ def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
 
 @given(draft_trees(max_nodes=30))
 def test_a_small_tree_is_not_folded(tree):
-    assert layout.choose(tree, ()) == frozenset(range(len(tree)))
+    assert layout.choose_nodes(tree, ()) == frozenset(range(len(tree)))
 
 
 def test_a_large_tree_keeps_to_the_limit_and_to_the_likeliest():
     step = large()
-    shown = layout.choose(step.tree, step.accepted)
-    places = layout.place(step.tree, shown, walk.last_on_path(step))
+    shown = layout.choose_nodes(step.tree, step.accepted)
+    places = layout.place_nodes(step.tree, shown, walk.last_on_path(step))
     assert 50 <= len(places) <= layout.FOLD_ABOVE + 8
-    assert layout.choose(sixty_nodes().tree, ()) == frozenset(range(60))
+    assert layout.choose_nodes(sixty_nodes().tree, ()) == frozenset(range(60))
 
 
 def test_five_nodes_by_hand():
-    assert layout.tidy([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
-    assert layout.tidy([-1, -1]) == [0.0, 1.0]
+    assert layout.leaf_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
+    assert layout.leaf_rows([-1, -1]) == [0.0, 1.0]

@@ -10,8 +10,11 @@ from picture import HTML, check_svg, parse, texts
 from view_samples import drafted_root, five_nodes, one_node, trace
 
 from speclab.trace.metrics import Metrics
-from speclab.views import clock, metrics, panels, summary
-from speclab.views.clock import Plain
+from speclab.views import explain as summary
+from speclab.views import metrics_chart as clock
+from speclab.views import metrics_chart as metrics
+from speclab.views import metrics_chart as panels
+from speclab.views.metrics_chart import Plain
 
 
 @given(st.lists(steps(max_nodes=10), max_size=5))

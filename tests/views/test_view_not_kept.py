@@ -6,7 +6,7 @@ from table_runner import random_law, table_pair
 
 import speclab
 from speclab.trace.records import Step
-from speclab.views import difference
+from speclab.views import side_by_side as difference
 
 LAW = random_law(24, 3, low=0.5, high=2.0)
 SMALL = speclab.DraftHead(node_budget=3, depth=2, children=4)

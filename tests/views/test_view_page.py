@@ -16,13 +16,20 @@ from traces import TREE, step_of, trace_of
 from view_samples import trace
 
 from speclab.errors import TraceError
-from speclab.views import difference, drafts
-from speclab.views.beside import Beside
-from speclab.views.page import export_html, frame, page, said
-from speclab.views.strategy import strategy_html
-from speclab.views.text import text_pieces
+from speclab.trace.records import Trace
+from speclab.views import proposals as drafts
+from speclab.views import side_by_side as difference
+from speclab.views.drafter_state import strategy_html
+from speclab.views.export import describe, export_html, iteration_html, page
+from speclab.views.registry import Frame
+from speclab.views.side_by_side import Beside
+from speclab.views.token_text import text_pieces
 
 MEGABYTE = 1_000_000
+
+
+def frame(run: Trace, cursor: int, other: Beside | None = None) -> str:
+    return iteration_html(Frame(run, cursor, beside=other, brief=True))
 
 
 def data_of(page_: str) -> dict:
@@ -37,7 +44,7 @@ def test_every_iteration_is_packed_as_it_is_drawn():
     run = made_run(3, 6)
     drawn = page(run, 2)
     assert frames_of(drawn) == [frame(run, i) for i in range(4)]
-    assert data_of(drawn)["said"] == [said(run, i) for i in range(4)]
+    assert data_of(drawn)["said"] == [describe(Frame(run, i)) for i in range(4)]
 
 
 def test_it_opens_at_the_iteration_named_and_shows_no_later_text():

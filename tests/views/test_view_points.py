@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 
-from speclab.views.points import NAMES, WIDE, points_svg, points_table, summary
+from speclab.views.charts import NAMES, WIDE, points_svg, points_table, points_sentence
 
 
 def test_a_point_stands_at_its_value():
@@ -25,4 +25,7 @@ def test_any_figures_and_names_give_a_picture_and_a_table(rows):
 
 
 def test_the_sentence_tells_how_far_they_reach():
-    assert summary("Shares", {"prose": (0.5, 0.031), "code": (1, 0.25)}) == "Shares: 2 rows, values from 0.031 to 1."
+    assert (
+        points_sentence("Shares", {"prose": (0.5, 0.031), "code": (1, 0.25)})
+        == "Shares: 2 rows, values from 0.031 to 1."
+    )

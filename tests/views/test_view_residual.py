@@ -10,7 +10,8 @@ from picture import HTML, SVG, check_svg, parse, texts
 from view_samples import TEXTS, five_nodes, trace
 
 from speclab.trace.records import Residual, TokenProb
-from speclab.views import lossy, residual
+from speclab.views import explain as lossy
+from speclab.views import residual
 
 
 def bars(svg: str) -> list[float]:

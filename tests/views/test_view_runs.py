@@ -13,8 +13,11 @@ from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, si
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
-from speclab.views import beside, compared, difference, fork_tree
-from speclab.views.fork_tree import Fork
+from speclab.views import runs as compared
+from speclab.views import runs as fork_tree
+from speclab.views import side_by_side as beside
+from speclab.views import side_by_side as difference
+from speclab.views.runs import Fork
 
 
 def smaller(*, pruned=False):

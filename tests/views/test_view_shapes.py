@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from picture import check_svg
 
 from speclab.theory import IsotropicShape, SpineShape, best_isotropic, best_spine
-from speclab.views.shapes import _rounded, shapes_svg, summary
+from speclab.views.charts import _rounded, shapes_svg, shapes_sentence
 
 KEY = 1
 """Of each mark, one stands in the legend."""
@@ -38,4 +38,4 @@ def test_any_rates_give_a_picture_of_one_size(p_s, p_t):
     spine, even = best_spine(p_s, p_t, 60, 6), best_isotropic(p_t, 60)
     svg = check_svg(shapes_svg(spine, even, 6))[0]
     assert (svg.get("width"), svg.get("height")) == ("740", "484")
-    assert "nan" not in summary(spine, even)
+    assert "nan" not in shapes_sentence(spine, even)

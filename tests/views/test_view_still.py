@@ -9,9 +9,9 @@ import pytest
 from picture import check_svg
 from view_samples import five_nodes, odd_tokens
 
-from speclab.views.mask import mask_svg
-from speclab.views.still import still
-from speclab.views.tree import tree_svg
+from speclab.views.attention_mask import mask_svg
+from speclab.views.draft_tree import tree_svg
+from speclab.views.export import still
 
 
 @pytest.mark.parametrize("draw", [tree_svg, mask_svg])

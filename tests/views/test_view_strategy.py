@@ -13,7 +13,10 @@ from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
 
 from speclab.trace.records import Adaptation, Event, Row
-from speclab.views import lookup, sources, strategy, values
+from speclab.views import drafter_state as lookup
+from speclab.views import drafter_state as sources
+from speclab.views import drafter_state as strategy
+from speclab.views import markup as values
 
 
 def cells(page: str) -> list[list[str]]:
@@ -170,7 +173,7 @@ def test_values_are_written_by_their_kind(name, value, shown):
 
 def test_successors_with_scores_by_row():
     page = lookup.lookup_html(found(), {3: "accepted"})
-    assert lookup.summary(found()) == (
+    assert lookup.lookup_sentence(found()) == (
         "After '␣woman' '␣old', as iteration 2 left the table, the likeliest are '␣said' 50%, '␣to' 25% (bigram)."
     )
     assert "Bigram: after &#x27;␣woman&#x27; &#x27;␣old&#x27; (drafts are made from this row)" in page
@@ -188,7 +191,7 @@ def test_a_pair_that_was_not_seen_leaves_the_token_alone():
     assert "Not seen yet." in page
     assert "as the prompt left the table" in page
     assert "Unigram: after &#x27;␣old&#x27; (drafts are made from this row)" in page
-    nothing = lookup.summary(found(rows=(Row((1,), ()),), values=TABLE))
+    nothing = lookup.lookup_sentence(found(rows=(Row((1,), ()),), values=TABLE))
     assert nothing == "Nothing was learned of what follows '␣old' as iteration 2 left the table."
 
 

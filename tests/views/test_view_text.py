@@ -10,7 +10,7 @@ from picture import HTML, parse
 from view_samples import EOS, ODD, drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
 
 from speclab.trace.records import Trace
-from speclab.views import text
+from speclab.views import token_text as text
 
 BYS = ["verdict", "source", "iteration", "probability"]
 

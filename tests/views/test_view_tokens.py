@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.views import tokens
+from speclab.views import markup as tokens
 
 
 @pytest.mark.parametrize(

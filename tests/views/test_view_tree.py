@@ -1,28 +1,29 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import combinations
 
-import plotly.graph_objects as go
 import pytest
 from drawn import steps
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
-from view_samples import ODD, chain, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes
+from view_samples import ODD, five_nodes, large, odd_tokens, sixty_nodes
 
 from speclab.trace.records import Event
-from speclab.views import figure, scene, tokens, tree, walk
+from speclab.views import draft_tree as tree
+from speclab.views import markup as tokens
+from speclab.views import playback as walk
+from speclab.views import tree_layout as scene
 from speclab.views.palette import LOOKS
-from speclab.views.walk import WHOLE, Moment
+from speclab.views.playback import PlaybackPosition
 
 
 @given(steps(), st.sampled_from(["light", "dark"]), st.data())
-def test_every_picture_is_well_formed_at_every_moment(step, theme, data):
-    moment = data.draw(st.sampled_from(walk.moments(step)))
+def test_every_picture_is_well_formed_at_every_position(step, theme, data):
+    position = data.draw(st.sampled_from(walk.positions(step)))
     selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
-    root = check_svg(tree.tree_svg(step, selected, theme, moment=moment, limit=data.draw(st.integers(4, 64))))
+    root = check_svg(tree.tree_svg(step, selected, theme, position=position, limit=data.draw(st.integers(4, 64))))
     drawn = [e.get("data-node") for e in root.iter() if e.get("data-node")]
     assert len(drawn) == len(set(drawn))
 
@@ -50,14 +51,14 @@ def test_markup_in_tokens_stays_text():
 def test_a_growing_tree_does_not_jump():
     step = sixty_nodes()
     last = {mark.node: (mark.x, mark.y) for mark in scene.scene(step).marks}
-    for moment in walk.moments(step):
-        for mark in scene.scene(step, moment).marks:
+    for position in walk.positions(step):
+        for mark in scene.scene(step, position).marks:
             assert (mark.x, mark.y) == last[mark.node]
 
 
 def test_a_folded_tree_grows_with_its_stubs():
     step = large()
-    stubs = [sum(m.kind == "stub" for m in scene.scene(step, moment).marks) for moment in walk.moments(step)]
+    stubs = [sum(m.kind == "stub" for m in scene.scene(step, position).marks) for position in walk.positions(step)]
     assert stubs[0] == 0
     assert stubs == sorted(stubs)
     assert stubs[-1] > 3
@@ -81,7 +82,7 @@ def test_size_is_path_probability_and_border_is_the_targets():
     for one, other in combinations([1, 2, 3, 4], 2):
         assert (probs[one].path_prob > probs[other].path_prob) == (marks[one].radius > marks[other].radius)
         assert (probs[one].target_prob > probs[other].target_prob) == (marks[one].border > marks[other].border)
-    before = scene.scene(five_nodes(), Moment("flatten")).marks
+    before = scene.scene(five_nodes(), PlaybackPosition("flatten")).marks
     assert {mark.border for mark in before} == {0.75}, "the target's probability is not known yet"
     assert not any(line.startswith("target") for mark in before for line in mark.hover)
 
@@ -90,12 +91,12 @@ def test_size_is_path_probability_and_border_is_the_targets():
     ("phase", "note"), [("draft", ".60 ×2"), ("verify", "→␣old"), ("accept", "→␣old"), ("adapt", "")]
 )
 def test_the_note_under_the_root(phase, note):
-    assert scene.scene(five_nodes(), Moment(phase)).marks[0].note == note
+    assert scene.scene(five_nodes(), PlaybackPosition(phase)).marks[0].note == note
 
 
 def noted(*events):
     """The note under the root while these drafting decisions are told."""
-    return scene.scene(replace(five_nodes(), events=events), Moment("draft")).marks[0].note
+    return scene.scene(replace(five_nodes(), events=events), PlaybackPosition("draft")).marks[0].note
 
 
 def test_the_note_counts_every_pruned_child():
@@ -117,49 +118,6 @@ def test_the_note_of_a_node_of_two_drafts_is_of_both():
 def test_pictures_stay_small():
     assert len(tree.tree_svg(large(), 200)) < 60_000
     assert len(tree.tree_svg(sixty_nodes())) < 60_000
-    assert tree.tree_figure(large()).to_json().__len__() < 80_000
-
-
-def test_the_figure_keeps_its_traces_and_takes_any_step():
-    made = tree.tree_figure(one_node())
-    identities = [id(trace) for trace in made.data]
-    for step in (large(), five_nodes(), odd_tokens(), chain(20, 4), ended_inside()):
-        tree.update_tree(made, step, selected=len(step.tree) - 1)
-        fresh = tree.tree_figure(step, selected=len(step.tree) - 1)
-        assert [id(trace) for trace in made.data] == identities
-        assert json.loads(made.to_json()) == json.loads(fresh.to_json())
-    assert len(made.data) == len(figure.TRACES)
-
-
-def test_an_update_is_one_message():
-    sent = []
-
-    class Listening(go.Figure):
-        def _send_update_msg(self, *args, **kwargs):
-            sent.append("update")
-
-        def _send_restyle_msg(self, *args, **kwargs):
-            sent.append("restyle")
-
-        def _send_relayout_msg(self, *args, **kwargs):
-            sent.append("relayout")
-
-    made = tree.tree_figure(one_node(), figure=Listening())
-    sent.clear()
-    tree.update_tree(made, five_nodes(), selected=2)
-    assert sent == ["update"]
-
-
-@settings(max_examples=15)
-@given(steps())
-def test_the_figure_shows_every_node_once_with_escaped_text(step):
-    made = tree.tree_figure(step, "dark", limit=64)
-    by_name = dict(zip(figure.TRACES, made.data, strict=True))
-    nodes = sorted(node for kind in LOOKS for node in by_name[kind].customdata)
-    assert nodes == sorted([*range(len(step.tree)), *([] if step.bonus is None else [-1])])
-    for trace in made.data:
-        for text in (*(trace.text or ()), *(trace.hovertext or ())):
-            assert not {"<", "$"} & set(text.replace("<br>", ""))
 
 
 def test_symbols_and_colours_say_the_same():
@@ -167,18 +125,6 @@ def test_symbols_and_colours_say_the_same():
     assert len({look.letter for look in LOOKS.values()}) == len(LOOKS)
     closed = [(look.symbol, look.filled) for name, look in LOOKS.items() if name != "drafted"]
     assert len(set(closed)) == len(closed), "only drafted and not reached are both open circles, never at once"
-
-
-def test_selection_and_moments_change_the_figure():
-    made = tree.tree_figure(five_nodes(), selected=3)
-    assert len(made.data[figure.TRACES.index("selected")].x) == 1
-    tree.update_tree(made, five_nodes(), moment=Moment("draft", level=1))
-    by_name = dict(zip(figure.TRACES, made.data, strict=True))
-    assert list(by_name["drafted"].customdata) == [1, 2]
-    assert len(by_name["fresh"].x) == 2
-    assert len(by_name["selected"].x) == 0
-    tree.update_tree(made, five_nodes(), moment=WHOLE)
-    assert list(by_name["accepted"].customdata) == [1, 3]
 
 
 def test_the_odd_tokens_are_all_there():

@@ -10,8 +10,12 @@ from picture import HTML, parse
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node
 
 from speclab.trace.records import Adaptation, Event
-from speclab.views import explain, summary, tokens, tree, walk
-from speclab.views.walk import Moment
+from speclab.views import draft_tree as tree
+from speclab.views import explain
+from speclab.views import explain as summary
+from speclab.views import markup as tokens
+from speclab.views import playback as walk
+from speclab.views.playback import PlaybackPosition
 
 
 def test_one_sentence_an_iteration():
@@ -25,7 +29,7 @@ def test_one_sentence_an_iteration():
 
 
 def test_one_sentence_a_moment():
-    told = [summary.moment_summary(five_nodes(), moment) for moment in walk.moments(five_nodes())]
+    told = [summary.position_summary(five_nodes(), moment) for moment in walk.positions(five_nodes())]
     assert told == [
         "Draft: the root alone.",
         "Draft, level 1 of 2: 2 nodes added.",
@@ -38,14 +42,14 @@ def test_one_sentence_a_moment():
         "Commit: 3 tokens added; the caches keep the path and drop the rest.",
         "Adapt: the window is not full yet.",
     ]
-    assert summary.moment_summary(five_nodes(), Moment("draft", event=1)) == (
+    assert summary.position_summary(five_nodes(), PlaybackPosition("draft", event=1)) == (
         "Draft, decision 1 of 5: node 0 expanded into 2, middling confidence."
     )
 
 
 def test_adaptation_names_what_changed():
     step = replace(five_nodes(), adaptation=Adaptation("acceptance is high", {"a": 1, "b": 2}, {"a": 1, "b": 3}))
-    assert summary.moment_summary(step, Moment("adapt")) == "Adapt: acceptance is high: b 2 → 3."
+    assert summary.position_summary(step, PlaybackPosition("adapt")) == "Adapt: acceptance is high: b 2 → 3."
 
 
 def test_why_of_five_nodes():
@@ -69,8 +73,8 @@ def test_every_node_has_one_sentence_and_a_table(step):
         assert tokens.quoted(step.nodes[node].token, step.texts) in told
         parse(explain.node_table(step, node), HTML)
     parse(explain.events_table(step) + tree.table(step), HTML)
-    for moment in walk.moments(step):
-        assert summary.moment_summary(step, moment).endswith(".")
+    for moment in walk.positions(step):
+        assert summary.position_summary(step, moment).endswith(".")
 
 
 def test_pruned_children_are_told_together():
@@ -78,7 +82,7 @@ def test_pruned_children_are_told_together():
     step = replace(five_nodes(), events=(*five_nodes().events, prune, prune))
     assert "2 children were pruned, the first with path probability 0.01 < 0.05" in explain.why(step, 1)
     assert "token &#x27;␣to&#x27;" in explain.events_table(step)
-    note = summary.moment_summary(step, Moment("draft", event=7))
+    note = summary.position_summary(step, PlaybackPosition("draft", event=7))
     assert note == "Draft, decision 7 of 7: node 1 a child was pruned, path probability 0.01 < 0.05."
 
 
@@ -88,7 +92,10 @@ def test_one_event_may_stand_for_several_pruned_children():
     step = replace(five_nodes(), events=(*five_nodes().events, prune))
     sentence = "7 children were pruned, the first with path probability 0.01, and the 5 best have 0.03 and more"
     assert f"; {sentence}; after it" in explain.why(step, 1)
-    assert summary.moment_summary(step, Moment("draft", event=6)) == f"Draft, decision 6 of 6: node 1 {sentence}."
+    assert (
+        summary.position_summary(step, PlaybackPosition("draft", event=6))
+        == f"Draft, decision 6 of 6: node 1 {sentence}."
+    )
 
 
 def test_small_probabilities_keep_a_digit():

@@ -1,0 +1,84 @@
+"""Queues what a person asks for. Buttons ask and return at once; the lab's methods ask and wait."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from speclab.errors import CancelledError, SpeclabError
+from speclab.lab.state import LabState
+from speclab.lab.worker import Worker
+
+if TYPE_CHECKING:
+    from speclab.lab.controller import SessionController
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an action is queued.
+
+    `busy`: shown while it runs. `key`: of several waiting with the same key only the newest counts. `yields`: whether
+    it ends, cancelled, as soon as anything else is asked for.
+    """
+
+    busy: str = ""
+    key: str = ""
+    yields: bool = False
+
+
+def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[Method], Method]:
+    """Says on a method of the controller how it is queued."""
+
+    def marked(method: Method) -> Method:
+        method.policy = Policy(busy, key, yields)  # type: ignore[attr-defined]
+        return method
+
+    return marked
+
+
+class Actions:
+    """Runs work on the lab's worker; a failure ends in the error panel and in the log.
+
+    Args:
+        state: what is shown.
+        worker: where it runs.
+        controller: its methods are what can be asked for.
+    """
+
+    def __init__(self, state: LabState, worker: Worker, controller: SessionController) -> None:
+        self._state, self._worker, self.controller = state, worker, controller
+
+    def ask(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+        """Queues `work(*arguments, **named)` as its `@action` says; the result is None where it failed."""
+        policy: Policy = getattr(work, "policy", Policy())
+        run = lambda: self._guarded(lambda: work(*arguments, **named), policy.busy)  # noqa: E731
+        return self._worker.submit(run, policy.key, yields=policy.yields)
+
+    def stop(self) -> None:
+        """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""
+        self._worker.cancel()
+
+    def _guarded(self, work: Callable[[], Any], busy: str) -> Any:
+        state = self._state
+        state.busy = busy
+        try:
+            return work()
+        except CancelledError as error:
+            state.status = str(error)
+        except SpeclabError as error:
+            _log.info("%s", error)
+            state.fail(str(error), "".join(traceback.format_exception_only(error)))
+        except Exception as error:  # noqa: BLE001  # a bug too must end in the panel, not in a silent thread
+            _log.exception("the lab failed")
+            details = "".join(traceback.format_exception(error))
+            sentence = f"Something went wrong inside speclab ({type(error).__name__}): nothing decoded is lost."
+            state.fail(sentence, details)
+        finally:
+            state.busy = ""

@@ -1,0 +1,291 @@
+"""Which models: picked or named, what they would take of the memory, and loaded while the lab stays awake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from speclab.errors import CancelledError
+from speclab.lab.state import ModelChoice
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ipywidgets import HTML, Dropdown, HBox, Text
+
+from speclab.errors import ModelNotFoundError, SpeclabError
+from speclab.lab.widgets import on_change, set_if_changed, set_visible
+from speclab.lab.worker import Worker
+from speclab.models.presets import PRESETS
+from speclab.views.markup import escape, tag
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+
+PACE = 0.25
+"""Seconds between two lines about a load."""
+
+
+class Loading:
+    """One load, on a thread of its own.
+
+    A library at work cannot be interrupted from outside. A load that is left behind ends at its next report; what it
+    still brings is dropped.
+
+    Args:
+        models: what to load.
+        stopped: set by a Stop, which leaves the load behind.
+    """
+
+    def __init__(self, models: ModelChoice, stopped: Event) -> None:
+        self.name = "/".join(Path(models.target or models.name).parts[-2:])
+        self._models, self._status = models, f"Loading {self.name}…"
+        self._ended, self._stopped, self._left = Event(), stopped, False
+        self._pair: ModelPair | None = None
+        self._error: BaseException | None = None
+
+    def pair(self, say: Callable[[str], None]) -> ModelPair:
+        """Loads, telling `say` what is being done.
+
+        Raises:
+            CancelledError: it was left.
+            SpeclabError: as `load_pair` raises.
+        """
+        say(self._status)
+        Thread(target=self._work, name="speclab-loading", daemon=True).start()
+        while not self._ended.wait(PACE):
+            if self._stopped.is_set():
+                self._left = True
+                raise CancelledError(
+                    f"Stopped loading {self.name}: everything stays as it was, and what cannot be cut short is dropped "
+                    "when it ends."
+                )
+            say(self._status)
+        if self._error is not None:
+            say(f"{self.name} is not loaded: everything stays as it was.")
+            raise self._error
+        assert self._pair is not None
+        say(f"{self.name} is loaded: Step decodes with it.")
+        return self._pair
+
+    def _work(self) -> None:
+        try:
+            import speclab.engine.session  # noqa: F401  # with all it needs, some seconds the first time: here Stop is heard
+            from speclab.models.pair import load_pair
+
+            self._pair = load_pair(**self._models.arguments(), report=self._report)
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the pair gets it
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _report(self, sentence: str) -> None:
+        if self._left:
+            raise CancelledError(f"Nobody waits for {self.name} any more.")
+        self._status = sentence
+
+
+class LoadedModels:
+    """The models of a lab: those it was given, or the newest it loaded. Loads on the worker's thread.
+
+    Args:
+        given: the pair that the caller gave.
+        stopped: set by a Stop, which leaves a load behind.
+        say: hears what a load is doing.
+    """
+
+    def __init__(self, given: ModelPair | None, stopped: Event, say: Callable[[str], None]) -> None:
+        self.pair, self._given = given, given
+        self._choice: ModelChoice | None = None
+        self._stopped, self._say = stopped, say
+
+    def load(self, models: ModelChoice | None) -> ModelPair:
+        """The pair of this choice, None for the given one; loaded once. Where it fails, the former stays."""
+        if models is None and self._given is not None:
+            self.pair, self._choice = self._given, None
+        elif self.pair is None or self.pair is self._given or models != self._choice:
+            self.pair = Loading(models or ModelChoice(), self._stopped).pair(self._say)
+            self._choice = models
+        assert self.pair is not None
+        return self.pair
+
+    def usage(self) -> str:
+        """The memory in use where the models are, and which faster way of passes failed; none before there are any."""
+        if self.pair is None:
+            return ""
+        from speclab.models.memory import usage
+
+        left = [
+            f"{role} without {feature}: {why}"
+            for role, runner in self.pair.runners.items()
+            for feature, why in getattr(runner.through, "left", {}).items()
+        ]
+        return " · ".join(filter(None, [usage(self.pair.target.device), *left]))
+
+
+PATIENCE = 0.4
+"""Seconds without a change before anything is looked up: a name half typed is nobody's."""
+_log = logging.getLogger(__name__)
+
+
+class MemoryNote(HTML):
+    """Looks on a thread of its own, so that neither typing nor decoding waits for a disk or a hub."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_class("speclab-memory")
+        self._worker = Worker(lambda: None)
+
+    def look(self, models: ModelChoice | None) -> None:
+        """Says what they take, as soon as it is known; None says nothing. Only the newest counts."""
+        if models is None:
+            self._worker.cancel()
+            self._show("")
+            return
+        self._show(tag("span", "Looking up their size…", class_="sl-muted"))
+        self._worker.submit(lambda: self._look(models), key="look", yields=True)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the newest is known; whether it came to that."""
+        return self._worker.wait(timeout)
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._worker.close()
+        super().close()
+
+    def _look(self, models: ModelChoice) -> None:
+        if self._worker.cancelled.wait(PATIENCE):
+            return
+        said, fine = _words(models)
+        if not self._worker.cancelled.is_set():
+            self._show(tag("span", escape(said), class_="sl-muted" if fine else "sl-bad"))
+
+    def _show(self, value: str) -> None:
+        set_if_changed(self, value=value)
+
+
+def _words(models: ModelChoice) -> tuple[str, bool]:
+    """What is known of these models, and whether they could be loaded."""
+    from speclab.models.estimate import estimate
+
+    try:
+        found = estimate(**models.arguments())
+    except SpeclabError as error:
+        return str(error), False
+    except Exception:  # noqa: BLE001  # whatever a file or a hub may do, it must not end in a silent thread
+        _log.exception("no estimate")
+        return "How much memory these models need could not be found out.", False
+    heads = models.heads if models.target else PRESETS[models.name].heads
+    return f"{found}{_heads_named(heads)}", found.fits
+
+
+def _heads_named(heads: Sequence[str]) -> str:
+    return f" Draft heads: {', '.join(Path(head).name for head in heads)}." if heads else ""
+
+
+GIVEN, OWN = "given", "own"
+AUTOMATIC = "automatic"  # a list cannot show an option whose value is None
+_DEVICES = ((AUTOMATIC, AUTOMATIC), ("CPU", "cpu"), ("CUDA", "cuda"), ("Apple GPU", "mps"))
+_DTYPES = (AUTOMATIC, "float32", "float16", "bfloat16")
+
+
+class ModelPicker(HBox):
+    """Shipped models, presets, a hub id or folder of one's own, or the pair that the lab was given."""
+
+    def __init__(self, pair: ModelPair | None, changed: Callable[[], None]) -> None:
+        given = [(f"{pair.name or 'given in the notebook'}", GIVEN)] if pair else []
+        presets = [(_label(name), name) for name in PRESETS]
+        self._pair = pair
+        self.name = Dropdown(
+            options=[*given, *presets, ("your own…", OWN)],
+            description="Models",
+            tooltip="target and draft; memory in half precision",
+        )
+        self.device = Dropdown(options=_DEVICES, description="Device")
+        self.dtype = Dropdown(options=_DTYPES, description="Precision")
+        self.target = Text(
+            description="Target", placeholder="hub id or folder", tooltip="the model whose text is decoded"
+        )
+        self.draft = Text(
+            description="Draft", placeholder="hub id or folder, or empty", tooltip="the small model that drafts"
+        )
+        self.heads = Text(
+            description="Draft heads",
+            placeholder="hub ids or folders, or empty",
+            tooltip="draft heads for the target, commas between them",
+        )
+        self.memory = MemoryNote()
+        fields = [self.name, self.device, self.dtype, self.target, self.draft, self.heads]
+        super().__init__([*fields, self.memory])
+        self.add_class("speclab-models")
+        for widget in fields:
+            on_change(widget, lambda _: self._fit())
+            on_change(widget, lambda _: changed())
+            on_change(widget, lambda _: self.look())
+        self._fit()
+
+    def read(self) -> ModelChoice | None:
+        """The choice; None for the pair that the lab was given.
+
+        Raises:
+            ModelNotFoundError: models of one's own, and no target is named.
+        """
+        if self.name.value == GIVEN:
+            return None
+        device, dtype = _chosen(self.device.value), _chosen(self.dtype.value)
+        if self.name.value != OWN:
+            return ModelChoice(self.name.value, device=device, dtype=dtype)
+        if not self.target.value.strip():
+            raise ModelNotFoundError("No target is named: write a hub id or a folder, or choose a pair from the list.")
+        heads = tuple(head.strip() for head in self.heads.value.split(",") if head.strip())
+        return ModelChoice("", self.target.value.strip(), self.draft.value.strip(), device, dtype, heads)
+
+    def look(self) -> None:
+        """Says what the choice would take of the memory, in a while."""
+        try:
+            self.memory.look(self.read())
+        except ModelNotFoundError:  # no target yet: said where Apply is
+            self.memory.look(None)
+
+    def close(self) -> None:
+        """Ends what looks up sizes."""
+        self.memory.close()
+        super().close()
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether the choice comes with a draft model."""
+        if self.name.value == GIVEN:
+            return self._pair is not None and self._pair.draft is not None
+        if self.name.value == OWN:
+            return bool(self.draft.value.strip())
+        return PRESETS[self.name.value].draft is not None
+
+    def _fit(self) -> None:
+        own, given = self.name.value == OWN, self.name.value == GIVEN
+        set_visible(self.target, visible=own)
+        set_visible(self.draft, visible=own)
+        set_visible(self.heads, visible=own)
+        why = "the given pair stays where it is" if given else ""
+        set_if_changed(
+            self.device, disabled=given, tooltip=why or "where the models run; automatic takes CUDA if there is one"
+        )
+        set_if_changed(
+            self.dtype, disabled=given, tooltip=why or "automatic: float32 on the CPU, the checkpoint's own on a GPU"
+        )
+
+
+def _chosen(choice: str) -> str | None:
+    return None if choice == AUTOMATIC else choice
+
+
+def _label(name: str) -> str:
+    size = PRESETS[name].weight_bytes("float16") / 2**30
+    return f"{name} · {size:.1f} GiB" if size >= 0.1 else f"{name} (shipped)"

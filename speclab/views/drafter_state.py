@@ -1,0 +1,310 @@
+"""What the drafter knew and decided in an iteration, whatever strategy it is of: its records, shown by their names.
+
+Its route and why, the matches it found, the values it went by before and after, and where its tokens came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from speclab.analysis.attribution import attribution
+from speclab.analysis.compare import Comparison
+from speclab.trace.records import Event, Lookup, Row, Step, Trace, Value
+from speclab.views import markup
+from speclab.views.budget_chart import cost_html
+from speclab.views.explain import plural
+from speclab.views.markup import (
+    MEANINGS,
+    Drawn,
+    bar,
+    cards,
+    change,
+    counts,
+    escape,
+    line,
+    quoted,
+    said,
+    spoken,
+    tag,
+    written,
+)
+from speclab.views.palette import LOOKS, SOURCE_COLORS, css
+from speclab.views.playback import verified_root
+from speclab.views.token_text import sources_of
+
+_MATCH = re.compile(r"match_(\d+)")
+_MATCH_HEAD = ("n-gram", "found at", "tokens to copy", "", "the first")
+
+
+def routes_of(step: Step) -> tuple[Event, ...]:
+    """The events that say which way the drafter went; the first is its own, others are of drafters within it."""
+    return tuple([event for event in step.events if event.kind == "route"])
+
+
+def route_words(step: Step) -> str:
+    """Which way the drafter went, and why."""
+    told = [_route_words(event) for event in routes_of(step)]
+    return " Within it, ".join(told) or "None recorded: this strategy always drafts the same way."
+
+
+def _route_words(event: Event) -> str:
+    name = str(event.values.get("route", ""))
+    reason = event.reason.removeprefix(name).lstrip(": ")
+    return f"{name or 'unnamed'}{': ' if name and reason else ''}{reason}."
+
+
+def learned_words(step: Step) -> str:
+    """What it took from the outcome."""
+    return f"{step.adaptation.reason or 'Nothing to adapt'}."
+
+
+def summary(step: Step) -> str:
+    """Route, accepted path and what was learned, in sentences."""
+    return f"Route: {route_words(step)} {path_words(step)} Learned: {learned_words(step)}"
+
+
+def strategy_html(trace: Trace, cursor: int | None = None, comparison: Comparison | None = None) -> str:
+    """The panel, as HTML: sentences, then tables with bars; every bar has its number."""
+    steps = trace.steps[:cursor]
+    if not steps:
+        return said("Route", "Nothing is drafted yet.")
+    step = steps[-1]
+    words = [
+        said("Route", route_words(step)), said("Accepted path", path_words(step)), said("Learned", learned_words(step))
+    ]  # fmt: skip
+    tables = (
+        matches_table(step), routes_table(steps), values_table(steps, css().ink), sources_table(trace, cursor),
+        paths_table(steps), comparison_table(comparison) if comparison else "",
+    )  # fmt: skip
+    costs = cost_html(step) if step.budget is not None else ""
+    return markup.tag("div", *words, costs, cards(*tables), class_="speclab-strategy-view")
+
+
+def matches_table(step: Step) -> str:
+    """One row a match, longest n-gram first, and one a length without any; nothing where none was looked for."""
+    found = [event.values for event in step.events if event.kind == "match"]
+    lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
+    lengths -= {int(_number(values, "ngram")) for values in found}
+    missing: list[Mapping[str, Value]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
+    rows = sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
+    most = max([_number(values, "copied") for values in rows], default=0) or 1
+    cells = [_match_cells(step, values, most) for values in rows]
+    kept = [i for i in range(len(_MATCH_HEAD)) if any(row[i] != "" for row in cells)]
+    table = ([row[i] for i in kept] for row in cells)
+    return markup.table("Matches", [_MATCH_HEAD[i] for i in kept], table) if rows else ""
+
+
+def _match_cells(step: Step, values: Mapping[str, Value], most: float) -> tuple[object, ...]:
+    token, copied = values.get("token"), _number(values, "copied")
+    length = bar(copied / most, LOOKS["accepted"].color, 80) if copied else ""
+    first = quoted(token, step.texts) if isinstance(token, int) else ""
+    return values.get("ngram", ""), values.get("position", ""), values.get("copied", ""), length, first
+
+
+def _number(values: Mapping[str, Value], name: str) -> float:
+    value = values.get(name)
+    return value if counts(value) else 0
+
+
+def values_of(step: Step) -> dict[str, Value]:
+    """What the drafter went by, from its routes and from what it then changed; matches stand elsewhere."""
+    routes = (event.values for event in reversed(routes_of(step)))
+    values: dict[str, Value] = dict(step.adaptation.before)
+    for each in routes:
+        values |= each
+    return {name: value for name, value in values.items() if name != "route" and not _MATCH.fullmatch(name)}
+
+
+def values_table(steps: Sequence[Step], ink: str) -> str:
+    """One row a value: in the newest iteration, after it, and its course over the run."""
+    step = steps[-1]
+    courses = [values_of(each) for each in steps]
+    after = step.adaptation.after
+    names = dict.fromkeys([*courses[-1], *after])
+    rows = []
+    for name in names:
+        value = courses[-1].get(name)
+        learned = (written(name, after[name]), change(value, after[name])) if name in after else ("", "")
+        course = [*(each.get(name) for each in courses), *([after[name]] if name in after else [])]
+        numbers = [float(value) for value in course if counts(value)]
+        cells = (spoken(name), written(name, value), *learned, line(numbers, ink), MEANINGS.get(name, ""))
+        rows.append(cells)
+    head = ("value", "before", "after", "", "over the run", "")
+    return markup.table(f"What iteration {step.index + 1} went by", head, rows) if rows else ""
+
+
+def routes_table(steps: Sequence[Step]) -> str:
+    """One row a route: how often it was taken, and the tokens it gave; nothing where there is but one."""
+    routes = Counter(_route_name(step) for step in steps)
+    if len(routes) < 2:
+        return ""
+    committed: Mapping[str, int] = Counter(
+        {name: sum([len(step.committed) for step in steps if _route_name(step) == name]) for name in routes}
+    )
+    color = LOOKS["accepted"].color
+    rows = (
+        (name, count, bar(count / len(steps), color, 80), f"{committed[name] / count:.2f}")
+        for name, count in routes.most_common()
+    )
+    return markup.table("Routes so far", ("route", "iterations", "", "tokens per iteration"), rows)
+
+
+def _route_name(step: Step) -> str:
+    return next((str(event.values.get("route") or "unnamed") for event in routes_of(step)), "unnamed")
+
+
+SPINE = "context"
+"""The source of copied tokens; a chain of them is a spine."""
+
+
+def path_words(step: Step, spine: str = SPINE) -> str:
+    """The accepted path by its sources: `It followed the spine for 3 tokens, left it at '␣of' and went on …`."""
+    if not step.counts.drafted:
+        return "Nothing was drafted."
+    sources = step.tree.source
+    runs = [(name, len(list(nodes))) for name, nodes in groupby(sources[node] for node in step.accepted)]
+    if not runs:
+        return "No drafted token was accepted."
+    taken = [f"{plural(count, 'token')} from {name}" for name, count in runs]
+    if spine not in sources:
+        return f"The accepted path took {', then '.join(taken)}."
+    if runs[0][0] != spine:
+        return f"The accepted path left the spine at the root and took {', then '.join(taken)}."
+    on_spine = runs[0][1]
+    if len(runs) == 1:
+        return f"The accepted path stayed on the spine for {plural(on_spine, 'copied token')}."
+    left = quoted(int(step.tree.token[step.accepted[on_spine]]), step.texts)
+    return (
+        f"Spine continuation: the accepted path followed the spine for {plural(on_spine, 'copied token')}, left it at "
+        f"{left} and went on with {', then '.join(taken[1:])}."
+    )
+
+
+def source_counts(steps: Iterable[Step]) -> dict[str, tuple[int, int]]:
+    """Source to (drafted tokens proposed, of them accepted)."""
+    proposed: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
+    for step in steps:
+        proposed.update(step.tree.source[1 if verified_root(step) else 0 :])
+        accepted.update(step.tree.source[node] for node in step.accepted)
+    return {name: (count, accepted[name]) for name, count in proposed.items()}
+
+
+def sources_table(trace: Trace, cursor: int | None = None) -> str:
+    """One row a source: proposed and accepted, in the newest iteration and in the run."""
+    steps = trace.steps[:cursor]
+    run, now = source_counts(steps), source_counts(steps[-1:])
+    colors = {name: SOURCE_COLORS[i % len(SOURCE_COLORS)] for i, name in enumerate(sources_of(trace))}
+    rows = []
+    for name, (proposed, accepted) in run.items():
+        square = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{colors[name]}"
+        label = Drawn(tag("span", style=square, aria_hidden="true") + escape(name))
+        share = accepted / proposed
+        rows.append((label, *now.get(name, (0, 0)), proposed, accepted, f"{share:.1%}", bar(share, colors[name])))
+    head = ("source", "proposed", "accepted", "in the run: proposed", "accepted", "share", "")
+    return markup.table("Drafted tokens by source", head, rows) if rows else ""
+
+
+def paths_table(steps: Sequence[Step], spine: str = SPINE) -> str:
+    """Accepted tokens by the kind of path they lie on; nothing where no token was ever copied."""
+    if not any(spine in step.tree.source for step in steps):
+        return ""
+    parts = attribution(steps, spine)
+    kinds = (
+        ("spine only", parts.spine_only, "the path was copied to its end"),
+        ("spine continuation", parts.spine_continuation, "the path left the spine and went on"),
+        ("… after leaving it", parts.continued, "what the spine alone would have missed"),
+        ("branch only", parts.branch_only, "the path holds no copied token"),
+    )
+    whole = parts.accepted or 1
+    color = LOOKS["accepted"].color
+    rows = ((name, n, f"{n / whole:.0%}", bar(n / whole, color), meaning) for name, n, meaning in kinds)
+    caption = f"{plural(parts.accepted, 'accepted token')} in {plural(len(steps), 'iteration')}, by kind of path"
+    return markup.table(caption, ("kind of path", "tokens", "share", "", "meaning"), rows)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """The run and each source alone on the same text, and their ratio."""
+    own, best = comparison.runs[0], comparison.best_baseline
+    sentence = (
+        f"{comparison.synergy:.2f}: {own.tokens_per_iteration:.2f} tokens per iteration against {best.name} with "
+        f"{best.tokens_per_iteration:.2f}, over the same first {plural(len(own.token_ids), 'token')}."
+    )
+    figures = {run.name: run.tokens_per_iteration for run in comparison.runs}
+    most, color = max(figures.values()), LOOKS["accepted"].color
+    rows = ((name, f"{figure:.2f}", bar(figure / most, color)) for name, figure in figures.items())
+    table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)
+    return table + said("Synergy", sentence)
+
+
+_NAMES = {1: "unigram", 2: "bigram"}
+
+
+def lookup_sentence(found: Lookup) -> str:
+    """One sentence, such as: After '␣the', as iteration 5 left the table, the likeliest are '␣king' 41% (unigram)."""
+    row = found.used
+    if row is None:
+        key = _key(found, found.rows[-1])
+        return f"Nothing was learned of what follows {key} {_when(found)}."
+    best = ", ".join([f"{quoted(token, found.texts)} {score:.0%}" for token, score in row.successors[:3]])
+    return f"After {_key(found, row)}, {_when(found)}, the likeliest are {best} ({name_of(row)})."
+
+
+def key_at(trace: Trace, cursor: int, node: int | None = None) -> tuple[int, ...]:
+    """The one before and the token of a node (by default the root) of iteration `cursor`; at 0 the newest tokens."""
+    newest = (*trace.prompt_ids, *trace.token_ids(max(cursor - 1, 0)))[-2:]
+    if not cursor:
+        return newest
+    step = trace.steps[cursor - 1]
+    parent, token = int(step.tree.parent[node or 0]), int(step.tree.token[node or 0])
+    if parent >= 0:
+        return int(step.tree.token[parent]), token
+    return newest if verified_root(step) else (newest[-1], token)
+
+
+def children_of(step: Step, node: int) -> dict[int, str]:
+    """Tokens drafted below a node, with their verdicts."""
+    return {int(step.tree.token[child]): step.nodes[child].verdict for child in step.tree.children[node]}
+
+
+def name_of(row: Row) -> str:
+    """`unigram`, `bigram`, `3-gram`."""
+    return _NAMES.get(len(row.key), f"{len(row.key)}-gram")
+
+
+def lookup_html(found: Lookup, drafted: Mapping[int, str] | None = None) -> str:
+    """The rows side by side, each successor with its score as a number and a bar.
+
+    `drafted`: verdicts of the tokens that the iteration shown drafted here, to be set beside them.
+    """
+    values = " · ".join([f"{spoken(name)} {written(name, value)}" for name, value in found.values.items()])
+    most = max([score for row in found.rows for _, score in row.successors], default=1.0)
+    tables = (_table(found, row, most, drafted or {}) for row in found.rows)
+    words = said("Successors", lookup_sentence(found)), said("State of the table", f"{values}.")
+    return markup.tag("div", *words, cards(*tables))
+
+
+def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> str:
+    name = f"{name_of(row).capitalize()}: after {_key(found, row)}"
+    if not row.successors:
+        return said(name, "Not seen yet.")
+    color = LOOKS["accepted"].color if row is found.used else LOOKS["not reached"].color
+    known = [drafted.get(token) for token, _ in row.successors]
+    rows = (
+        (rank, quoted(token, found.texts), token, f"{score:.3f}", bar(score / most, color, 60), verdict or "")
+        for rank, ((token, score), verdict) in enumerate(zip(row.successors, known, strict=True), start=1)
+    )
+    use = "drafts are made from this row" if row is found.used else "not used: the longer key is known"
+    head = ("rank", "successor", "id", "score", "", "drafted here" if any(known) else "")
+    return markup.table(f"{name} ({use})", head, rows)
+
+
+def _key(found: Lookup, row: Row) -> str:
+    return " ".join([quoted(token, found.texts) for token in row.key])
+
+
+def _when(found: Lookup) -> str:
+    return f"as iteration {found.after} left the table" if found.after else "as the prompt left the table"

@@ -1,0 +1,206 @@
+"""Every view, declared once: the lab's panels, snapshots, exported pages, saved files and the gallery read it here.
+
+To add a view, write one function that makes SVG or HTML of plain records, and declare it:
+
+    registry.register(View("entropy", entropy_html, ("step",), sentence=entropy_sentence, table=entropy_table))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from speclab.errors import SettingsError
+from speclab.trace.records import Step, Trace
+from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
+from speclab.views.drafter_state import strategy_html
+from speclab.views.markup import escape, tag
+from speclab.views.palette import ThemeName
+from speclab.views.playback import WHOLE, PlaybackPosition
+from speclab.views.side_by_side import Beside, beside_html
+from speclab.views.token_text import table as text_table
+from speclab.views.token_text import text_html
+
+if TYPE_CHECKING:
+    from speclab.analysis.compare import Comparison
+    from speclab.analysis.routing import Regret
+
+Place = Literal["stage", "below", "text", "tab", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is on the screen; every view is a function of it.
+
+    `cursor`: iterations shown. `position`: how much of the newest of them. `selected`: a node of it. `pinned`: a step
+    to compare with; `beside`: a whole run to compare with, at the same cursor. `comparison`: of this run with its
+    baselines, once measured. `regret`: of the newest iteration both of whose trees were verified on request. `live`:
+    whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
+    """
+
+    trace: Trace
+    cursor: int = 0
+    position: PlaybackPosition = WHOLE
+    selected: int | None = None
+    pinned: Step | None = None
+    beside: Beside | None = None
+    comparison: Comparison | None = None
+    regret: Regret | None = None
+    live: bool = False
+    brief: bool = False
+
+    @property
+    def step(self) -> Step | None:
+        """The iteration shown; None before the first."""
+        return self.trace.steps[self.cursor - 1] if self.cursor else None
+
+    @property
+    def committed(self) -> int:
+        """Iterations whose tokens are committed at the position shown."""
+        return self.cursor if self.position.reached("commit") else self.cursor - 1
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.trace.prompt_ids)
+
+    def at(self, cursor: int, trace: Trace | None = None) -> Frame:
+        """Another iteration, whole, nothing selected."""
+        return replace(self, trace=trace or self.trace, cursor=cursor, position=WHOLE, selected=None)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view: a function and what everything around it must know.
+
+    Args:
+        name: of files and of its CSS class, `speclab-name`.
+        draw: gives SVG or HTML as a string; "" where it has nothing to show.
+        needs: attributes of a `Frame`, handed to `draw` under these names (and `theme`); it may depend on nothing else.
+        title: in headings and tabs; by default the name.
+        place: where the lab shows it: side by side on the stage, below it, as the text, in a tab, or not (a file only).
+        sentence, table: what it shows in words, and as an HTML table; functions of the step if it needs the step, else
+            of the trace and the cursor.
+        page: whether it stands in snapshots and exported pages, of each iteration, or once of the whole run.
+        empty: what stands in its place before the first iteration.
+        unfolded: whether its table stands below it; else it is in the tab "Tables".
+    """
+
+    name: str
+    draw: Callable[..., str]
+    needs: tuple[str, ...]
+    title: str = ""
+    place: Place = "tab"
+    sentence: Callable[..., str] | None = None
+    table: Callable[..., str] | None = None
+    page: Literal["iteration", "run", "no"] = "iteration"
+    empty: str = "This view of an iteration appears here. Step decodes the first."
+    unfolded: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Its title."""
+        return self.title or self.name.capitalize()
+
+    @property
+    def ending(self) -> str:
+        """Of a file of it: a drawing that takes a theme is an SVG that stands alone."""
+        return ".svg" if "theme" in self.needs else ".html"
+
+    def key(self, frame: Frame) -> tuple[Any, ...]:
+        """What of the frame it depends on."""
+        return tuple([getattr(frame, name) for name in self.needs if name != "theme"])
+
+    def render(self, frame: Frame, theme: ThemeName = "light") -> str:
+        """The drawing; what stands in its place where the frame has no iteration."""
+        if not frame.cursor and "committed" not in self.needs:
+            return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
+        given = {name: theme if name == "theme" else getattr(frame, name) for name in self.needs}
+        return self.draw(**given)
+
+    def describe(self, frame: Frame) -> str:
+        """Its sentence; "" where it has none."""
+        return self._of(self.sentence, frame)
+
+    def tabulate(self, frame: Frame) -> str:
+        """Its table; "" where it has none."""
+        return self._of(self.table, frame)
+
+    def _of(self, function: Callable[..., str] | None, frame: Frame) -> str:
+        if function is None or not frame.cursor:
+            return ""
+        return function(frame.step) if "step" in self.needs else function(frame.trace, frame.cursor)
+
+
+VIEWS: dict[str, View] = {}
+"""Every view by its name, in the order in which they are shown."""
+
+
+def register(view: View) -> View:
+    """Declares a view, or replaces the one of this name; labs made from now on show it."""
+    VIEWS[view.name] = view
+    return view
+
+
+def find(name: str) -> View:
+    """The view of this name.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if name not in VIEWS:
+        raise SettingsError(f"There is no view {name!r}: choose one of {', '.join(VIEWS)}.")
+    return VIEWS[name]
+
+
+def placed(*places: Place) -> list[View]:
+    """The views shown at these places, in order."""
+    return [view for view in VIEWS.values() if view.place in places]
+
+
+def _text(trace: Trace, committed: int) -> str:
+    return text_html(trace, committed)
+
+
+def _why(step: Step, selected: int | None) -> str:
+    """Why the selected node was accepted, rejected or not reached; where sampling stopped, what was left to draw."""
+    if selected is None:
+        return ""
+    stopped = step.residual is not None and step.residual.node == selected
+    drawn = residual.residual_html(step) if stopped else ""
+    return tag("div", escape(explain.why(step, selected)), drawn, class_="sl-why")
+
+
+def tables_html(trace: Trace, cursor: int) -> str:
+    """The tables of all views that do not show theirs, and of the iterations."""
+    frame = Frame(trace, cursor)
+    parts = [view.tabulate(frame) for view in VIEWS.values() if not view.unfolded] + [explain.table(trace, cursor)]
+    return "".join([tag("div", part, class_="sl-scroll") for part in parts if part])
+
+
+_MASK = (attention_mask.mask_svg, ("step", "selected", "theme"))
+for _view in (
+    View("tree", draft_tree.tree_svg, ("step", "selected", "position", "theme"), "Draft tree", "stage",
+         table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
+    View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
+         empty="The tree attention mask of an iteration appears here."),
+    View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
+    View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
+    View("why", _why, ("step", "selected"), place="below", page="no", empty=""),
+    View("beside", beside_html, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
+    View("text", _text, ("trace", "committed"), place="text", table=text_table),
+    View("caches", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
+         table=cache_slots.table, empty="What the KV caches hold appears here."),
+    View("metrics", metrics_chart.metrics_svg, ("trace", "cursor", "theme"), sentence=explain.run_words,
+         table=metrics_chart.metrics_table, page="run"),
+    View("strategy", strategy_html, ("trace", "cursor", "comparison"),
+         empty="What the drafter knew and decided in an iteration appears here."),
+    View("drafts", proposals.proposals_html, ("step", "regret", "brief", "trace", "cursor"),
+         table=proposals.nodes_table),
+    View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True),
+    View("node", explain.node_html, ("step", "selected"), page="no"),
+    View("tables", tables_html, ("trace", "cursor"), page="no"),
+):  # fmt: skip
+    register(_view)
