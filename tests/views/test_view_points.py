@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 
-from speclab.views.charts import NAMES, WIDE, points_svg, points_table, points_sentence
+from speclab.views.charts import NAMES, WIDE, points_sentence, points_svg, points_table
 
 
 def test_a_point_stands_at_its_value():

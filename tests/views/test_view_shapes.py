@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from picture import check_svg
 
 from speclab.theory import IsotropicShape, SpineShape, best_isotropic, best_spine
-from speclab.views.charts import _rounded, shapes_svg, shapes_sentence
+from speclab.views.charts import _rounded, shapes_sentence, shapes_svg
 
 KEY = 1
 """Of each mark, one stands in the legend."""

@@ -1,4 +1,4 @@
-"""Records the run that the lab shows first: `python training/record_lab_run.py`."""
+"""Records the run that the lab shows first: `python -m speclab.training.record_lab_run`."""
 
 from __future__ import annotations
 
