@@ -1,4 +1,5 @@
-"""Records the run that the lab shows first: `python -m speclab.training.record_lab_run`."""
+# ruff: noqa: INP001  # a script beside other scripts, no package
+"""Records the run that the lab shows first: `python training/record_lab_run.py`."""
 
 from __future__ import annotations
 
