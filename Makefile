@@ -56,7 +56,7 @@ double: $(READY) ## decode on a device that is not there: what would fail on a G
 	$(PYTEST) tests/double
 
 cuda: $(READY) ## on a machine with a GPU: the same tests on it, and what decoding costs there
-	$(BIN)/speclab bench gpu --shape tiny
+	$(BIN)/python benchmarks/gpu.py --shape tiny
 	$(PYTEST) tests/double/test_decoding.py
 
 notebooks: $(READY) ## run every notebook top to bottom
@@ -70,12 +70,12 @@ chromium: $(READY)
 	@sh tests/browser/chromium.sh $(BIN)/python
 
 bench: $(READY) ## measure strategies on this machine
-	$(BIN)/speclab bench host
+	$(BIN)/python benchmarks/host.py
 	$(BIN)/speclab bench yields
 	$(BIN)/speclab bench
 
 bench-lab: $(READY) chromium ## time clicks in the lab by the browser's clock
-	$(BIN)/speclab bench clicks
+	$(BIN)/python benchmarks/clicks.py
 
 constraints: $(READY) ## pin what is installed now
 	@sed -n '/^#/p' constraints.txt > $(VENV)/pins

@@ -1,1 +1,1 @@
-"""Measuring: ways to decode the same prompts, side by side in one run."""
+"""Measuring: several methods decode the same prompts, in turn, in one run; summaries and reports of what was stored."""

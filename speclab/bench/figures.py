@@ -16,9 +16,19 @@ from speclab.views.palette import PHASE_COLORS, PLOT_SANS, SOURCE_COLORS
 
 INK, RULE = "#737A82", "rgba(128,134,140,0.4)"
 """Read on a light ground and on a dark one, as in a notebook; a report's page has better ones for each."""
-OURS, PEER = "#0072B2", "#D55E00"
+SPECLAB, TRANSFORMERS = "#0072B2", "#D55E00"
 PARTS = {"target": ("#009E73", ""), "draft": (PHASE_COLORS["draft"], "/"), "host": ("#7A7A7A", "x")}
 """Where time goes: colour and hatching of what is spent inside the target, inside the draft, and outside both."""
+PHASES = {
+    name: (color, hatch) for (name, color), hatch in zip(PHASE_COLORS.items(), ("/", "", "x", "-", "."), strict=True)
+}
+"""The same of the phases of an iteration."""
+PATHS = {
+    "spine only": (SOURCE_COLORS[0], ""),
+    "spine continuation": (SOURCE_COLORS[1], "/"),
+    "branch only": (SOURCE_COLORS[2], "."),
+}
+"""And of the paths on which accepted tokens lie."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 ROW, TOP, BOTTOM = 30, 16, 56
@@ -28,18 +38,20 @@ RAY = "ray"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Series:
     """One series: a spread at each x."""
 
     name: str
     points: Mapping[float, Spread] = field(default_factory=dict)
 
 
-def spreads(rows: Mapping[str, Spread], unit: str, *, peers: frozenset[str] = frozenset(), base: str = "") -> Any:
-    """A row a contender: median as a mark, quartiles as a bar; a dashed rule stands at the baseline's median."""
+def spreads(
+    rows: Mapping[str, Spread], unit: str, *, transformers: frozenset[str] = frozenset(), baseline: str = ""
+) -> Any:
+    """One row per method: median as a mark, quartiles as a bar; a dashed rule marks the baseline's median."""
     figure = _figure(len(rows))
-    for group, color, symbol in (("ours", OURS, "circle"), ("transformers", PEER, "diamond-open")):
-        names = [name for name in rows if (name in peers) == (group == "transformers")]
+    for group, color, symbol in (("speclab", SPECLAB, "circle"), ("transformers", TRANSFORMERS, "diamond-open")):
+        names = [name for name in rows if (name in transformers) == (group == "transformers")]
         own = [rows[name] for name in names]
         error = {
             "type": "data", "symmetric": False, "thickness": 5, "width": 0,
@@ -53,18 +65,18 @@ def spreads(rows: Mapping[str, Spread], unit: str, *, peers: frozenset[str] = fr
                 error_x={**error, "color": _faded(color)},
                 hovertemplate="%{y}: %{x:.4g} " + unit + "<extra></extra>",
             )  # fmt: skip
-    if base in rows:
-        figure.add_vline(x=rows[base].median, line={"dash": "dash", "width": 1.5, "color": INK})
+    if baseline in rows:
+        figure.add_vline(x=rows[baseline].median, line={"dash": "dash", "width": 1.5, "color": INK})
     figure.update_xaxes(title=unit, rangemode="tozero")
     _rows_of(figure, rows)
     return figure
 
 
 def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -> Any:
-    """Tokens an iteration against its milliseconds; on a dashed ray every point has the same speed, against `plain`.
+    """Tokens per iteration against its milliseconds; on a dashed ray every point has the same speed, against `plain`.
 
     Args:
-        rows: contender → (tokens an iteration, milliseconds an iteration).
+        rows: method → (tokens per iteration, milliseconds per iteration).
         plain: the same of plain decoding, 1× by definition.
     """
     figure = _figure(0, height=max(470, 90 + 20 * len(rows)))
@@ -84,14 +96,14 @@ def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -
             textposition="top center", marker={**_mark(number - 1), "size": 12},
             hovertemplate=f"{_name(name)}: %{{x:.2f}} tokens in %{{y:.2f}} ms<extra></extra>",
         )  # fmt: skip
-    figure.update_xaxes(title="tokens an iteration", range=[0, wide])
-    figure.update_yaxes(title="ms an iteration", range=[0, tall])
+    figure.update_xaxes(title="tokens per iteration", range=[0, wide])
+    figure.update_yaxes(title="ms per iteration", range=[0, tall])
     figure.update_layout(legend={"orientation": "v", "x": 1.02, "y": 1, "yanchor": "top"})
     return figure
 
 
-def shares(rows: Mapping[str, Mapping[str, float]], unit: str, looks: Mapping[str, tuple[str, str]] = PARTS) -> Any:
-    """A stacked bar a row; `looks` gives every part its colour and its hatching."""
+def stacked(rows: Mapping[str, Mapping[str, float]], unit: str, looks: Mapping[str, tuple[str, str]] = PARTS) -> Any:
+    """One stacked bar per row; `looks` gives every part its colour and its hatching."""
     figure = _figure(len(rows), room=34)
     for part, (color, hatch) in looks.items():
         values = [row.get(part, 0.0) for row in rows.values()]
@@ -118,17 +130,17 @@ def curve(points: Sequence[tuple[int, float, int]]) -> Any:
     most = max((passes for *_, passes in solid), default=1)
     figure.add_scatter(
         x=[rows for rows, *_ in solid], y=[1000 * seconds for _, seconds, _ in solid], mode="lines+markers",
-        line={"color": OURS, "width": 1.5}, customdata=[passes for *_, passes in solid], showlegend=False,
-        marker={"color": OURS, "size": [5 + 9 * (passes / most) ** 0.5 for *_, passes in solid]},
+        line={"color": SPECLAB, "width": 1.5}, customdata=[passes for *_, passes in solid], showlegend=False,
+        marker={"color": SPECLAB, "size": [5 + 9 * (passes / most) ** 0.5 for *_, passes in solid]},
         hovertemplate="%{x} rows: %{y:.2f} ms, of %{customdata} passes<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title="rows of the pass, root included", rangemode="tozero")
-    figure.update_yaxes(title="ms a verification", rangemode="tozero")
+    figure.update_yaxes(title="ms per verification", rangemode="tozero")
     return figure
 
 
-def lines(series: Sequence[Line], x: str, y: str, *, level: float | None = None) -> Any:
-    """A line a contender over what was varied, quartiles as whiskers; `level` is a dashed rule across."""
+def lines(series: Sequence[Series], x: str, y: str, *, level: float | None = None) -> Any:
+    """One line per method over what was varied, quartiles as whiskers; `level` is a dashed rule across."""
     figure = _figure(0, height=430)
     for number, line in enumerate(series):
         own = list(line.points.values())

@@ -1,24 +1,25 @@
-"""What the papers measured, as plain figures: each with its table, its models, and what is known to differ from ours.
-
-A figure that survives only in a picture is not here; a published table says so. Facts only: no text of a paper.
-"""
+"""What the papers measured, as plain figures: `papers.toml`, each table with its models and what differs from ours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from speclab.bench.protocol import parse_toml, shipped_toml
+
+Cell = float | int | tuple[float, float] | Literal["–"]
+"""A value, a value with its standard deviation over prompts, or a dash."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """One number of a paper.
 
-    Args:
-        method: as the paper calls it.
-        setting: the data set, and the model where a table has several.
-        metric: by our name for it, such as `throughput` or `tokens_per_iteration`.
-        value: in the metric's unit: tokens/s, ×, ms, MB, tokens, or a share of 1.
-        spread: standard deviation over prompts, where the paper gives one.
+    `metric`: by our name for it, such as `throughput` or `tokens_per_iteration`; `value` is in its unit: tokens/s, ×,
+    ms, MB, tokens, or a share of 1. `spread`: standard deviation over prompts, where the paper gives one.
     """
 
     method: str
@@ -28,23 +29,83 @@ class Figure:
     spread: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A table or figure of a paper.
+class _Cells(BaseModel):
+    """Rows of a table: each method's values, setting by setting and in it metric by metric."""
 
-    `differs`: what is not the same here as there, whatever was run. `remarks`: what reading it takes, such as a slip in
-    the paper or a definition of its own. `figures` is empty where the paper shows a picture without numbers, and
-    `remarks` then says what is known of it.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: list[str]
+    metrics: list[str]
+    rows: dict[str, list[Cell]]
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> _Cells:
+        wrong = [method for method, row in self.rows.items() if len(row) != len(self.settings) * len(self.metrics)]
+        if wrong:
+            raise ValueError(f"the row of {wrong[0]!r} has too many or too few cells")
+        return self
+
+    def read(self) -> Iterator[Figure]:
+        places = [(setting, metric) for setting in self.settings for metric in self.metrics]
+        for method, row in self.rows.items():
+            for place, cell in zip(places, row, strict=True):
+                if isinstance(cell, tuple):
+                    yield Figure(method, *place, *cell)
+                elif not isinstance(cell, str):
+                    yield Figure(method, *place, cell)
+
+
+class PaperTable(BaseModel):
+    """A table or figure of a paper, and how ours is laid beside it.
+
+    `protocols`: those in whose report it stands. `beside`: our method → the paper's. `relative`: a metric and a method,
+    where the point of the table is what each method has over that one. `by_model`: the settings of one model are shown
+    as their mean. `differs`: what is not the same here as there, whatever was run. `remarks`: what reading it takes.
+    Without cells and figures the paper has a picture without numbers, and `remarks` says what is known of it.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
     paper: str
     place: str
     title: str
     models: str
     hardware: str
-    figures: tuple[Figure, ...] = ()
-    differs: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    protocols: list[str]
+    beside: dict[str, str] = Field(default_factory=dict)
+    relative: tuple[str, str] | None = None
+    by_model: bool = False
+    differs: list[str]
+    remarks: list[str] = []
+    cells: list[_Cells] = []
+    stated: list[tuple[str, str, str, float]] = Field(default_factory=list, alias="figures")
+    speedup_over: Literal["AR"] | float | None = None
+
+    @field_validator("differs", "remarks")
+    @classmethod
+    def _known(cls, sentences: list[str]) -> list[str]:
+        lost = [sentence for sentence in sentences if sentence.startswith("$")]
+        if lost:
+            raise ValueError(f"{lost[0]!r} is not under [notes]")
+        return sentences
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """Every number; behind each throughput its ratio to plain decoding's, where the table asks for that."""
+        found = [figure for cells in self.cells for figure in cells.read()]
+        found += [Figure(*row) for row in self.stated]
+        if self.speedup_over is not None:
+            plain = {each.setting: each.value for each in found if each[::2][:2] == ("AR", "throughput")}
+            found += [
+                each._replace(metric="speedup", value=round(each.value / self._base(plain, each), 3), spread=None)
+                for each in found
+                if each.metric == "throughput"
+            ]
+        return tuple(found)
+
+    def _base(self, plain: Mapping[str, float], figure: Figure) -> float:
+        return plain[figure.setting] if self.speedup_over == "AR" else float(self.speedup_over or 0)
 
     @property
     def methods(self) -> list[str]:
@@ -61,41 +122,52 @@ class Published:
         """In the order of the paper."""
         return list(dict.fromkeys(figure.metric for figure in self.figures))
 
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Settings under the heading that they are shown as."""
+        if not self.by_model:
+            return {name: (name,) for name in self.settings}
+        split = {name: tuple(own) for name, own in groupby(self.settings, lambda name: name.partition(", ")[0])}
+        return {f"{name}, mean of {len(own)}": own for name, own in split.items()}
+
     def value(self, method: str, setting: str, metric: str) -> Figure | None:
         """The figure of that place, or None where the paper has none."""
-        place = (method, setting, metric)
-        return next((each for each in self.figures if (each.method, each.setting, each.metric) == place), None)
+        return next((each for each in self.figures if each[:3] == (method, setting, metric)), None)
 
 
-Cell = float | tuple[float, float] | None
-"""A value, a value with its spread, or a dash."""
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    notes: dict[str, str]
+    beside: dict[str, dict[str, str]]
+    table: list[PaperTable]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_replaced(cls, data: dict[str, object]) -> dict[str, object]:
+        """`$name` by its note, and the name of a mapping under `beside` by the mapping."""
+        notes, beside = data.get("notes", {}), data.get("beside", {})
+        assert isinstance(notes, dict)
+        assert isinstance(beside, dict)
+
+        def filled(value: object) -> object:
+            if isinstance(value, list):
+                return [filled(each) for each in value]
+            return notes.get(value[1:], value) if isinstance(value, str) and value.startswith("$") else value
+
+        tables = data.get("table")
+        assert isinstance(tables, list)
+        plain = [{name: filled(value) for name, value in table.items()} for table in tables]
+        return data | {
+            "table": [t | ({"beside": beside.get(t["beside"], t["beside"])} if "beside" in t else {}) for t in plain]
+        }
 
 
-def figures(settings: Sequence[str], metrics: Sequence[str], rows: Mapping[str, Sequence[Cell]]) -> tuple[Figure, ...]:
-    """The cells of a table: `rows` gives each method its values, setting by setting and in it metric by metric.
+@cache
+def paper_tables() -> dict[str, PaperTable]:
+    """Every published table by its id.
 
     Raises:
-        ValueError: a row has too many or too few cells.
+        MeasurementError: `papers.toml` is damaged.
     """
-    return tuple(_read(settings, metrics, rows))
-
-
-def with_speedups(table: Sequence[Figure], plain: float | None = None) -> tuple[Figure, ...]:
-    """The figures, and behind each throughput its ratio to that of "AR" in its setting, or to `plain`."""
-    base = {figure.setting: figure.value for figure in table if figure.method == "AR" and figure.metric == "throughput"}
-    ratios = (
-        Figure(each.method, each.setting, "speedup", round(each.value / (plain or base[each.setting]), 3))
-        for each in table
-        if each.metric == "throughput"
-    )
-    return (*table, *ratios)
-
-
-def _read(settings: Sequence[str], metrics: Sequence[str], rows: Mapping[str, Sequence[Cell]]) -> Iterator[Figure]:
-    places = [(setting, metric) for setting in settings for metric in metrics]
-    for method, cells in rows.items():
-        for (setting, metric), cell in zip(places, cells, strict=True):
-            if isinstance(cell, tuple):
-                yield Figure(method, setting, metric, *cell)
-            elif cell is not None:
-                yield Figure(method, setting, metric, cell)
+    return {table.id: table for table in parse_toml(_File, shipped_toml("papers.toml"), "papers.toml").table}

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from speclab.bench import report_figures, report_sources, report_swept, report_tables
-from speclab.bench import report_notes as notes
-from speclab.bench.papers_beside import BESIDE
-from speclab.bench.report_numbers import Row, prompts, rows
-from speclab.bench.report_page import Part, block, facts, fold, page, said, under
-from speclab.bench.report_paper import beside
-from speclab.bench.report_words import lead, machine, measured, models, warnings
-from speclab.bench.result import RunInfo
-from speclab.bench.store import RUN, Stored, read_results
+from speclab.bench import report_papers, report_sections, report_sources
+from speclab.bench.page import Item, Page, Part, number, render, text, times
+from speclab.bench.papers import paper_tables
+from speclab.bench.result import RUN, Stored, read_results
 from speclab.errors import MeasurementError
 from speclab.files import write_whole
+from speclab.views.explain import plural
 
 REPORT = "report.html"
-_FOOTER = (
-    "Made by speclab. Every figure of ours was measured in the run it stands in; the papers' are from their tables."
+FEW = 4
+"""Prompts of which quartiles tell little."""
+HOW = (
+    "All methods decode each prompt in turn, the order changed every round; a first round warms up and is not kept.",
+    "The device is waited for before each reading of the clock.",
+    "A ratio is of two calls on the same prompt in the same round.",
+    "Every text is compared with the target's own greedy decoding.",
+)
+SECTIONS: tuple[tuple[str, str, Callable[[Page], list[Item]]], ...] = (
+    ("speed", "Speed", report_sections.speed),
+    ("passes", "Passes", report_sections.passes),
+    ("cost", "Cost of verification", report_sections.cost),
+    ("time", "Time", report_sections.time),
+    ("kinds", "Kinds of text", report_sections.by_kind),
+    ("loops", "Looping outputs", report_sections.loops),
+    ("sources", "Sources and routes", report_sources.recorded),
+    ("memory", "Memory", report_sections.memory),
+    ("failures", "Failures", report_sections.failures),
 )
 
 
@@ -28,13 +40,15 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """Writes `report.html` into a folder of results, or into one that holds several of them; returns its path.
 
     Raises:
-        MeasurementError: there are no results, or they are damaged, or plotly is not installed.
+        MeasurementError: there are no results, or they are damaged, or plotly or jinja2 is not installed.
         SpeclabError: the folder cannot be written.
     """
     place = Path(folder)
-    runs = read_runs(place)
+    folders = [place] if (place / RUN).exists() else [path.parent for path in sorted(place.glob(f"*/{RUN}"))]
+    if not folders:
+        raise MeasurementError(f"{place} holds no results: name a folder that speclab bench --protocol has written.")
     try:
-        html = report_html(runs)
+        html = report_html([read_results(each) for each in folders])
     except ImportError as error:
         raise MeasurementError(
             f"A report needs {error.name}, which is not installed: pip install 'speclab[lab]'."
@@ -42,112 +56,82 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     return write_whole(place / REPORT, html.encode())
 
 
-def read_runs(folder: Path) -> list[Stored]:
-    """The results of a folder, or of every folder in it.
-
-    Raises:
-        MeasurementError: there are none, or they are damaged.
-    """
-    if (folder / RUN).exists():
-        return [read_results(folder)]
-    found = [read_results(path.parent) for path in sorted(folder.glob(f"*/{RUN}"))]
-    if not found:
-        raise MeasurementError(f"{folder} holds no results: name a folder that speclab bench --protocol has written.")
-    return found
-
-
 def report_html(runs: Sequence[Stored]) -> str:
     """The page of one run, or of several, a part for each."""
-    first = runs[0].run
-    days = ", ".join(dict.fromkeys(f"{stored.run.started:%d %B %Y}" for stored in runs))
-    names = ", ".join(dict.fromkeys(stored.run.protocol for stored in runs))
-    sub = (f"{models(first)}, on {machine(first)}.", f"Protocol {names}, {days}.")
-    if len(runs) == 1:
-        return page(first.title or first.protocol, sub, [part.headed() for part in _blocks(runs[0], "r")], _FOOTER)
-    parts = [_whole(stored, f"r{place}") for place, stored in enumerate(runs)]
-    return page(f"{len(runs)} measurements of speculative decoding", sub, parts, _FOOTER)
+    pages = [Page(stored, f"r{place}" if len(runs) > 1 else "r") for place, stored in enumerate(runs)]
+    first, protocols = pages[0], ", ".join(dict.fromkeys(page.run.protocol for page in pages))
+    days = ", ".join(dict.fromkeys(f"{page.run.started:%d %B %Y}" for page in pages))
+    sub = (f"{first.models}, on {first.machine}.", f"Protocol {protocols}, {days}.")
+    if len(pages) == 1:
+        return render(first.run.title or first.run.protocol, sub, _parts(first))
+    parts = [Part(page.id, page.run.protocol, page.run.title, parts=_parts(page)) for page in pages]
+    return render(f"{len(runs)} measurements of speculative decoding", sub, parts)
 
 
-def _whole(stored: Stored, name: str) -> Part:
-    """A run as one part of a larger page."""
-    inner = "".join(part.within() for part in _blocks(stored, name))
-    return Part(name, stored.run.protocol, inner).headed(stored.run.title)
-
-
-def _blocks(stored: Stored, name: str) -> Iterable[Part]:
+def _parts(page: Page) -> list[Part]:
     """What a run shows, in order; a part without content is left out."""
-    run, results = stored.run, stored.results
-    found = rows(results, run)
-    swept = any(each.x is not None for each in found)
-    ours = f"{models(run)}; {measured(stored, found)}; {machine(run)}"
-    papers = "".join(beside(each, found, ours) for each in BESIDE.get(run.protocol, ()))
-    loops = report_tables.loops(results, run) or said(_no_loops(stored))
-    every = (
-        ("in-short", "In short", lead(stored, found) + warnings(stored, found)),
-        ("papers", "Beside the papers", papers),
-        ("speed", "Speed", _swept(found, run, name) if swept else _speed(found, run, name)),
-        ("passes", "Passes", _passes(found, run, name, swept=swept)),
-        ("cost", "Cost of verification", _noted(report_figures.cost(found, name), notes.COST)),
-        ("time", "Time", _time(found, run, name, swept=swept)),
-        ("kinds", "Kinds of text", _folded(report_tables.by_kind(results, run), swept=swept)),
-        ("loops", "Looping outputs", _noted(_folded(loops, swept=swept), notes.LOOPS)),
-        ("sources", "Sources and routes", report_sources.blocks(results, run, name)),
-        ("memory", "Memory", _noted(_folded(report_tables.memory(found, run), swept=swept), notes.MEMORY)),
-        ("failures", "Failures", report_tables.failures(found, run)),
-        ("how", "How it was measured", _how(stored)),
+    ours = f"{page.models}; {page.measured}; {page.machine}"
+    tables = [each for each in paper_tables().values() if page.run.protocol in each.protocols]
+    beside = [item for each in tables for item in report_papers.beside(each, page.rows, ours)]
+    found = [("in-short", "In short", [*_lead(page), *_warnings(page)]), ("papers", "Beside the papers", beside)]
+    if page.rows:
+        found += [(anchor, heading, show(page)) for anchor, heading, show in SECTIONS]
+    found.append(("how", "How it was measured", _how(page)))
+    return [Part(f"{page.id}-{anchor}", name, name, inside) for anchor, name, inside in found if inside]
+
+
+def _lead(page: Page) -> list[Item]:
+    """The finding: the fastest of speclab, the fastest of transformers, and whether every text was the target's."""
+    top, base = page.best, page.run.baseline
+    if top is None or top.speedup is None or top.method == base:
+        told = "Nothing here is faster than the baseline." if page.rows else "There is no result yet."
+        return [text(told, "lead")]
+    over = top.speedup
+    quartiles = f"in the median of {over.count} prompts (quartiles {times(over.low)} to {times(over.high)})"
+    where = quartiles if over.count > 1 else "on the one prompt"
+    told = (
+        f"The fastest of speclab's methods is {page.name(top)}: {times(over.median)} {base} {where}, with "
+        f"{number(top.mean('tokens_per_iteration'))} tokens per iteration."
     )
-    shown = [(anchor, heading, html) for anchor, heading, html in every if html and (found or anchor in _ALWAYS)]
-    return [Part(f"{name}-{anchor}", heading, html) for anchor, heading, html in shown]
+    others = [(o.speedup.median, page.name(o)) for o in page.rows if o.group == "transformers" and o.speedup]
+    if others:
+        told += f" Of transformers' own, {max(others)[1]} is the fastest: {times(max(others)[0])}."
+    compared = sum(one.compared for one in page.rows)
+    if compared and compared == sum(one.equal for one in page.rows):
+        told += " Every text compared is the target's own, token for token."
+    return [text(told, "lead")]
 
 
-_ALWAYS = {"in-short", "papers", "how"}
+def _warnings(page: Page) -> list[Item]:
+    """All that a reader should know before using a figure."""
+    run, notices = page.run, []
+    unequal = [page.name(one) for one in page.rows if one.equal < one.compared]
+    failed = sum(len(one.failures) for one in page.rows)
+    absent = [name for name in run.methods if name not in {one.method for one in page.rows}]
+    if run.ended is None:
+        kept = plural(len(page.stored.results), "call")
+        told = f"The run was cut short or still goes on; {kept} are kept, and they are all here."
+        notices.append(("Unfinished", told))
+    if absent:
+        notices.append(("Not reached", f"No result of {', '.join(absent)}."))
+    if unequal:
+        notices.append(("Other text", f"Not the target's own greedy text on every prompt: {', '.join(unequal)}."))
+    if failed:
+        notices.append(("Failed", f"{plural(failed, 'call')} gave no text; Failures says why."))
+    if 0 < page.prompts < FEW:
+        few = plural(page.prompts, "prompt")
+        notices.append(("Few prompts", f"Only {few}: medians and quartiles of so few say little."))
+    notices += [("Note", note) for note in page.stored.notes]
+    return [{"kind": "warning", "label": label, "text": told} for label, told in notices]
 
 
-def _speed(found: Sequence[Row], run: RunInfo, name: str) -> str:
-    growth = report_figures.growth(found, run, name)
-    return (
-        report_figures.speeds(found, run, name) + said(notes.SPEED, "under") + report_tables.speed(found, run)
-        + block("Speed over the length of the text", _noted(growth, notes.GROWTH))
-    )  # fmt: skip
-
-
-def _swept(found: Sequence[Row], run: RunInfo, name: str) -> str:
-    return report_swept.swept(found, run, name) + fold("every contender and value", report_tables.speed(found, run))
-
-
-def _passes(found: Sequence[Row], run: RunInfo, name: str, *, swept: bool) -> str:
-    trade = "" if swept else report_figures.trade(found, run, name)
-    calls = _folded(report_tables.calls(found, run), swept=swept)
-    return _noted(trade, notes.TRADE) + _noted(calls, notes.ACCEPTANCE)
-
-
-def _time(found: Sequence[Row], run: RunInfo, name: str, *, swept: bool) -> str:
-    """Of a sweep the largest value alone: a bar for each would fill pages."""
-    last = max((each.x for each in found if each.x is not None), default=None)
-    shown = [each for each in found if each.x in {None, last}] if swept else found
-    return _noted(report_figures.where(shown, run, name) + report_figures.phases(shown, run, name), notes.WHERE)
-
-
-def _noted(shown: str, note: str) -> str:
-    """With small print; nothing where there is nothing to explain."""
-    return shown and shown + said(note, "under")
-
-
-def _folded(table: str, *, swept: bool) -> str:
-    return fold("the table", table) if swept else table
-
-
-def _no_loops(stored: Stored) -> str:
-    return f"No text of the {len(prompts(stored.results))} prompts loops, so there is nothing to leave out."
-
-
-def _how(stored: Stored) -> str:
-    run = stored.run
+def _how(page: Page) -> list[Item]:
+    run = page.run
     ended = f"{run.ended:%Y-%m-%d %H:%M:%S}" if run.ended else "not ended"
     pairs = (
-        ("protocol", run.protocol), ("models", models(run)), *run.machine.items(), ("threads of torch", run.threads),
+        ("protocol", run.protocol), ("models", page.models), *run.machine.items(), ("threads of torch", run.threads),
         *((f"version of {name}", version) for name, version in run.versions.items()),
-        ("started, ended", f"{run.started:%Y-%m-%d %H:%M:%S}, {ended}"), ("calls kept", len(stored.results)),
+        ("started, ended", f"{run.started:%Y-%m-%d %H:%M:%S}, {ended}"), ("calls kept", len(page.stored.results)),
         *((name.replace("_", " "), setting) for name, setting in run.arguments.items()),
     )  # fmt: skip
-    return facts(pairs) + under(notes.HOW)
+    return [{"kind": "facts", "pairs": pairs}, {"kind": "list", "lines": HOW}]

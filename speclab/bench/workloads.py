@@ -7,10 +7,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from speclab.bench.original_sets import ORIGINALS, original
-from speclab.errors import MeasurementError
+from speclab.bench.protocol import evaluation_sets
+from speclab.errors import MeasurementError, OfflineError
 from speclab.files import read_whole
 from speclab.prompts import examples
 
@@ -35,7 +36,10 @@ class Workload:
     @property
     def kinds(self) -> dict[str, list[str]]:
         """Texts by kind, in the order of the prompts."""
-        return {kind: [task.text for task in self.tasks if task.kind == kind] for kind in self._names()}
+        found: dict[str, list[str]] = {}
+        for task in self.tasks:
+            found.setdefault(task.kind, []).append(task.text)
+        return found
 
     @property
     def digest(self) -> str:
@@ -45,11 +49,8 @@ class Workload:
 
     def first(self, limit: int) -> Workload:
         """At most `limit` prompts of each kind."""
-        kept = [task for kind in self._names() for task in [t for t in self.tasks if t.kind == kind][:limit]]
+        kept = [task for kind in self.kinds for task in [t for t in self.tasks if t.kind == kind][:limit]]
         return Workload(self.name, tuple(kept), self.notes)
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(task.kind for task in self.tasks))
 
 
 def load(name: str, limit: int | None = None) -> Workload:
@@ -63,12 +64,13 @@ def load(name: str, limit: int | None = None) -> Workload:
         limit: prompts of each kind; None takes all.
 
     Raises:
-        MeasurementError: there is no such workload, no prompt in it, or no network for an original set.
+        MeasurementError: there is no such workload, no prompt in it, or the library for an original set is missing.
+        OfflineError: the hub cannot be reached, or no longer has the set.
     """
     if name in _SHIPPED:
         found = Workload(name, tuple(_SHIPPED[name]()))
-    elif name in ORIGINALS:
-        found = Workload(name, tuple(Task(*row) for row in original(name, limit)))
+    elif name in evaluation_sets():
+        found = Workload(name, tuple(_fetched(name, limit)))
     elif _exists(name):
         found = _from_files(Path(name))
     else:
@@ -84,7 +86,7 @@ def load(name: str, limit: int | None = None) -> Workload:
 
 def names() -> list[str]:
     """Workloads by name: the shipped ones first, then the original sets, which need a network."""
-    return [*_SHIPPED, *ORIGINALS]
+    return [*_SHIPPED, *evaluation_sets()]
 
 
 def _shipped() -> Iterator[Task]:
@@ -92,7 +94,7 @@ def _shipped() -> Iterator[Task]:
 
 
 def _shipped_long() -> Iterator[Task]:
-    """The prompts of a kind joined, each once the first: long prompts for sweeps of their length."""
+    """The prompts of a kind joined, each once the last: long prompts for sweeps of their length."""
     kinds: dict[str, list[Task]] = {}
     for task in _shipped():
         kinds.setdefault(task.kind, []).append(task)
@@ -103,6 +105,30 @@ def _shipped_long() -> Iterator[Task]:
 
 
 _SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {"shipped": _shipped, "shipped-long": _shipped_long}
+
+
+def _fetched(name: str, limit: int | None) -> list[Task]:
+    """Prompts of an original set, through the `datasets` library, the first `limit` of them."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise MeasurementError(
+            f"The set {name} needs the datasets library and a network: pip install 'speclab[datasets]', or name a "
+            "JSONL file of prompts."
+        ) from None
+    source = evaluation_sets()[name]
+    try:
+        records = load_dataset(source.path, source.config, split=source.split, streaming=True)
+        texts = (source.prompt.format(**record) for record in records)
+        texts = (text.strip() for text in texts) if source.strip else texts
+        numbered = ((number, text) for number, text in enumerate(texts) if len(text) >= source.min_characters)
+        tasks = (Task(f"{name}-{number}", name, text) for number, text in numbered)
+        return list(islice(tasks, limit))
+    except Exception as error:  # the library raises its own, the hub's and requests' errors
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise OfflineError(
+            f"The set {name} cannot be fetched ({reason}): check the network, or name a JSONL file of prompts."
+        ) from error
 
 
 def _from_files(path: Path) -> Workload:

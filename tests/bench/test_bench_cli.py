@@ -1,4 +1,4 @@
-"""`speclab bench yields | host | routing`: what the options change, what is shown and what is written."""
+"""`speclab bench` as a person uses it: a protocol measured and gone on with, counts, Ctrl-C, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,36 +12,30 @@ from table_runner import mixed_law, random_law, table_pair
 from typer.testing import CliRunner
 from words import word_tokenizer
 
-from speclab.bench import cli_counts
-from speclab.bench.host_work import CONTEXTS, STRATEGIES
+from speclab.bench import cli, counts
+from speclab.bench.result import RESULTS, RUN, read_results
 from speclab.cli import app
-from speclab.models.pair import ModelPair
+from speclab.engine.session import Session
 
 VOCAB = 8
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[str]:
-    """The names that a pair was asked for by; what is loaded is a table pair with two drafts in the place of heads."""
+def pair(monkeypatch):
+    """Tables in the place of models; transformers cannot decode them, so its rows say why."""
     law = random_law(VOCAB, 1, low=0.5, high=2.0)
+    found = table_pair(law, mixed_law(law, random_law(VOCAB, 2), 0.3), VOCAB, context=64)
     heads = tuple(table_pair(mixed_law(law, random_law(VOCAB, seed), 0.5), None, VOCAB).target for seed in (2, 3))
-    pair = replace(table_pair(law, None, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))
-    names: list[str] = []
-
-    def load(name: str) -> ModelPair:
-        names.append(name)
-        return pair
-
-    monkeypatch.setattr(cli_counts, "load_pair", load)
-    return names
+    found = replace(found, heads=heads, tokenizer=word_tokenizer(VOCAB))
+    monkeypatch.setattr(cli, "load_pair", lambda *_, **__: found)
+    return found
 
 
 @pytest.fixture
 def prompts(tmp_path) -> Path:
-    """Two of prose, one of code."""
-    lines = [("prose", "w1 w2"), ("code", "w3"), ("prose", "w4 w5 w6")]
-    file = tmp_path / "prompts.jsonl"
-    file.write_text("".join(json.dumps({"dataset": kind, "prompt": text}) + "\n" for kind, text in lines))
+    file = tmp_path / "some.jsonl"
+    lines = [{"id": f"{kind}-{i}", "dataset": kind, "prompt": f"w{i} w2"} for kind in ("prose", "code") for i in (1, 3)]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + "{broken\n")
     return file
 
 
@@ -49,71 +43,153 @@ def bench(*words: object):
     return CliRunner().invoke(app, ["bench", *map(str, words)])
 
 
+def small(prompts: Path, out: Path, *words: object):
+    return bench("--protocol", "procedure", "--workload", prompts, "--out", out, "--max-new-tokens", 6, *words)
+
+
+def test_list_shows_protocols_and_workloads():
+    done = bench("--list")
+    assert done.exit_code == 0
+    for name in ("main", "dynatree-main", "goose-code", "shipped-long", "openai_humaneval"):
+        assert name in done.stdout
+
+
+def test_an_unknown_protocol_is_one_sentence_and_no_folder(pair, tmp_path):
+    done = bench("--protocol", "dynatree", "--out", tmp_path / "run")
+    assert done.exit_code == 1
+    assert "There is no protocol 'dynatree': choose one of main" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_protocol_measured_and_gone_on_with(pair, prompts, tmp_path):
+    out = tmp_path / "run"
+    done = small(prompts, out, "--repeats", 2, "--limit", 1)
+    assert done.exit_code == 0, done.output
+    for said in (
+        "some.jsonl, line 5: no JSON; left out",
+        "prose (procedure",
+        "DynaTree, paper's procedure",
+        "24 results",
+    ):
+        assert said in done.stdout
+    stored = read_results(out)
+    assert len(stored.results) == 24
+    assert all(result.equal for result in stored.results)
+    assert (out / "report.html").exists()
+    told = json.loads((out / RUN).read_text())
+    assert told["arguments"].keys() >= {
+        "protocol",
+        "workload",
+        "prompts",
+        "pair",
+        "repeats",
+        "limit",
+        "threads",
+        "dtype",
+    }
+    assert told["machine"].keys() >= {"processor", "cores", "memory", "system", "device"}
+    assert told["versions"].keys() >= {"python", "speclab", "torch", "transformers"}
+    assert told["methods"][0] == told["baseline"] == "plain"
+    again = small(prompts, out, "--repeats", 2, "--limit", 1)
+    assert again.exit_code == 1
+    assert "holds 24 results of procedure: add --resume" in again.stderr
+    (out / RESULTS).write_text("".join((out / RESULTS).read_text().splitlines(keepends=True)[:7]))
+    assert small(prompts, out, "--repeats", 2, "--limit", 1, "--resume").exit_code == 0
+    assert {r.key for r in read_results(out).results} == {r.key for r in stored.results}
+    other = small(prompts, out, "--repeats", 2, "--limit", 2, "--resume")
+    assert "was measured with other arguments" in other.stderr
+    assert other.stderr.count("\n") == 1
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path, monkeypatch):
+    real, kept = cli.run, 3
+
+    def stopped(*args):
+        for count, result in enumerate(real(*args)):
+            if count == kept:
+                raise KeyboardInterrupt
+            yield result
+
+    monkeypatch.setattr(cli, "run", stopped)
+    out = tmp_path / "a run"
+    done = small(prompts, out, "--repeats", 1, "--limit", 1)
+    assert done.exit_code == 130
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith("interrupted; 3 results are kept. To go on: speclab bench --protocol procedure")
+    assert f"--out '{out}'" in said
+    assert said.endswith("--limit 1 --resume")
+    assert len(read_results(out).results) >= 3
+    monkeypatch.setattr(cli, "run", real)
+    assert small(prompts, out, "--repeats", 1, "--limit", 1, "--resume").exit_code == 0
+    assert len(read_results(out).results) == len({r.key for r in read_results(out).results}) == 12
+
+
+def test_without_a_folder_results_are_only_shown(pair, prompts, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    done = bench("--workload", prompts, "--max-new-tokens", 4, "--repeats", 1, "--limit", 1)
+    assert done.exit_code == 0, done.output
+    assert "all (main" in done.stdout
+    assert "transformers, greedy failed: " in done.stdout
+    assert "report" not in done.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def written(out: Path) -> list[dict]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_yields_of_a_file_of_prompts(asked, prompts, tmp_path):
+def test_yields_are_counted_by_kind(pair, prompts, tmp_path, monkeypatch):
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
     out = tmp_path / "rows.jsonl"
-    done = bench("yields", "--pair", "two", "--prompts", prompts, "--max-new-tokens", 12, "--out", out)
+    done = bench("yields", "--prompts", prompts, "--max-new-tokens", 12, "--threads", 3, "--out", out)
     assert done.exit_code == 0, done.output
-    assert asked == ["two"]
     assert "12 new tokens" in done.stdout
-    rows = written(out)
-    assert [(row["kind"], row["prompts"]) for row in rows] == [("prose", 2), ("code", 1)]
-    assert all(row["tokens_per_iteration"].keys() == STRATEGIES.keys() for row in rows)
-    for row in rows:
-        for rate in row["tokens_per_iteration"].values():
-            assert f"{rate:.3f}" in done.stdout
+    assert threads == [3]
+    for row, kind in zip(written(out), ("prose", "code"), strict=True):
+        assert (row["kind"], row["prompts"], row["equal"]) == (kind, 2, 2)
+        assert row["tokens_per_iteration"].keys() == counts.TRAINING_FREE.keys()
+        assert all(f"{rate:.3f}" in done.stdout for rate in row["tokens_per_iteration"].values())
 
 
-def test_routing_decodes_a_text_that_changes_where_there_are_prose_and_code(asked, prompts, tmp_path):
+def test_routing_decodes_a_text_that_changes_where_there_are_prose_and_code(pair, prompts, tmp_path):
     out = tmp_path / "rows.jsonl"
     words = ("routing", "--prompts", prompts, "--max-new-tokens", 10, "--node-budget", 5, "--out", out)
     done = bench(*words)
     assert done.exit_code == 0, done.output
-    assert asked == ["mini"]
-    assert "10 new tokens, 5 nodes a tree" in done.stdout
+    assert "10 new tokens, 5 nodes per tree" in done.stdout
     rows = written(out)
-    assert [(row["kind"], row["prompts"]) for row in rows] == [("prose", 2), ("code", 1), ("prose, then code", 1)]
+    assert [(row["kind"], row["prompts"]) for row in rows] == [("prose", 2), ("code", 2), ("prose, then code", 2)]
     assert all(row["equal"] == row["prompts"] for row in rows)
+    assert all(sum(row["chosen"].values()) == pytest.approx(1) for row in rows)
+    assert rows[0]["tokens_per_iteration"].keys() == {"first", "second", "route", "route, recent", "merge"}
     prompts.write_text('{"prompt": "w1"}\n')
     assert bench(*words).exit_code == 0
-    assert [row["kind"] for row in written(out)] == ["prompts"], "the file's name, where no kind is given"
+    assert [row["kind"] for row in written(out)] == ["some"], "the file's name, where no kind is given"
 
 
-def test_the_node_budget_bounds_each_tree(asked, prompts, monkeypatch):
-    given = {}
-    monkeypatch.setattr(cli_counts, "routing", lambda pair, texts, ways, **settings: given.update(ways) or [])
-    bench("routing", "--prompts", prompts, "--node-budget", 5)
-    assert {strategy.node_budget for strategy in given.values()} == {5}
-    assert given.keys() == {"first", "second", "route", "route, recent", "merge"}
-
-
-def test_host_work_of_a_made_vocabulary(tmp_path):
-    out, threads = tmp_path / "rows.jsonl", torch.get_num_threads()
-    done = bench("host", "--vocabulary", 64, "--rounds", 1, "--out", out)
-    assert done.exit_code == 0, done.output
-    assert f"vocabulary 64, {threads} threads" in done.stdout
-    rows = written(out)
-    timed = [(row["way"], row["context"]) for row in rows if "context" in row]
-    assert timed == [(name, context) for name in STRATEGIES for context in CONTEXTS]
-    assert [row["way"] for row in rows if "megabytes" in row] == ["Goose", "IsotropicTree", "TokenRecycling"]
-
-
-def test_threads_are_set_where_they_are_given(asked, prompts, monkeypatch):
-    counts = []
-    monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    for words in ((), ("--threads", 3)):
-        assert bench("yields", "--prompts", prompts, "--max-new-tokens", 2, *words).exit_code == 0
-    assert counts == [3]
+def test_counts_are_those_of_sessions_turn_by_turn(pair):
+    strategies = counts.routing_strategies(node_budget=5)
+    assert {strategy.node_budget for strategy in strategies.values()} == {5}
+    (row,) = counts.count(pair, {"one": [("w1 w2", "w5")]}, strategies, max_new_tokens=6)
+    for name, strategy in strategies.items():
+        first = Session(pair, strategy, "w1 w2", max_new_tokens=6)
+        first.run()
+        second = Session(pair, strategy, [1, 2, *first.token_ids, 5], max_new_tokens=6)
+        second.run()
+        both = [session.metrics.counts for session in (first, second)]
+        expected = sum(c.committed for c in both) / sum(c.iterations for c in both)
+        assert row.tokens_per_iteration[name] == expected
+    assert row.equal == 1
+    prompts = {"prose": ["P1", "P2", "P3"], "code": ["C1", "C2"], "sums": ["S"]}
+    assert counts.mixed(prompts) == [("P1", "\n\nC1"), ("P2", "\n\nC2")]
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(None, "There is no workload"), ("[1]\n", "line 1: no object with a field prompt"), ("", "holds no prompt")],
 )
-def test_prompts_that_cannot_be_read_are_one_sentence(asked, tmp_path, content, sentence):
+def test_prompts_that_cannot_be_read_are_one_sentence(pair, tmp_path, content, sentence):
     file = tmp_path / "prompts.jsonl"
     if content is not None:
         file.write_text(content)
@@ -121,4 +197,3 @@ def test_prompts_that_cannot_be_read_are_one_sentence(asked, tmp_path, content, 
     assert done.exit_code == 1
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
-    assert asked == [], "nothing is loaded for prompts that are not there"

@@ -6,16 +6,15 @@ import re
 import sys
 
 import pytest
-from made_results import KINDS, LAW, result, results, run, stored
-from page_reader import LIBRARY, read, table, without_library
+from made_results import HEADS, KINDS, METHODS, RECORDED, result, results, run, stored
+from page_reader import LIBRARY, read, rows, table, without_library
 from typer.testing import CliRunner
 
-from speclab.bench.papers_beside import BESIDE
-from speclab.bench.protocols import protocols
+from speclab.bench import figures
+from speclab.bench.page import number
 from speclab.bench.report import report_html, write_report
-from speclab.bench.report_numbers import costs
-from speclab.bench.report_tables import number
-from speclab.bench.store import RESULTS, write_run
+from speclab.bench.result import RESULTS, write_run
+from speclab.bench.summary import Spread
 from speclab.cli import app
 from speclab.errors import MeasurementError
 
@@ -30,14 +29,16 @@ def page(html):
     return read(html)
 
 
-def test_the_page_asks_nobody_for_anything(html, page):
-    assert all(link.startswith("#") for link in page.links)
+def of(some, **info):
+    return read(report_html([stored(some, **info)]))
+
+
+def test_the_page_asks_nobody_for_anything_and_every_link_has_its_place(html, page):
+    assert page.links
+    assert all(link[0] == "#" and link[1:] in page.ids for link in page.links)
     assert html.count(LIBRARY) == 1
     assert not re.search(r"https?://|@import|url\(", without_library(html))
-
-
-def test_every_link_has_its_place(html, page):
-    assert all(f'id="{link[1:]}"' in html for link in page.links)
+    assert len(page.ids) == len(set(page.ids))
 
 
 def test_every_figure_says_what_it_shows_and_every_other_has_its_numbers(html, page):
@@ -54,10 +55,7 @@ def test_speeds_follow_from_the_results(page):
     assert speeds["DynaTree"][:4] == ["284 194 to 374", "1.94× 1.93× to 1.96×", "1.94×", "4.00"]
     assert speeds["DynaTree"][4:] == ["20.0", "3.75", "4 of 4", "4"]
     assert speeds["transformers, greedy"][1].startswith("0.80×")
-
-
-def test_the_lead_names_the_fastest_of_ours_and_of_the_peers(page):
-    assert "The fastest of ours is DynaTree: 1.94× plain in the median of 4 prompts" in page.text
+    assert "The fastest of speclab's methods is DynaTree: 1.94× plain in the median of 4 prompts" in page.text
     assert "transformers, greedy is the fastest: 0.80×" in page.text
     assert "Every text compared is the target's own" in page.text
 
@@ -72,18 +70,11 @@ def test_the_paper_stands_beside_ours_with_what_differs(page):
     assert "target of 10.9 M parameters" in page.text
 
 
-def test_kinds_are_shown_apart(page):
-    kinds = table(page, *KINDS)
-    assert kinds["DynaTree"] == ["1.96× 1.96× to 1.96×", "1.93× 1.93× to 1.93×"]
-
-
-def test_passes_are_counted_for_100_tokens(page):
-    calls = table(page, "target passes", "rows a target pass")
+def test_kinds_passes_and_time(page):
+    assert table(page, *KINDS)["DynaTree"] == ["1.96× 1.96× to 1.96×", "1.93× 1.93× to 1.93×"]
+    calls = table(page, "target passes", "rows per target pass")
     assert calls["DynaTree"][:4] == ["25.7", "74.3", "5.00", "75.0%"]
     assert calls["transformers, greedy"][2:] == ["–"] * 5
-
-
-def test_time_is_split_into_target_draft_and_host(page):
     split = table(page, "target", "draft", "host", "together")
     target, draft, host = 0.020 + 25 * 0.008, 25 * 0.008, 0.395 - 0.42
     assert [float(cell) for cell in split["DynaTree"]] == pytest.approx(
@@ -91,51 +82,42 @@ def test_time_is_split_into_target_draft_and_host(page):
     )
 
 
-def test_what_loops_is_left_out_beside_the_whole():
-    some = [one.model_copy(update={"looping": one.kind == "code"}) for one in results()]
-    both = table(read(report_html([stored(some)])), "the 2 whose text does not loop")
+def test_what_loops_is_left_out_beside_the_whole(page):
+    assert "No text of the 4 prompts loops" in page.text
+    both = table(
+        of([one.model_copy(update={"looping": one.kind == "code"}) for one in results()]),
+        "the 2 whose text does not loop",
+    )
     assert both["DynaTree"] == ["1.94× 1.93× to 1.96×", "4.00", "1.96× 1.96× to 1.96×", "4.00"]
 
 
-def test_without_loops_it_says_so(page):
-    assert "No text of the 4 prompts loops" in page.text
-
-
-def test_a_failure_is_a_row_that_says_why():
+def test_what_a_reader_must_know_first_is_named():
     broken = [result("DynaTree", prompt_id=f"{i}", failed="No <draft> & no way: load one.") for i in range(2)]
-    page = read(report_html([stored([*(one for one in results() if one.contender != "DynaTree"), *broken])]))
+    page = of([*(one for one in results() if one.method != "DynaTree"), *broken])
     assert table(page, "tokens/s", "mean over kinds")["DynaTree"] == ["No <draft> & no way: load one."]
     assert table(page, "why", "calls")["DynaTree"] == ["No <draft> & no way: load one.", "2"]
     assert "2 calls gave no text" in page.text
-
-
-def test_other_text_than_the_targets_is_named():
-    some = [one.model_copy(update={"equal": one.contender != "linear, K 5" or one.kind == "code"}) for one in results()]
-    page = read(report_html([stored(some)]))
+    page = of(
+        [one.model_copy(update={"equal": one.method != "linear, K 5" or one.kind == "code"}) for one in results()]
+    )
     assert table(page, "tokens/s", "mean over kinds")["linear, K 5"][6] == "2 of 4"
     assert "Not the target's own greedy text on every prompt: linear, K 5." in page.text
-
-
-def test_ties_of_rounding_are_counted_as_such():
-    some = [one.model_copy(update={"equal": one.kind == "code", "tie": one.kind != "code"}) for one in results()]
-    assert table(read(report_html([stored(some)])), "tokens/s", "mean over kinds")["plain"][6] == "4 of 4, 2 by a tie"
+    page = of([one.model_copy(update={"equal": one.kind == "code", "tie": one.kind != "code"}) for one in results()])
+    assert table(page, "tokens/s", "mean over kinds")["plain"][6] == "4 of 4, 2 by a tie"
+    page = of([one for one in results() if one.method == "plain"], ended=None)
+    assert "No result of linear, K 5, DynaTree, transformers, greedy." in page.text
+    page = of([], ended=None)
+    assert "There is no result yet." in page.text
+    assert "How it was measured" in page.headings
 
 
 def test_names_are_text_never_markup():
     name = "<img src=x onerror=alert(1)>"
     some = [*results(), result(name, kind="<b>", prompt_id="p")]
-    html = report_html([stored(some, contenders=(*LAW, name), title="<script>")])
+    html = report_html([stored(some, methods=(*METHODS, name), title="<script>")])
     assert "<img" not in html
     assert "<b>&" not in html
     assert name in read(html).text
-
-
-def test_a_run_that_was_cut_short_still_gives_a_report_that_says_so(tmp_path):
-    _write(tmp_path, run(ended=None), results()[:6], rest='{"protocol": "dynatree-ma')
-    page = read(write_report(tmp_path).read_text())
-    assert "Unfinished" in page.text
-    assert "6 calls are kept" in page.text
-    assert "line 7: cut short while it was written" in page.text
 
 
 def _write(folder, info, some, rest=""):
@@ -144,15 +126,11 @@ def _write(folder, info, some, rest=""):
     (folder / RESULTS).write_text("".join((*lines, rest)))
 
 
-def test_contenders_that_were_not_reached_are_named():
-    page = read(report_html([stored([one for one in results() if one.contender == "plain"], ended=None)]))
-    assert "No result of linear, K 5, DynaTree, transformers, greedy." in page.text
-
-
-def test_a_run_without_a_result_has_a_report():
-    page = read(report_html([stored([], ended=None)]))
-    assert "There is no result yet." in page.text
-    assert "How it was measured" in page.headings
+def test_a_run_that_was_cut_short_still_gives_a_report_that_says_so(tmp_path):
+    _write(tmp_path, run(ended=None), results()[:6], rest='{"protocol": "dynatree-ma')
+    page = read(write_report(tmp_path).read_text())
+    for said in ("Unfinished", "6 calls are kept", "line 7: cut short while it was written"):
+        assert said in page.text
 
 
 def test_a_folder_of_runs_has_one_report(tmp_path):
@@ -162,22 +140,8 @@ def test_a_folder_of_runs_has_one_report(tmp_path):
     assert html.count(LIBRARY) == 1
     page = read(html)
     assert page.links == ["#r0", "#r1"]
-    assert {"2 measurements of speculative decoding"} < set(page.headings)
-    places = re.findall(r'id="([^"]*)"', without_library(html))
-    assert len(places) == len(set(places))
-
-
-def test_a_folder_without_results_is_refused_in_one_sentence(tmp_path):
-    with pytest.raises(MeasurementError, match="holds no results: name a folder"):
-        write_report(tmp_path)
-
-
-def test_costs_weigh_a_call_by_its_passes():
-    cheap, dear = ({"nodes": 4, "passes": passes, "seconds": seconds} for passes, seconds in ((9, 0.001), (2, 0.005)))
-    some = [
-        result(verify_cost=(cost,)).model_validate(result(verify_cost=(cost,)).model_dump()) for cost in (cheap, dear)
-    ]
-    assert costs(some) == [(4, 0.001, 11)]
+    assert "2 measurements of speculative decoding" in page.headings
+    assert len(page.ids) == len(set(page.ids))
 
 
 def test_numbers_keep_the_digits_that_count():
@@ -186,21 +150,11 @@ def test_numbers_keep_the_digits_that_count():
     ]  # fmt: skip
 
 
-def test_every_protocol_of_a_paper_is_read_beside_it():
-    """Names of contenders are written twice: here they are held to each other."""
-    for name, protocol in protocols().items():
-        assert (name in BESIDE) == (protocol.source != "ours") or name == "main"
-        for each in BESIDE.get(name, ()):
-            read = {one.name: each.methods[one.name] for one in protocol.contenders if one.name in each.methods}
-            assert set(read.values()) & set(each.published.methods) or not each.methods or not each.published.figures
-    shown = {contender.name for protocol in protocols().values() for contender in protocol.contenders}
-    assert {name for each in BESIDE.values() for one in each for name in one.methods} <= shown
-
-
-def test_without_plotly_a_report_says_what_to_install(tmp_path, monkeypatch):
+@pytest.mark.parametrize("missing", ["plotly.graph_objects", "jinja2"])
+def test_a_missing_library_is_named_with_what_to_install(tmp_path, monkeypatch, missing):
     _write(tmp_path, run(), results())
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(MeasurementError, match=r"A report needs plotly.* pip install 'speclab\[lab\]'"):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MeasurementError, match=rf"A report needs {missing.split('.')[0]}.* pip install 'speclab\["):
         write_report(tmp_path)
 
 
@@ -212,4 +166,99 @@ def test_the_command_writes_the_page_and_refuses_in_one_sentence(tmp_path):
     assert "Throughput and speedup" in (tmp_path / "report.html").read_text()
     refused = CliRunner().invoke(app, ["bench", "report", str(tmp_path / "nothing")])
     assert refused.exit_code == 1
-    assert "holds no results" in refused.output
+    assert "holds no results: name a folder" in refused.output
+
+
+def _swept(protocol, methods, **info):
+    some = [result(*name, prompt_id=f"p{i}", **rule) for i in range(2) for name, rule in methods]
+    return of(some, protocol=protocol, methods=tuple(dict.fromkeys(name[0] for name, _ in methods)), **info)
+
+
+def test_a_sweep_of_lengths_stands_beside_the_papers_own():
+    methods = [(("plain",), {"x": x}) for x in (100.0, 500.0)]
+    methods += [(("DynaTree",), {"x": x, "per": 4.0, "cost": cost}) for x, cost in ((100.0, 3.0), (500.0, 2.0))]
+    page = _swept("dynatree-length", methods, x_name="new tokens (T)")
+    theirs = [row[1:] for row in rows(page, "100", "200") if row[0] == "DynaTree, theirs"]
+    figure, again = theirs[:3], theirs[3:]
+    assert figure[0][:4] == ["116.6 ± 35.6", "142.0 ± 34.6", "144.7 ± 48.7", "185.8 ± 32"]
+    assert again[1] == ["2.50", "3.39", "4.35", "5.38", "6.49", "7.08", "7.38"]
+    assert again[2] == ["0.90×", "1.24×", "1.20×", "1.41×", "1.58×", "1.65×", "1.67×"]
+    ours = [row[1:] for row in rows(page, "100", "200") if row[0] == "DynaTree"]
+    assert ours[2][:4] == ["1.32×", "–", "–", "1.96×"], "none is lent from another length"
+    assert [label for label in page.labels if label.startswith("speedup over new tokens (T)")]
+
+
+def test_a_sweep_of_two_settings_is_a_grid_for_each_method_beside_the_papers_points():
+    methods = [(("plain",), {})]
+    methods += [
+        (("DynaTree",), {"x": x, "x2": y, "per": 4.0, "cost": c}) for x, y, c in ((0.9, 0.4, 2.0), (0.8, 0.3, 3.0))
+    ]
+    page = _swept("dynatree-thresholds", methods, x_name="τ_h", x2_name="τ_ℓ")
+    cells = table(page, "τ_h 0.8", "τ_h 0.9")
+    assert cells["τ_ℓ 0.3"] == ["1.32×", "–"]
+    assert cells["τ_ℓ 0.4"] == ["–", "1.96×"]
+    assert [label for label in page.labels if "The best is τ_h 0.9, τ_ℓ 0.4: 1.96×" in label]
+    points = {row[1]: row[2:] for row in rows(page, "ours", "theirs")}
+    assert points["0.9, 0.4"] == ["194", "4.00", "1.96×", "187.8 ± 47.3", "6.88", "1.65×"]
+    assert points["0.6, 0.2"][:3] == ["–", "–", "–"]
+    methods = [(("plain",), {})]
+    methods += [((f"fixed tree, τ {t}",), {"x": 5.0, "x2": x, "per": 2.0}) for t in ("0.05", "0.1") for x in (2.0, 3.0)]
+    page = _swept("dynatree-fixed-sweep", methods, x_name="D", x2_name="B")
+    assert [label.partition(":")[0] for label in page.labels if "The best is D" in label] == [
+        "fixed tree, τ 0.05", "fixed tree, τ 0.1",
+    ]  # fmt: skip
+
+
+def test_settings_of_different_kinds_are_drawn_apart():
+    methods = [(("plain",), {})]
+    methods += [((name,), {"x": x, "per": 2.0}) for name, xs in (("depth", (3.0, 5.0)), ("τ", (0.1, 0.2))) for x in xs]
+    page = _swept("procedure", methods, x_name="D or τ")
+    assert len([label for label in page.labels if label.startswith("speedup over D or τ")]) == 2
+
+
+def _recorded(**fields):
+    some = [result("Goose", kind=kind, prompt_id=kind, repeat=repeat, **fields)
+            for kind in ("prose", "code") for repeat in range(2)]  # fmt: skip
+    return of([*some, result("plain")], protocol="goose-decomposition")
+
+
+def test_sources_paths_and_bounds_count_each_prompt_once():
+    page = _recorded(**RECORDED)
+    assert [row for row in rows(page, "spine continuation") if row[1] == "all"] == [
+        ["Goose", "all", "200", "30.0%", "20.0%", "50.0%"]
+    ]
+    assert [row for row in rows(page, "first guess") if row[1] == "all"] == [
+        ["Goose", "all", "context", "200", "30.0%", "75.0%", "75.0%"],
+        ["Goose", "all", "transition", "1,000", "8.0%", "20.0%", "40.0%"],
+    ]
+    assert ["Goose", "code", "1.50", "2.00 holds", "4.50 fails", "4.00"] in rows(page, "isotropic")
+    stated = rows(page, "the paper's figures")
+    assert ["Goose over the best single source", "mean of five models", "1.24"] in stated
+
+
+def test_synergy_is_over_the_best_source_alone():
+    both, one = RECORDED["sources"], {"context": RECORDED["sources"]["context"]}
+    some = [result("plain"), result("Goose", per=4.0, sources=both), result("copies", per=2.0, sources=one)]
+    page = of(some, protocol="goose-decomposition")
+    assert ["Goose", "prose", "copies 2.00", "4.00", "2.00×"] in rows(page, "synergy")
+
+
+def test_routed_parts_are_shown_chosen_or_not():
+    shown = [row for row in rows(_recorded(heads=HEADS, paths=RECORDED["paths"]), "mean confidence") if row[1] == "all"]
+    assert shown[0] == ["Goose", "all", "prose", "75.0%", "50.0%", "20.0%", "3.00", "2.00"]
+    assert shown[1][2:4] == ["code", "25.0%"]
+
+
+def test_no_series_is_told_apart_by_colour_alone():
+    names = [f"method {i}" for i in range(8)]
+    series = [figures.Series(name, {1.0: Spread(1, 1, 1, 1), 2.0: Spread(2, 2, 2, 1)}) for name in names]
+    drawn = figures.lines(series, "x", "y").data
+    assert len({(line.marker.symbol, line.line.dash) for line in drawn}) == len(names)
+    stacked = figures.stacked({"a": {"target": 1, "draft": 1, "host": 1}}, "ms").data
+    assert len({bar.marker.pattern.shape for bar in stacked}) == 3
+    pair = {"a": Spread(1, 1, 1, 1), "b": Spread(1, 1, 1, 1)}
+    assert len({group.marker.symbol for group in figures.spreads(pair, "u", transformers=frozenset("b")).data}) == 2
+    points = [
+        trace for trace in figures.trade(dict.fromkeys(names, (1.0, 1.0)), (1.0, 1.0)).data if "markers" in trace.mode
+    ]
+    assert [trace.text[0] for trace in points] == [str(i) for i in range(1, 9)]

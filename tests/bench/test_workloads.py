@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from refusals import refused
 
-from speclab.bench import original_sets
 from speclab.bench.workloads import load, names
 from speclab.errors import MeasurementError, OfflineError
 from speclab.prompts import examples, kinds
@@ -82,9 +81,10 @@ def hub(monkeypatch):
         if hub.raises:
             raise hub.raises
         hub.asked = (path, config, settings["split"])
-        return [{"question": f"{n} apples?", "answer": "…"} for n in range(3)]
+        return hub.records
 
-    hub = SimpleNamespace(raises=None, asked=None, load_dataset=load_dataset)
+    records = [{"question": f"{n} apples?", "answer": "…"} for n in range(3)]
+    hub = SimpleNamespace(raises=None, asked=None, records=records, load_dataset=load_dataset)
     monkeypatch.setitem(sys.modules, "datasets", hub)
     return hub
 
@@ -105,18 +105,27 @@ def test_without_a_network_or_the_library_one_sentence_says_how(hub, monkeypatch
         load("mt-bench")
 
 
-def test_how_records_become_prompts():
-    prompts = {name: source.prompt for name, source in original_sets.ORIGINALS.items()}
-    record = {
-        "prompt": ["first turn", "second"], "question": "q", "text": "=  Title = \n", "test_list": ["assert f(1)"],
-    }  # fmt: skip
-    assert prompts["mt-bench"](record) == "first turn"
-    assert prompts["wikitext"](record) == ""
-    assert prompts["goose-mbpp"]({"text": "Write f."}) == "# Write f.\n"
-    assert prompts["goose-gsm8k"](record) == "Question: q\n\nAnswer: Let me solve step by step.\n"
-    assert prompts["classeval"]({"skeleton": "class A:\n"}) == "class A:\n"
-    assert prompts["wikitext"]({"text": " " + "prose " * 100}) == ("prose " * 100).strip()
-    assert prompts["mbpp"](record | {"text": "Write f."}) == '"""\nWrite f.\nassert f(1)\n"""\n'
+@pytest.mark.parametrize(
+    ("name", "record", "prompt"),
+    [
+        ("mt-bench", {"prompt": ["first turn", "second"]}, "first turn"),
+        ("goose-mbpp", {"text": "Write f."}, "# Write f.\n"),
+        ("goose-gsm8k", {"question": "q"}, "Question: q\n\nAnswer: Let me solve step by step.\n"),
+        ("classeval", {"skeleton": "class A:\n"}, "class A:\n"),
+        ("wikitext", {"text": " " + "prose " * 100}, ("prose " * 100).strip()),
+        ("wikitext", {"text": "=  Title = \n"}, None),
+        ("mbpp", {"text": "Write f.", "test_list": ["assert f(1)"]}, '"""\nWrite f.\nassert f(1)\n"""\n'),
+        ("pg19", {"text": "x" * 9000}, "x" * 8000),
+        ("openai_humaneval", {"prompt": "def f({x}):"}, "def f({x}):"),
+    ],
+)
+def test_how_records_become_prompts(hub, name, record, prompt):
+    hub.records = [record]
+    if prompt is None:
+        with refused(MeasurementError, "holds no prompt"):
+            load(name)
+    else:
+        assert [task.text for task in load(name).tasks] == [prompt]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero"], ids=["NUL", "long", "device"])

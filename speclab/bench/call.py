@@ -1,0 +1,333 @@
+"""One call of a method on one prompt, timed: speclab's loop, or transformers' own `generate`.
+
+Seconds and number of forward passes by role: of speclab at the runner, of transformers at the module. On CUDA a pair of
+events brackets each pass, so that no reading waits for the device; they are read after the call.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging
+
+from speclab.bench.protocol import DRAFT, Method
+from speclab.bench.result import VerifyCost
+from speclab.drafters.base import Strategy
+from speclab.engine.decode import Iteration, iterate, start
+from speclab.models.head_runner import HeadRunner
+from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
+from speclab.models.timing import Stopwatch
+from speclab.settings import SessionSettings
+from speclab.trace.metrics import Counts
+
+PLACES = 32
+"""Points kept of how a text grew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A text, and the fields of a `Result` that were measured with it."""
+
+    token_ids: list[int]
+    figures: dict[str, Any]
+
+
+def call(pair: ModelPair, method: Method, prompt_ids: Sequence[int], settings: SessionSettings) -> Call:
+    """Decodes once; the device is waited for before and after, and memory is read beside the clock.
+
+    Raises:
+        SpeclabError: speclab cannot decode this; transformers raises whatever it raises.
+    """
+    peak = Peak(pair.target.device)
+    if method.strategy is None:
+        done = _transformers(pair, method.generate, prompt_ids, settings)
+    else:
+        done = _speclab(pair, method.strategy, prompt_ids, settings, by_module=method.passes == "module")
+    memory = peak.read()
+    if memory is not None:
+        done.figures.update(peak_memory_bytes=memory[0], memory_kind=memory[1])
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What is kept of an iteration while the clock runs: no tensor."""
+
+    tokens: int
+    ended: float
+    rows: int
+    path: int
+    accepted: int
+    watch: Stopwatch
+    counts: Counts
+
+
+def _speclab(
+    pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings, *, by_module: bool
+) -> Call:
+    """The loop of `generate`, with the clock read after every iteration."""
+    own, target, draft = timed_pair(pair, by_module=by_module)
+    now = _clock(pair)
+    passes: list[_Pass] = []
+    began = now()
+    decoding = start(own, strategy, prompt_ids, settings)
+    ttft = now() - began
+    prefill_calls = decoding.pair.target.calls
+    while not decoding.finished:
+        iteration = iterate(decoding)
+        passes.append(_noted(iteration, len(decoding.tokens) - len(prompt_ids), perf_counter() - began))
+    seconds = now() - began
+    token_ids = decoding.tokens[len(prompt_ids) :]
+    arrived = [(1, ttft), *((one.tokens, one.ended) for one in passes)]
+    figures = _figures(token_ids, seconds, arrived, target, draft) | _counted(passes, prefill_calls)
+    return Call(token_ids, {**figures, "finished": decoding.finished})
+
+
+class _Arrivals(BaseStreamer):
+    """When which tokens of transformers came; the prompt comes first and is not counted."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now, self._prompt = now, True
+        self.arrived: list[tuple[int, float]] = []
+
+    def put(self, value: Tensor) -> None:
+        """New tokens are at hand."""
+        if not self._prompt:
+            before = self.arrived[-1][0] if self.arrived else 0
+            self.arrived.append((before + value.numel(), self._now()))
+        self._prompt = False
+
+    def end(self) -> None:
+        """The text is done."""
+
+
+def _transformers(
+    pair: ModelPair, arguments: Mapping[str, Any], prompt_ids: Sequence[int], settings: SessionSettings
+) -> Call:
+    """As its users run it: greedy, on the modules of the pair."""
+    module, draft_module = pair.target.model, pair.draft.model if pair.draft else None
+    extra = {name: draft_module if value == DRAFT else value for name, value in arguments.items()}
+    if not settings.stop_at_eos:
+        extra["eos_token_id"] = None
+    ids = torch.tensor([list(prompt_ids)], device=module.device)
+    now, cuda = _clock(pair), module.device.type == "cuda"
+    target, draft = PassClock(cuda), PassClock(cuda)
+    modules: dict[nn.Module, PassClock] = {module: target} | ({draft_module: draft} if draft_module else {})
+    with _timed_modules(modules), _quiet():
+        began = now()
+        arrivals = _Arrivals(lambda: perf_counter() - began)
+        output = module.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=settings.max_new_tokens, do_sample=False,
+            pad_token_id=0, streamer=arrivals, **extra,
+        )  # fmt: skip
+        seconds = now() - began
+    token_ids = output[0, len(prompt_ids) :].tolist()
+    counts = {"iterations": target.calls, "target_calls": target.calls, "draft_calls": draft.calls}
+    finished = "max_new_tokens" if len(token_ids) >= settings.max_new_tokens else "end of text"
+    figures = _figures(token_ids, seconds, arrivals.arrived, target, draft)
+    return Call(token_ids, figures | counts | {"committed": len(token_ids), "finished": finished})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Its warnings on arguments that it sets itself say nothing to whoever measures."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _clock(pair: ModelPair) -> Callable[[], float]:
+    """The time, when the device has done all it was asked."""
+    if pair.target.device.type != "cuda":
+        return perf_counter
+
+    def now() -> float:
+        torch.cuda.synchronize(pair.target.device)
+        return perf_counter()
+
+    return now
+
+
+def _noted(iteration: Iteration, tokens: int, ended: float) -> _Pass:
+    draft, outcome, counts = iteration.draft, iteration.outcome, iteration.counts
+    rows = len(draft.tree) + len(draft.extra.token)
+    return _Pass(tokens, ended, rows, counts.longest_path, len(outcome.accepted), iteration.watch, counts)
+
+
+def _figures(
+    token_ids: Sequence[int], seconds: float, arrived: Sequence[tuple[int, float]], target: PassClock, draft: PassClock
+) -> dict[str, Any]:
+    return {
+        "new_tokens": len(token_ids), "seconds": seconds, "ttft": arrived[0][1] if arrived else None,
+        "progress": thinned(arrived), "target_seconds": target.seconds, "draft_seconds": draft.seconds,
+    }  # fmt: skip
+
+
+def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
+    total = sum((one.counts for one in passes), Counts())
+    phases: Counter[str] = Counter()
+    phase_seconds = [one.watch.phase_seconds for one in passes]
+    verify: dict[int, list[float]] = {}
+    for one, each in zip(passes, phase_seconds, strict=True):
+        phases.update(each)
+        verify.setdefault(one.rows, []).append(each["verify"])
+    deepest = max((one.path for one in passes), default=0)
+    return {
+        "phases": dict(phases),
+        "iterations": total.iterations,
+        "target_calls": total.target_calls + prefill_calls,
+        "draft_calls": total.draft_calls,
+        "committed": total.committed,
+        "drafted": total.drafted,
+        "accepted": total.accepted,
+        "longest_path": total.longest_path,
+        "nodes": sum(one.rows for one in passes),
+        "depth_drafted": tuple(sum(one.path >= depth for one in passes) for depth in range(1, deepest + 1)),
+        "depth_accepted": tuple(sum(one.accepted >= depth for one in passes) for depth in range(1, deepest + 1)),
+        "verify_cost": tuple(
+            VerifyCost(nodes=rows, passes=len(took), seconds=median(took)) for rows, took in sorted(verify.items())
+        ),
+    }
+
+
+def thinned(arrived: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Some `PLACES` of the points, evenly over them, the first and the last included."""
+    if len(arrived) <= PLACES:
+        return tuple(arrived)
+    last = len(arrived) - 1
+    return tuple(arrived[round(place * last / (PLACES - 1))] for place in range(PLACES))
+
+
+@dataclass
+class PassClock:
+    """Forward passes of one role, added up."""
+
+    cuda: bool = False
+    calls: int = 0
+    _spent: float = 0.0
+    _began: float = 0.0
+    _events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """A pass begins."""
+        self.calls += 1
+        if self.cuda:
+            self._events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
+            self._events[-1][0].record()
+        else:
+            self._began = perf_counter()
+
+    def stop(self) -> None:
+        """It ends."""
+        if self.cuda:
+            self._events[-1][1].record()
+        else:
+            self._spent += perf_counter() - self._began
+
+    @property
+    def seconds(self) -> float:
+        """Inside all passes; on CUDA call it when the device has been waited for."""
+        return self._spent + sum(float(began.elapsed_time(ended)) for began, ended in self._events) / 1000
+
+
+class _Timed:
+    """What a pass goes through, with a clock around it; everything else is as it was."""
+
+    def __init__(self, inner: Any, clock: PassClock) -> None:
+        self._inner, self._clock = inner, clock
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        self._clock.start()
+        try:
+            return self._inner(*args, **settings)
+        finally:
+            self._clock.stop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, PassClock, PassClock]:
+    """A pair with caches of its own whose passes are timed, and the clocks: the target's; draft model and heads.
+
+    Args:
+        pair: left as it is.
+        by_module: take the modules' own forward, not a lean one.
+    """
+    cuda = pair.target.device.type == "cuda"
+    target, draft = PassClock(cuda), PassClock(cuda)
+
+    def timed(runner: Runner, clock: PassClock) -> Runner:
+        own = runner.by_module() if by_module else copy.copy(runner)
+        own.through = _Timed(own.through, clock)
+        return own
+
+    def head(runner: HeadRunner | Runner) -> HeadRunner | Runner:
+        if not isinstance(runner, HeadRunner):
+            return timed(runner, draft)
+        own: Any = copy.copy(runner)
+        own.model, own._output = _Timed(own.model, draft), _Timed(own._output, draft)
+        return cast("HeadRunner", own)
+
+    own = replace(
+        pair,
+        target=timed(pair.target, target),
+        draft=timed(pair.draft, draft) if pair.draft else None,
+        heads=tuple(head(runner) for runner in pair.heads),
+    )
+    return own.fresh(), target, draft
+
+
+@contextmanager
+def _timed_modules(modules: Mapping[nn.Module, PassClock]) -> Iterator[None]:
+    """Times every call of these modules while the context is open."""
+    handles = []
+    for module, clock in modules.items():
+        handles.append(module.register_forward_pre_hook(lambda *_, clock=clock: clock.start()))
+        handles.append(module.register_forward_hook(lambda *_, clock=clock: clock.stop(), always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Peak:
+    """From its creation on: bytes of the CUDA allocator, or resident bytes of the whole process (Linux).
+
+    What an earlier call has freed may still be resident, so on a CPU small differences tell nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            with suppress(OSError):  # without it the peak is that of the process's whole life
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    def read(self) -> tuple[int, str] | None:
+        """Bytes at the peak and whose they are; None where the system does not tell."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device), "cuda allocator"
+        try:
+            found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+        except OSError:
+            return None
+        return (1024 * int(found[1]), "rss") if found else None
