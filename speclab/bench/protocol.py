@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from speclab.bench.result import Group
+from speclab.drafters import from_str
 from speclab.drafters.base import Strategy
-from speclab.drafters.written import read
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.files import read_whole
 
@@ -208,7 +208,7 @@ def _method(name: str, entry: str | _MethodEntry) -> Method:
 
 def _strategy(name: str, text: str) -> Strategy:
     try:
-        return read(text)
+        return from_str(text)
     except SpeclabError as error:
         raise MeasurementError(f"The method {name!r}: {error}") from None
 
