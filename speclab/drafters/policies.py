@@ -12,14 +12,7 @@ from math import exp
 from typing import Literal, NamedTuple
 
 from speclab.drafters.base import Context, TopK
-from speclab.engine.acceptance import (
-    PositionalRng,
-    Probabilities,
-    Rng,
-    RngPurpose,
-    draw_independent,
-    draw_without_replacement,
-)
+from speclab.engine.acceptance import Probabilities, Rng, draw_independent, draw_without_replacement
 from speclab.trace.records import Value
 from speclab.tree import CandidateSampling
 
@@ -149,6 +142,8 @@ def candidate_sampler(candidates: Candidates, context: Context) -> CandidateSamp
     """
     if candidates == "top" or context.sampling.temperature == 0:
         return None
+    from speclab.engine.sampling import PositionalRng, RngPurpose  # brings torch, which settings do without
+
     sampling, draw = _SAMPLERS[candidates]
     rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
     return CandidateSampler(sampling, lambda probabilities, count: draw(probabilities, count, rng))

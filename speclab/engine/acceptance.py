@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from functools import cache
 from math import exp, inf, log
 from typing import Any, Protocol
@@ -24,8 +24,10 @@ from speclab.trace.records import Trial
 from speclab.tree import DraftTree
 
 Choice = Callable[[int], int]
+"""The target's next token after a node."""
 Probabilities = NDArray[Any]
-LawAt = Callable[[int], Probabilities]
+DistributionFn = Callable[[int], Probabilities]
+"""A distribution `[V]` of the token after a node."""
 
 
 class Rule(StrEnum):
@@ -39,7 +41,7 @@ class Rule(StrEnum):
 
     @property
     def lossless(self) -> bool:
-        """Whether the output keeps the target's law."""
+        """Whether the output keeps the target's distribution."""
         return self is not Rule.TYPICAL
 
     @property
@@ -49,20 +51,20 @@ class Rule(StrEnum):
 
 
 class Rng(Protocol):
-    """The randomness of one place in the text, or one that goes through every outcome."""
+    """The random numbers of one place in the text; in tests, one that goes through every outcome."""
 
     def accepts(self, probability: Any) -> bool:
         """True with this probability."""
 
-    def draws(self, law: Probabilities) -> int:
+    def draws(self, probs: Probabilities) -> int:
         """A token with its probability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """`accepted`: the drafted nodes of the path, top down. `bonus`: the target's choice after the last of them.
+    """The accept path. `accepted`: its drafted nodes, top down. `bonus`: the target's token after the last of them.
 
-    Where children were tried one by one also `trials`, in order, and `residual`, the law the bonus was drawn from.
+    Where children were tried one by one also `trials`, in order, and `residual` `[V]`, what the bonus was drawn from.
     """
 
     accepted: tuple[int, ...]
@@ -72,11 +74,10 @@ class Acceptance:
 
 
 def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Acceptance:
-    """Follows the target's choices through the tree as deep as they lead.
+    """Exact for every tree: the target chooses its own token at each node, and a child is accepted if it carries it.
 
-    At each node the target chooses its next token once, and the walk goes on to the child that carries it. The
-    committed tokens are the target's own choices, so the output has exactly the target's law, whatever the tree; with
-    argmax choices it is the greedy walk of DynaTree (section 3.5).
+    All committed tokens are then the target's own choices. With argmax choices it is the greedy rule of DynaTree
+    (section 3.5, SELECTCOMMIT).
 
     Args:
         choose: the target's next token after a node; asked only for nodes that are reached.
@@ -85,8 +86,8 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     tokens, parents = tree.token.tolist(), tree.parent.tolist()
     reached = [root_choice is None or tokens[0] == root_choice] + [False] * (len(tree) - 1)
     for node in range(1, len(tree)):
-        parent = parents[node]
-        reached[node] = reached[parent] and tokens[node] == choose(parent)
+        # A node is reached if its parent is, and the target's choice there is its token.
+        reached[node] = reached[parents[node]] and tokens[node] == choose(parents[node])
     if not reached[0]:
         assert root_choice is not None
         return Acceptance((), root_choice)
@@ -96,154 +97,120 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     return Acceptance(path if root_choice is not None else path[1:], choose(last))
 
 
-def recursive_rejection(tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Rng]) -> Acceptance:
-    """Exact where the children of every node are independent draws from the draft's law, in the order drawn.
-
-    A child with token x stands with probability min(1, p(x) / q(x)); else p becomes norm(max(p - q, 0)), and the next
-    one is tried. After the last the target draws from what p has become.
+def recursive_rejection(
+    tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
+) -> Acceptance:
+    """Exact where the children of every node are independent draws from the draft's distribution, in the order drawn.
 
     Args:
-        target: its law p after a node.
-        draft: the law q that a node's children were drawn from; asked only for nodes that have some.
-        chance: the randomness of the place after a node.
+        target: its distribution p after a node.
+        draft: the distribution q that a node's children were drawn from; asked only for nodes that have some.
+        rng: the random numbers of the place after a node.
     """
-    return _try_children(tree, target, draft, chance, lambda law, _: law)
+    return _rejection(tree, target, draft, rng, lambda q, _: q)
 
 
 def rejection_without_replacement(
-    tree: DraftTree, target: LawAt, draft: LawAt, chance: Callable[[int], Rng]
+    tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
 ) -> Acceptance:
     """Exact where no token was drawn twice: as `recursive_rejection`, and q loses each rejected token (`without`)."""
-    return _try_children(tree, target, draft, chance, without)
+    return _rejection(tree, target, draft, rng, without)
 
 
-def typical_acceptance(
+def _rejection(
     tree: DraftTree,
-    target: LawAt,
-    choose: Choice,
-    floor: Callable[[Probabilities], float],
-    root: tuple[Probabilities, int] | None = None,
-) -> Acceptance:
-    """Accepts what the target finds likely enough: lossy, the output no longer has the target's law.
-
-    The deepest accepted path wins, of two as deep the one that the target finds likelier (Medusa, section 2.3.1).
-
-    Args:
-        floor: the least probability that is accepted under a law, such as `typical_floor`.
-        root: the target's law and choice for a drafted root's own place; None when the root is verified.
-    """
-    laws, floors = cache(target), cache(lambda node: floor(target(node)))
-    trials: list[Trial] = []
-    score = [0.0] + [-inf] * (len(tree) - 1)
-    if root is not None:
-        trials.append(_typical(0, root[0][tree.token[0]], floor(root[0])))
-        if not trials[0].accepted:
-            return Acceptance((), root[1], tuple(trials), root[0])
-    for node, parent in enumerate(tree.parent.tolist()):
-        if parent >= 0 and score[parent] > -inf:
-            trials.append(_typical(node, laws(parent)[tree.token[node]], floors(parent)))
-            if trials[-1].accepted:
-                score[node] = score[parent] + log(trials[-1].target)
-    reached = [node for node in range(len(tree)) if score[node] > -inf]
-    last = max(reached, key=lambda node: (int(tree.depth[node]), score[node], -node))
-    path = tree.path(last)
-    return Acceptance(path if root is not None else path[1:], choose(last), tuple(trials), laws(last))
-
-
-def typical_floor(law: Probabilities, epsilon: float, delta: float) -> float:
-    """min(epsilon, delta exp(-H)), H the entropy of `law` in nats (Medusa, section 2.3.1)."""
-    likely = law[law > 0]
-    return min(epsilon, delta * exp(float((likely * np.log(likely)).sum())))
-
-
-def draw_independent(law: Probabilities, count: int, chance: Rng) -> list[int]:
-    """`count` tokens for `recursive_rejection`; one may come twice."""
-    return [chance.draws(law) for _ in range(count)]
-
-
-def draw_without_replacement(law: Probabilities, count: int, chance: Rng) -> list[int]:
-    """`count` different tokens for `rejection_without_replacement`, or as many as `law` has."""
-    drawn: list[int] = []
-    for _ in range(min(count, int(np.count_nonzero(law)))):
-        drawn.append(chance.draws(law))
-        law = without(law, drawn[-1])
-    return drawn
-
-
-def without(law: Probabilities, token: int) -> Probabilities:
-    """`law` without `token`, renormalised."""
-    rest = law.copy()
-    rest[token] = 0 * rest[token]
-    mass = rest.sum()
-    return rest / mass if mass > 0 else rest
-
-
-def _try_children(
-    tree: DraftTree,
-    target: LawAt,
-    draft: LawAt,
-    chance: Callable[[int], Rng],
-    after: Callable[[Probabilities, int], Probabilities],
+    target: DistributionFn,
+    draft: DistributionFn,
+    rng: Callable[[int], Rng],
+    after_rejection: Callable[[Probabilities, int], Probabilities],
 ) -> Acceptance:
     node = 0
     accepted: list[int] = []
     trials: list[Trial] = []
     while True:
-        p, here, children = target(node), chance(node), tree.children[node]
-        q = draft(node) if children else p
+        p, random, children = target(node), rng(node), tree.children[node]  # p: [V]
+        q = draft(node) if children else p  # q: [V]
         for child in children:
-            token = int(tree.token[child])
-            stands = here.accepts(min(1, p[token] / q[token]))
-            trials.append(Trial(child, p[token], q[token], stands))
-            if stands:
+            x = int(tree.token[child])
+            # q(x) <= p(x): always accept; q(x) > p(x): accept with probability p(x) / q(x)
+            trials.append(Trial(child, p[x], q[x], random.accepts(min(1, p[x] / q[x]))))
+            if trials[-1].accepted:
+                accepted.append(child)
+                node = child
                 break
-            p, q = _rejected(p, q), after(q, token)
-        else:
-            return Acceptance(tuple(accepted), here.draws(p), tuple(trials), p)
-        accepted.append(child)
-        node = child
+            p = residual(p, q)
+            q = after_rejection(q, x)
+        else:  # no child is accepted, or there is none: the bonus token comes from what is left of p
+            return Acceptance(tuple(accepted), random.draws(p), tuple(trials), p)
 
 
-def _rejected(target: Probabilities, draft: Probabilities) -> Probabilities:
-    left = np.maximum(target - draft, 0)
+def residual(p: Probabilities, q: Probabilities) -> Probabilities:
+    """What a rejection leaves of p: norm(max(p - q, 0)), `[V]`."""
+    left = np.maximum(p - q, 0)
     mass = left.sum()
-    # Equal laws reject nothing; in floats a quotient a rounding error below 1 may.
-    return left / mass if mass > 0 else target
+    # Equal distributions reject nothing; in floats a quotient a rounding error below 1 may.
+    return left / mass if mass > 0 else p
 
 
-def _typical(node: int, probability: Any, floor: float) -> Trial:
-    return Trial(node, probability, floor, bool(probability > floor))
+def typical_acceptance(
+    tree: DraftTree,
+    target: DistributionFn,
+    choose: Choice,
+    floor: Callable[[Probabilities], float],
+    root: tuple[Probabilities, int] | None = None,
+) -> Acceptance:
+    """Accepts what the target finds probable enough: lossy, the output no longer has the target's distribution.
 
+    The deepest accepted path wins, of two as deep the one that is more probable for the target (Medusa, section 2.3.1).
 
-def uniform(seed: int, position: int) -> float:
-    """The noise in [0, 1) for the token at `position` of the text (prompt included)."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
-
-
-class RngPurpose(IntEnum):
-    """What a stream is for; streams of two uses have nothing in common, nor have they with `uniform`."""
-
-    ACCEPTANCE = 1
-    DRAFTING = 2
-
-
-class PositionalRng:
-    """An `acceptance.Rng`: as many numbers as wanted for one seed, one place in the text and one use.
-
-    An acceptance stream belongs to the place it decides. A drafting stream belongs to the place of the tree's root:
-    every place is a root at most once, so no iteration sees the noise of another, whatever the shapes of their trees.
+    Args:
+        floor: the least probability that is accepted under a distribution, such as `typical_floor`.
+        root: the target's distribution and choice for a drafted root's own place; None when the root is verified.
     """
+    probs, floors = cache(target), cache(lambda node: floor(target(node)))
+    trials: list[Trial] = []
+    score = [0.0] + [-inf] * (len(tree) - 1)  # log-probability of the path for the target; -inf: not accepted
 
-    def __init__(self, seed: int, place: int, use: RngPurpose) -> None:
-        # Philox counts up its first word as it goes: the place lies in the second, so no stream runs into the next.
-        self._random = np.random.Generator(np.random.Philox(key=seed + (use << 64), counter=place << 64))
+    def is_typical(node: int, p: Any, threshold: float) -> bool:
+        trials.append(Trial(node, p, threshold, bool(p > threshold)))  # p(x) > min(epsilon, delta exp(-H))
+        return trials[-1].accepted
 
-    def accepts(self, probability: float) -> bool:
-        """True with this probability."""
-        return self._random.random() < probability
+    if root is not None and not is_typical(0, root[0][tree.token[0]], floor(root[0])):
+        return Acceptance((), root[1], tuple(trials), root[0])
+    for node, parent in enumerate(tree.parent.tolist()):
+        if parent >= 0 and score[parent] > -inf:
+            p = probs(parent)[tree.token[node]]
+            if is_typical(node, p, floors(parent)):
+                score[node] = score[parent] + log(p)
+    reached = [node for node in range(len(tree)) if score[node] > -inf]
+    last = max(reached, key=lambda node: (int(tree.depth[node]), score[node], -node))
+    path = tree.path(last)
+    return Acceptance(path if root is not None else path[1:], choose(last), tuple(trials), probs(last))
 
-    def draws(self, law: Probabilities) -> int:
-        """A token of `law`, `[V]` float64."""
-        cumulative = law.cumsum()
-        token = int(np.searchsorted(cumulative, cumulative[-1] * self._random.random(), side="right"))
-        return min(token, int(law.nonzero()[0][-1]))
+
+def typical_floor(probs: Probabilities, epsilon: float, delta: float) -> float:
+    """min(epsilon, delta exp(-H)), H the entropy of `probs` in nats (Medusa, section 2.3.1)."""
+    possible = probs[probs > 0]
+    return min(epsilon, delta * exp(float((possible * np.log(possible)).sum())))
+
+
+def draw_independent(probs: Probabilities, count: int, rng: Rng) -> list[int]:
+    """`count` tokens for `recursive_rejection`; one may come twice."""
+    return [rng.draws(probs) for _ in range(count)]
+
+
+def draw_without_replacement(probs: Probabilities, count: int, rng: Rng) -> list[int]:
+    """`count` different tokens for `rejection_without_replacement`, or as many as are possible."""
+    drawn: list[int] = []
+    for _ in range(min(count, int(np.count_nonzero(probs)))):
+        drawn.append(rng.draws(probs))
+        probs = without(probs, drawn[-1])
+    return drawn
+
+
+def without(probs: Probabilities, token: int) -> Probabilities:
+    """`probs` without `token`, renormalised."""
+    rest = probs.copy()
+    rest[token] = 0 * rest[token]
+    mass = rest.sum()
+    return rest / mass if mass > 0 else rest

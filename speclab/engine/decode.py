@@ -1,4 +1,9 @@
-"""The state of one text being decoded, what an iteration leaves behind, and the way back when one fails."""
+"""The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path, commit it, adapt.
+
+Every strategy runs through `iterate`; it differs only in its drafter. `generate` is this loop without records, a
+`Session` is this loop with them. `Decoding` is the state that the loop works on; whatever a phase hands to the next is
+in `Draft`, `Verification`, `Acceptance` and `Outcome`, and all of them in the `Iteration` that is recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,7 @@ from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, ch
 from speclab.engine.acceptance import (
     Acceptance,
     Choice,
-    PositionalRng,
     Probabilities,
-    RngPurpose,
     Rule,
     recursive_rejection,
     rejection_without_replacement,
@@ -24,7 +27,7 @@ from speclab.engine.acceptance import (
     typical_acceptance,
     typical_floor,
 )
-from speclab.engine.sampling import chooser, probabilities
+from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabilities
 from speclab.errors import CancelledError, ContextExceededError
 from speclab.models.head_runner import HeadRunner
 from speclab.models.pair import ModelPair
@@ -36,6 +39,191 @@ from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation
 from speclab.tree import CandidateSampling
+
+# The loop
+
+
+def iterate(decoding: Decoding) -> Iteration:
+    """One iteration. Where it fails or is cancelled, `Decoding.restore` leaves everything as it was before it."""
+    pair, drafter = decoding.pair, decoding.drafter
+    prefix_length, strategy = pair.target.length, drafter.settings
+    lengths, calls = cache_lengths(pair), _calls(pair)
+    watch = Stopwatch(pair.target.device)
+
+    draft = drafter.draft(_context(decoding))  # candidates: a tree of n nodes
+    decoding.check()
+    watch.mark("draft")
+    verification = verify(decoding, draft)  # the target's logits after each node, [n, V], in one pass
+    watch.mark("verify")
+    rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
+    acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
+    outcome = _outcome(decoding, draft, verification, acceptance)
+    watch.mark("accept")
+    commit(decoding, prefix_length, outcome)  # the tokens join the text, their rows the prefix of every cache
+    watch.mark("commit")
+    adaptation = drafter.update(outcome)  # what the drafter learns, and changes for the next iteration
+    watch.mark("adapt")
+
+    spent = [after - before for after, before in zip(_calls(pair), calls, strict=True)]
+    counts = _counts(drafter, rule, outcome, spent, watch.seconds)
+    return Iteration(
+        prefix_length, strategy, draft, verification, rule, acceptance, outcome, adaptation, lengths, watch, counts
+    )
+
+
+def verify(decoding: Decoding, draft: Draft) -> Verification:
+    """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
+
+    Rows that are no candidates come after the nodes, in the same pass; no node sees them.
+    """
+    target, tree, rows = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
+    positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]  # prefix length + depth
+    mask = rows.below(tree.ancestor_mask())  # [n + m, n + m] bool; every row sees the whole prefix besides
+    prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
+    logits = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
+    if decoding.processors is not None:
+        logits = Logits(decoding.processors(logits.rows, prefix, draft.paths()))
+    choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
+    of_nodes, of_extra = logits.rows[: len(tree)], logits.rows[len(tree) :]
+    if decoding.drafter.root == "verified":
+        return Verification(of_nodes, of_extra, choose)
+    # A drafted root is a candidate as well: what the target makes of its place, it said in the pass before.
+    assert decoding.next_logits is not None
+    root_choice = chooser(Logits(decoding.next_logits[None]), [len(decoding.tokens)], decoding.settings)(0)
+    return Verification(of_nodes, of_extra, choose, decoding.next_logits, root_choice)
+
+
+def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
+    """The acceptance rule: how the candidates were chosen decides, never which strategy chose them."""
+    if settings.temperature == 0:
+        return Rule.GREEDY
+    if settings.acceptance == "typical":
+        return Rule.TYPICAL
+    return {
+        CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
+        CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
+        CandidateSampling.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
+    }[candidates]
+
+
+def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
+    """The path through a verified draft that `rule` accepts."""
+    tree, settings, first = draft.tree, decoding.settings, len(decoding.tokens)
+
+    def p(node: int) -> Probabilities:  # the target's distribution after a node, [V]
+        return probabilities(verification.logits[node], settings)
+
+    def rng(node: int) -> PositionalRng:
+        return PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
+
+    if rule in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}:
+        return sample_and_match(tree, verification.choose, verification.root_choice)
+    if rule is Rule.TYPICAL:
+        root = None
+        if verification.root_logits is not None and verification.root_choice is not None:
+            root = probabilities(verification.root_logits, settings), verification.root_choice
+        return typical_acceptance(
+            tree,
+            p,
+            verification.choose,
+            lambda probs: typical_floor(probs, settings.typical_epsilon, settings.typical_delta),
+            root,
+        )
+    assert verification.root_choice is None, "the root of a tree of draws is the target's own token"
+    reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
+    return reject(tree, p, draft.draft_probs.__getitem__, rng)
+
+
+def _outcome(decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance) -> Outcome:
+    """What is committed: the accepted tokens and the bonus, cut where the text ends."""
+    tree = draft.tree
+    tokens = [*(int(tree.token[node]) for node in acceptance.accepted), acceptance.bonus][: decoding.room]
+    last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
+    committed = tuple(tokens[: last + 1])
+    return Outcome(tree, acceptance.accepted[: len(committed)], committed, verification.logits, verification.extra)
+
+
+def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
+    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
+    target, drafter = decoding.pair.target, decoding.drafter
+    if drafter.commit == "gather":
+        path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
+        target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
+    else:
+        target.crop(prefix_length)
+    decoding.tokens.extend(outcome.committed)
+    _catch_up(decoding)
+    drafter.commit_cache(outcome)
+
+
+def _catch_up(decoding: Decoding) -> None:
+    """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
+    target = decoding.pair.target
+    held = len(decoding.tokens) - (decoding.drafter.root == "verified")
+    missing = decoding.tokens[target.length : held]
+    if missing:
+        decoding.next_logits = decoding.processed(target.extend(missing), decoding.tokens[:held])
+
+
+# Before the first iteration
+
+
+def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
+    """Prefills the prompt and commits the first token.
+
+    Raises:
+        ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
+    """
+    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
+    pair.rules.warn(pair.target.name)
+    logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
+    decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
+    _catch_up(decoding)
+    return decoding
+
+
+def resume(
+    decoding: Decoding, committed: int, strategy: Strategy, settings: SessionSettings, learned: object = None
+) -> Decoding:
+    """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
+
+    Committed entries are a prefix of the caches, so they are copied and no more than one token is run again.
+
+    Args:
+        committed: tokens to share, prompt included.
+        learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
+    """
+    pair = decoding.pair.fork(committed - 1)
+    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
+    if learned is not None:
+        twin.drafter.restore(learned)
+    _catch_up(twin)
+    return twin
+
+
+def _decoding(
+    pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
+) -> Decoding:
+    processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
+    pair.target.mended = "remove_invalid_values" in pair.rules.followed
+    decoding = Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
+    _check_context(decoding)
+    return decoding
+
+
+# State
+
+
+class Snapshot(NamedTuple):
+    """Where a text is between two iterations: what `Decoding.restore` needs, and nothing that decoding on changes.
+
+    `tokens`: how many there are, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
+    """
+
+    tokens: int
+    next_logits: Tensor | None
+    learned: object
+    lengths: tuple[int, ...]
 
 
 @dataclass
@@ -88,18 +276,34 @@ class Decoding:
             return "end of text"
         return "" if self.room > 0 else "max_new_tokens"
 
-    def processed(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
-        """The target's logits `[V]` after `ids` as its generation_config has them."""
-        return logits if self.processors is None else self.processors(logits[None], ids)[0]
-
     def ends(self, token: int) -> bool:
         """Whether this token ends the text."""
         return self.settings.stop_at_eos and token in self.pair.eos_ids
+
+    def processed(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
+        """The target's logits `[V]` after `ids` as its generation_config has them."""
+        return logits if self.processors is None else self.processors(logits[None], ids)[0]
 
     def check(self) -> None:
         """Raises where the run was cancelled."""
         if self.cancel.is_set():
             raise CancelledError("stopped before this iteration was committed: step again to go on")
+
+    def snapshot(self) -> Snapshot:
+        """Where the text is; cheap."""
+        return Snapshot(len(self.tokens), self.next_logits, self.drafter.snapshot(), cache_lengths(self.pair))
+
+    def restore(self, to: Snapshot) -> None:
+        """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
+
+        An iteration only adds to tokens and caches, and sources note a change before they make it. So this may itself
+        be stopped anywhere, by a second Ctrl-C, and is then done again from the start.
+        """
+        del self.tokens[to.tokens :]
+        self.next_logits = to.next_logits
+        self.drafter.restore(to.learned)
+        for runner, length in zip(runners(self.pair), to.lengths, strict=True):
+            runner.crop(min(length, runner.length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +323,10 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration, with the tensors still at hand for whoever records it. `lengths`: of the caches before it.
+    """One iteration, with the tensors still at hand for whoever records it. `strategy`: the settings it drafted with.
 
-    `watch`: seconds by phase; on CUDA they are known when the device is done, so they are read when it was waited for.
+    `lengths`: of the caches before it. `watch`: seconds by phase; on CUDA they are known when the device is done, so
+    they are read when it was waited for.
     """
 
     prefix_length: int
@@ -129,7 +334,7 @@ class Iteration:
     draft: Draft
     verification: Verification
     rule: Rule
-    walk: Acceptance
+    acceptance: Acceptance
     outcome: Outcome
     adaptation: Adaptation
     lengths: tuple[int, ...]
@@ -137,216 +342,24 @@ class Iteration:
     counts: Counts
 
 
-class Standing(NamedTuple):
-    """Where a text stands between two iterations: what `put_back` needs, and nothing that decoding on changes.
-
-    `tokens`: how many there are, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
-    """
-
-    tokens: int
-    next_logits: Tensor | None
-    learned: object
-    lengths: tuple[int, ...]
-
-
-def standing(decoding: Decoding) -> Standing:
-    """Where `decoding` stands; cheap."""
-    return Standing(len(decoding.tokens), decoding.next_logits, decoding.drafter.snapshot(), lengths(decoding.pair))
-
-
-def put_back(decoding: Decoding, to: Standing) -> None:
-    """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
-
-    An iteration only adds to tokens and caches, and stores note a change before they make it. So this may itself be
-    stopped anywhere, by a second Ctrl-C, and is then done again from the start.
-    """
-    del decoding.tokens[to.tokens :]
-    decoding.next_logits = to.next_logits
-    decoding.drafter.restore(to.learned)
-    for runner, length in zip(runners(decoding.pair), to.lengths, strict=True):
-        runner.crop(min(length, runner.length))
-
-
 def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
     """Target, then draft if there is one, then the heads."""
     return (*((pair.target,) if pair.draft is None else (pair.target, pair.draft)), *pair.heads)
 
 
-def lengths(pair: ModelPair) -> tuple[int, ...]:
+def cache_lengths(pair: ModelPair) -> tuple[int, ...]:
     """Entries in each runner's cache."""
     return tuple(runner.length for runner in runners(pair))
 
 
-def calls(pair: ModelPair) -> tuple[int, ...]:
-    """Forward passes of each runner so far."""
+def _calls(pair: ModelPair) -> tuple[int, ...]:
     return tuple(runner.calls for runner in runners(pair))
 
 
-_FITTING = {
-    CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
-    CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
-    CandidateSampling.WITHOUT_REPLACEMENT: Rule.WITHOUT_REPLACEMENT,
-}
-_ON_DRAWS = {Rule.INDEPENDENT: recursive_rejection, Rule.WITHOUT_REPLACEMENT: rejection_without_replacement}
-
-
-def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
-    """The rule for candidates chosen this way; at temperature 0 greedy, whatever else is set."""
-    if settings.temperature == 0:
-        return Rule.GREEDY
-    return Rule.TYPICAL if settings.acceptance == "typical" else _FITTING[candidates]
-
-
-def take(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
-    """The walk of `rule` through a verified draft."""
-    tree, settings = draft.tree, decoding.settings
-
-    def target(node: int) -> Probabilities:
-        return probabilities(verification.logits[node], settings)
-
-    if rule in _ON_DRAWS:
-        assert verification.root_choice is None, "the root of a tree of draws is the target's own token"
-        first = len(decoding.tokens)
-        return _ON_DRAWS[rule](
-            tree,
-            target,
-            draft.draft_probs.__getitem__,
-            lambda node: PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE),
-        )
-    if rule is Rule.TYPICAL:
-        root = None
-        if verification.root_logits is not None and verification.root_choice is not None:
-            root = probabilities(verification.root_logits, settings), verification.root_choice
-        return typical_acceptance(
-            tree,
-            target,
-            verification.choose,
-            lambda law: typical_floor(law, settings.typical_epsilon, settings.typical_delta),
-            root,
-        )
-    return sample_and_match(tree, verification.choose, verification.root_choice)
-
-
-def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
-    """Prefills the prompt and commits the first token.
-
-    Raises:
-        ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
-    """
-    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
-    _check_context(decoding)
-    pair.rules.warn(pair.target.name)
-    logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
-    decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
-    catch_up(decoding)
-    return decoding
-
-
-def resume(
-    decoding: Decoding, committed: int, strategy: Strategy, settings: SessionSettings, learned: object = None
-) -> Decoding:
-    """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
-
-    Committed entries are a prefix of the caches, so they are copied and no more than one token is run again.
-
-    Args:
-        committed: tokens to share, prompt included.
-        learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
-    """
-    pair = decoding.pair.fork(committed - 1)
-    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
-    _check_context(twin)
-    if learned is not None:
-        twin.drafter.restore(learned)
-    catch_up(twin)
-    return twin
-
-
-def iterate(decoding: Decoding) -> Iteration:
-    """One iteration. Where it fails or is cancelled, `decoding.put_back` leaves everything as it was before it."""
-    pair, drafter = decoding.pair, decoding.drafter
-    prefix_length, strategy, settings = pair.target.length, drafter.settings, decoding.settings
-    held, called = lengths(pair), calls(pair)
-    watch = Stopwatch(pair.target.device)
-    draft = drafter.draft(Context(decoding.tokens, _deepest(decoding), decoding.check, settings))
-    decoding.check()
-    watch.mark("draft")
-    verification = verify(decoding, draft)
-    watch.mark("verify")
-    rule = rule_for(draft.tree.candidate_sampling, settings)
-    path, outcome = accept(rule, decoding, draft, verification)
-    watch.mark("accept")
-    commit(decoding, prefix_length, outcome)
-    watch.mark("commit")
-    adaptation = drafter.update(outcome)
-    watch.mark("adapt")
-    spent = [after - before for after, before in zip(calls(pair), called, strict=True)]
-    counts = _counts(drafter, rule, outcome, spent, watch.seconds)
-    return Iteration(prefix_length, strategy, draft, verification, rule, path, outcome, adaptation, held, watch, counts)
-
-
-def verify(decoding: Decoding, draft: Draft) -> Verification:
-    """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
-
-    Rows that are no candidates come after the nodes, in the same pass; no node sees them.
-    """
-    target, tree, rows = decoding.pair.target, draft.tree, draft.extra
-    positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]
-    prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
-    answers = target.logits([*tree.token.tolist(), *rows.token], positions, rows.below(tree.ancestor_mask()))
-    if decoding.processors is not None:
-        answers = Logits(decoding.processors(answers.rows, prefix, draft.paths()))
-    logits, extra = answers.rows[: len(tree)], answers.rows[len(tree) :]
-    choose = chooser(answers, [position + 1 for position in positions], decoding.settings)
-    if decoding.drafter.root == "verified":
-        return Verification(logits, extra, choose)
-    assert decoding.next_logits is not None
-    root_choice = chooser(Logits(decoding.next_logits[None]), [len(decoding.tokens)], decoding.settings)(0)
-    return Verification(logits, extra, choose, decoding.next_logits, root_choice)
-
-
-def accept(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> tuple[Acceptance, Outcome]:
-    """The path that the rule takes, and what it commits: its tokens and the bonus, cut where the text ends."""
-    tree, path = draft.tree, take(rule, decoding, draft, verification)
-    tokens = [*(int(tree.token[node]) for node in path.accepted), path.bonus][: decoding.room]
-    last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
-    committed = tuple(tokens[: last + 1])
-    return path, Outcome(tree, path.accepted[: len(committed)], committed, verification.logits, verification.extra)
-
-
-def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
-    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
-    target, drafter = decoding.pair.target, decoding.drafter
-    if drafter.commit == "gather":
-        path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
-        target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
-    else:
-        target.crop(prefix_length)
-    decoding.tokens.extend(outcome.committed)
-    catch_up(decoding)
-    drafter.commit_cache(outcome)
-
-
-def catch_up(decoding: Decoding) -> None:
-    """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
-    target = decoding.pair.target
-    held = len(decoding.tokens) - (decoding.drafter.root == "verified")
-    missing = decoding.tokens[target.length : held]
-    if missing:
-        decoding.next_logits = decoding.processed(target.extend(missing), decoding.tokens[:held])
-
-
-def _decoding(
-    pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
-) -> Decoding:
-    processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
-    pair.target.mended = "remove_invalid_values" in pair.rules.followed
-    return Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
-
-
-def _deepest(decoding: Decoding) -> int:
-    bound = decoding.bound
-    return bound - 1 - decoding.pair.target.length if bound is not None else 1 << 30
+def _context(decoding: Decoding) -> Context:
+    bound, held = decoding.bound, decoding.pair.target.length
+    max_depth = bound - 1 - held if bound is not None else 1 << 30
+    return Context(decoding.tokens, max_depth, decoding.check, decoding.settings)
 
 
 def _check_context(decoding: Decoding) -> None:
@@ -366,13 +379,13 @@ def _check_context(decoding: Decoding) -> None:
 
 
 def _counts(drafter: Drafter, rule: Rule, outcome: Outcome, calls: Sequence[int], seconds: float) -> Counts:
-    rooted = int(drafter.root == "verified")
+    verified_root = int(drafter.root == "verified")
     return Counts(
         iterations=1,
         committed=len(outcome.committed),
-        drafted=len(outcome.tree) - rooted,
+        drafted=len(outcome.tree) - verified_root,
         accepted=len(outcome.accepted),
-        longest_path=int(outcome.tree.depth[-1]) + 1 - rooted,
+        longest_path=int(outcome.tree.depth[-1]) + 1 - verified_root,
         target_calls=calls[0],
         draft_calls=sum(calls[1:]),
         seconds=seconds,

@@ -1,7 +1,7 @@
 """`check=True`: every committed token against what the target alone would have chosen at its place.
 
-Candidates that are drawn give another text of the same law, token by token not the target's own: of those it is checked
-that the target's law, after temperature, top-k and top-p, allows them.
+Candidates that are drawn give another text of the same distribution, token by token not the target's own: of those it
+is checked that the target's distribution, after temperature, top-k and top-p, allows them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from speclab.models.transfers import Logits
 
 TOLERANCE = {torch.bfloat16: 0.25, torch.float16: 0.05}
 """Largest gap of two logits, per dtype, that counts as a tie: about twice the largest difference between a tree pass
-and one-token passes on known-good models (a default of ours). Float32 showed no flip, so there any is an error."""
+and one-token passes on known-good models (a speclab default). Float32 showed no flip, so there any is an error."""
 
 
 class Checker:
@@ -31,40 +31,32 @@ class Checker:
         self._runner = decoding.pair.target.by_module()
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
-        """Checks the tokens committed from place `first` on, under `rule`; how many of them are ties.
+        """Checks the tokens committed from position `first` on, under `rule`; how many of them are ties.
 
         Raises:
             ExactnessError: a token is not the target's own choice, nor a tie with it in half precision.
         """
         tokens, ties = self._decoding.tokens, 0
         self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
-        for place in range(first, len(tokens)):
-            logits = self._runner.extend(tokens[self._runner.length : place])
-            logits = self._decoding.processed(logits, tokens[:place])
-            judge = self._judge if rule.follows_the_target else self._allow
-            ties += judge(place, tokens[place], logits)
+        for position in range(first, len(tokens)):
+            logits = self._runner.extend(tokens[self._runner.length : position])
+            logits = self._decoding.processed(logits, tokens[:position])
+            ties += self._is_tie(position, tokens[position], logits, rule)
         return ties
 
-    def _allow(self, place: int, token: int, logits: Tensor) -> bool:
-        law = probabilities(logits, self._decoding.settings)
-        if law[token] > 0:
-            return False
-        gap = float(logits[law > 0].min() - logits[token])
-        if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
-            return True
+    def _is_tie(self, position: int, token: int, logits: Tensor, rule: Rule) -> bool:
+        settings = self._decoding.settings
+        if rule.follows_the_target:
+            own = chooser(Logits(logits[None]), [position], settings)(0)
+            right, expected, problem = token == own, logits[own], f"but the target alone chooses {own}"
+        else:
+            allowed = torch.from_numpy(probabilities(logits, settings) > 0).to(logits.device)
+            right, expected = bool(allowed[token]), logits[allowed].min()
+            problem = "which the target's distribution rules out"
+        gap = float(expected - logits[token])
+        if right or 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
+            return not right
         raise ExactnessError(
-            f"generated token {place - self._decoding.prompt_length} was committed as id {token}, which the target's "
-            f"law rules out (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
-        )
-
-    def _judge(self, place: int, token: int, logits: Tensor) -> bool:
-        own = chooser(Logits(logits[None]), [place], self._decoding.settings)(0)
-        if own == token:
-            return False
-        gap = float(logits[own] - logits[token])
-        if 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
-            return True
-        raise ExactnessError(
-            f"generated token {place - self._decoding.prompt_length} was committed as id {token}, but the target alone "
-            f"chooses {own} (logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
+            f"generated token {position - self._decoding.prompt_length} was committed as id {token}, {problem} "
+            f"(logit gap {gap:.4f}): keep the trace, it shows a fault in the engine or the model's cache"
         )

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from speclab.drafters.base import Strategy
-from speclab.engine.decode import Decoding, iterate, put_back, standing, start
+from speclab.engine.decode import Decoding, iterate, start
 from speclab.engine.exactness import Checker
 from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
@@ -45,7 +45,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)
     prefill = Metrics(Counts(), perf_counter() - began, own.target.calls)
-    done = standing(decoding), Counts()  # of whole iterations: one assignment, so that tokens and figures agree
+    done = decoding.snapshot(), Counts()  # of whole iterations: one assignment, so that tokens and figures agree
     try:
         checker = Checker(decoding) if chosen.check else None
         if checker is not None:
@@ -54,10 +54,10 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], *
             iteration = iterate(decoding)
             if checker is not None:
                 checker.compare(done[0].tokens, iteration.rule)
-            done = standing(decoding), done[1] + iteration.counts
+            done = decoding.snapshot(), done[1] + iteration.counts
         return _result(decoding, replace(prefill, counts=done[1]), decoding.finished)
     except KeyboardInterrupt:
-        put_back(decoding, done[0])
+        decoding.restore(done[0])
         raise Interrupted(_result(decoding, replace(prefill, counts=done[1]), "interrupted")) from None
 
 

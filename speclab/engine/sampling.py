@@ -1,26 +1,78 @@
-"""The target's choice: argmax, or a draw from its transformed law by noise that is tied to the position (`noise`)."""
+"""The target's choice: argmax, or a draw from its transformed distribution by random numbers tied to the position.
+
+The target's own draw for a position depends on the seed and that position alone, so that going back, forks and other
+strategies meet the same: every strategy that chooses its candidates beforehand gives the very text that plain sampling
+gives. Where candidates are drawn, drawing and acceptance have random numbers of their own (`PositionalRng`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.engine.acceptance import Choice, Probabilities, uniform
+from speclab.engine.acceptance import Choice, Probabilities
 from speclab.models.transfers import Logits, to_device
 from speclab.settings import SessionSettings
+
+
+def uniform(seed: int, position: int) -> float:
+    """The random number in [0, 1) for the token at `position` of the text (prompt included)."""
+    return float(np.random.Generator(np.random.Philox(key=seed, counter=position)).random())
+
+
+class RngPurpose(IntEnum):
+    """What random numbers are for; those of two purposes have nothing in common, nor have they with `uniform`."""
+
+    ACCEPTANCE = 1
+    DRAFTING = 2
+
+
+class PositionalRng:
+    """An `acceptance.Rng`: as many numbers as wanted for one seed, one position of the text and one purpose.
+
+    For acceptance it is the position that is decided. For drafting it is the position of the tree's root: every
+    position is a root at most once, so no iteration sees the numbers of another, whatever the shapes of their trees.
+    """
+
+    def __init__(self, seed: int, position: int, purpose: RngPurpose) -> None:
+        # Philox counts up the first word of its counter: the position lies in the second, so no two streams overlap.
+        self._random = np.random.Generator(np.random.Philox(key=seed + (purpose << 64), counter=position << 64))
+
+    def accepts(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._random.random() < probability
+
+    def draws(self, probs: Probabilities) -> int:
+        """A token of `probs`, `[V]` float64."""
+        return inverse_cdf(torch.from_numpy(probs)[None], [self._random.random()])[0]
+
+
+def inverse_cdf(probs: Tensor, uniforms: Sequence[float]) -> list[int]:
+    """For each row of `probs` `[n, V]` the token whose interval of the cumulative distribution holds its number.
+
+    One transfer from the device. A token of probability 0 is never drawn, whatever the rounding of the sums.
+    """
+    cumulative = probs.double().cumsum(-1)  # [n, V]
+    total = cumulative[:, -1:].contiguous()  # [n, 1], 1 but for rounding
+    wanted = total * to_device(np.array(uniforms), total.device)[:, None]
+    tokens = torch.searchsorted(cumulative, wanted, right=True)  # the first token whose sum exceeds the number
+    last = torch.searchsorted(cumulative, total)  # the last token that adds to the sum
+    drawn: list[int] = torch.minimum(tokens, last)[:, 0].tolist()
+    return drawn
 
 
 def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     """Temperature, then top-k, then top-p, then renormalise.
 
     Args:
-        logits: `[n, vocabulary]`, any float dtype.
+        logits: `[n, V]`, any float dtype.
 
     Returns:
-        `[n, vocabulary]` float64 probabilities. At temperature 0 the untransformed law: the choice is the argmax.
+        `[n, V]` float64 probabilities. At temperature 0 the untransformed softmax: the choice is the argmax.
     """
     scores = (logits.cpu() if logits.device.type == "mps" else logits).double()  # an Apple GPU has no float64
     if settings.temperature == 0:
@@ -30,40 +82,23 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     if settings.top_k is not None and settings.top_k < scores.shape[-1]:
         floor = scores.topk(settings.top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < floor, -torch.inf)
-    law = scores.softmax(-1)
+    probs = scores.softmax(-1)
     if settings.top_p is not None and settings.top_p < 1:
-        law = _nucleus(law, settings.top_p)
-    return law
+        probs = _nucleus(probs, settings.top_p)
+    return probs
 
 
 def probabilities(logits: Tensor, settings: SessionSettings) -> Probabilities:
     """`transform` of one row `[V]`, as a NumPy array."""
-    law: Probabilities = transform(logits, settings).cpu().numpy()
-    return law
+    probs: Probabilities = transform(logits, settings).cpu().numpy()
+    return probs
 
 
-def _nucleus(law: Tensor, top_p: float) -> Tensor:
-    ordered, order = law.sort(dim=-1, descending=True, stable=True)
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
-    kept = torch.zeros_like(law).scatter(-1, order, ordered.masked_fill(before >= top_p, 0.0))
+    kept = torch.zeros_like(probs).scatter(-1, order, ordered.masked_fill(before >= top_p, 0.0))
     return kept / kept.sum(-1, keepdim=True)
-
-
-def draw(law: Tensor, noise: float) -> int:
-    """The token whose share of the cumulative `law` (`[vocabulary]` float64) holds `noise`."""
-    cumulative = law.cumsum(-1)
-    token = int(torch.searchsorted(cumulative, cumulative[-1] * noise, right=True))
-    return min(token, int(law.nonzero()[-1]))
-
-
-def draws(laws: Tensor, noise: Sequence[float]) -> list[int]:
-    """`draw` of every row of `[n, vocabulary]`, in one transfer."""
-    cumulative = laws.double().cumsum(-1)
-    total = cumulative[:, -1:].contiguous()
-    wanted = total * to_device(np.array(noise), total.device)[:, None]
-    tokens = torch.searchsorted(cumulative, wanted, right=True)
-    drawn: list[int] = torch.minimum(tokens, torch.searchsorted(cumulative, total))[:, 0].tolist()
-    return drawn
 
 
 def chooser(logits: Logits, positions: Sequence[int], settings: SessionSettings) -> Choice:
@@ -71,18 +106,19 @@ def chooser(logits: Logits, positions: Sequence[int], settings: SessionSettings)
 
     Args:
         logits: `n` rows.
-        positions: for each row, the place in the text of the token that follows it.
+        positions: for each row, the position in the text of the token that follows it.
     """
     if settings.temperature == 0:
         return logits.choices.__getitem__
-    drawn: dict[int, int] = {}
+    chosen: dict[int, int] = {}
 
     def choose(row: int) -> int:
-        if row not in drawn and logits.rows.device.type != "cpu":  # all at once: each alone would wait for the device
-            noise = [uniform(settings.seed, position) for position in positions]
-            drawn.update(enumerate(draws(transform(logits.rows, settings), noise)))
-        if row not in drawn:
-            drawn[row] = draw(transform(logits.rows[row], settings), uniform(settings.seed, positions[row]))
-        return drawn[row]
+        if row not in chosen:
+            # On a device all rows at once, since each alone would wait for it; on the CPU only what is asked for.
+            rows = range(row, row + 1) if logits.rows.device.type == "cpu" else range(len(positions))
+            probs = transform(logits.rows[rows.start : rows.stop], settings)
+            tokens = inverse_cdf(probs, [uniform(settings.seed, positions[each]) for each in rows])
+            chosen.update(zip(rows, tokens, strict=True))
+        return chosen[row]
 
     return choose

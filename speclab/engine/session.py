@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from speclab.costs.drafter import drafter_of
 from speclab.drafters import setting_names
 from speclab.drafters.base import Strategy, checked
-from speclab.engine.decode import Decoding, Iteration, Standing, iterate, put_back, resume, standing, start
+from speclab.engine.decode import Decoding, Iteration, Snapshot, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
@@ -26,7 +26,7 @@ FRESH = "Forked here to this strategy: of what lies before, its drafter knows th
 
 
 class _Learned(NamedTuple):
-    """What a drafter has learned: whose, from which iteration on (None: from the prompt on), and its snapshot."""
+    """A drafter's snapshot: of which strategy, and since which iteration it has learned (None: since the prompt)."""
 
     strategy: Strategy
     since: int | None
@@ -37,12 +37,12 @@ class _Learned(NamedTuple):
 class _Past:
     """What has been decoded, whole: replaced in one assignment, so that an iteration and its record come together.
 
-    `learned`: after 0, 1, … iterations. `standing`, `finished`: after the last.
+    `learned`: after 0, 1, … iterations. `snapshot`, `finished`: of the decoding, after the last.
     """
 
     steps: tuple[Step, ...]
     learned: tuple[_Learned, ...]
-    standing: Standing
+    snapshot: Snapshot
     finished: str
     cursor: int
     ties: int
@@ -71,29 +71,28 @@ class Session:
         chosen = SessionSettings(**settings)
         decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
-        self._begin(decoding, strategy, (), (), None, prefill, decoding.prompt_length)
+        self._begin(decoding, strategy, prefill, decoding.prompt_length)
 
     def _begin(
         self,
         decoding: Decoding,
         strategy: Strategy,
-        steps: tuple[Step, ...],
-        learned: tuple[_Learned, ...],
-        since: int | None,
         prefill: Metrics,
-        own: int,
+        first: int,
+        steps: tuple[Step, ...] = (),
+        learned: tuple[_Learned, ...] = (),
+        since: int | None = None,
     ) -> None:
-        """`own`: the place of the first token that this session decodes itself."""
+        """`first`: the position of the first token that this session decodes itself; the rest comes from a fork."""
         self.strategy, self.settings = strategy, decoding.settings
-        self._decoding, self._prefill = decoding, prefill
+        self._decoding, self._prefill, self._lock = decoding, prefill, RLock()
         self._checker = Checker(decoding) if decoding.settings.check else None
-        ties = self._checker.compare(own) if self._checker is not None else 0
-        now = standing(decoding)
+        ties = self._checker.compare(first) if self._checker is not None else 0
+        now = decoding.snapshot()
         learned = (*learned, _Learned(strategy, since, now.learned))
         self._past = _Past(steps, learned, now, decoding.finished, len(steps), ties)
-        self._whole = True
-        """Whether the decoding stands where the past says; if not, an iteration was stopped, and so was its undoing."""
-        self._lock = RLock()
+        self._in_iteration = False
+        """Whether the decoding may be ahead of `_past`: an iteration runs, or was stopped and is not undone yet."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -135,7 +134,7 @@ class Session:
 
     @property
     def done(self) -> bool:
-        """Whether the text has ended and the cursor stands at its end."""
+        """Whether the text has ended and the cursor is at its end."""
         return bool(self.finished) and self.cursor == len(self.steps)
 
     @property
@@ -157,7 +156,7 @@ class Session:
     def trace(self) -> Trace:
         """The whole run as plain data, whatever the cursor."""
         past, prompt_length = self._past, self._decoding.prompt_length
-        tokens = self._decoding.tokens[: past.standing.tokens]
+        tokens = self._decoding.tokens[: past.snapshot.tokens]
         return Trace(
             prompt_ids=tuple(tokens[:prompt_length]),
             first_token=tokens[prompt_length],
@@ -197,8 +196,8 @@ class Session:
     def run(self, until: Condition | None = None) -> Step | None:
         """Steps on until `until` holds, the text ends, or `cancel` is called; the last step shown.
 
-        `until`: a function of a step, or an expression such as `accepted < 2` (`speclab.trace.conditions`). A Ctrl-C or
-        an error inside an iteration leaves the session as it was before that iteration.
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`). A
+        Ctrl-C or an error inside an iteration leaves the session as it was before that iteration.
         """
         holds = stateful(compiled(until, setting_names()), self.steps[self.cursor - 1] if self.cursor else None)
         self._decoding.cancel.clear()
@@ -212,14 +211,14 @@ class Session:
         return self.steps[self.cursor - 1] if self.cursor else None
 
     def cancel(self) -> None:
-        """Stops a `run` from any thread; the iteration under way is undone, everything before it stands."""
+        """Stops a `run` from any thread; the iteration under way is undone, everything before it stays."""
         self._decoding.cancel.set()
 
     def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
         """A session of its own with the same text up to iteration `at` (the cursor by default).
 
         No more than one token is run again, and this session stays as it is. The strategy that was in force there
-        goes on with what its drafter had learned by then. Another one starts afresh: of the prompt and the shared
+        goes on with what its drafter had learned by then. Another one starts from scratch: of the prompt and the shared
         iterations its drafter knows the text, and not what the target made of it, which a table of transitions or a
         history is made of. `learned_since` says so, and the note of the first step that it decodes.
 
@@ -237,11 +236,11 @@ class Session:
                 raise SettingsError(
                     f"iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier"
                 )
-            past, known = self._past, self._known_by(other, at)
+            past, known = self._past, self._learned_by(other, at)
             decoding = resume(self._settled(), shared, other, chosen, None if known is None else known.state)
         twin = type(self).__new__(type(self))
         since = at if known is None else known.since
-        twin._begin(decoding, other, past.steps[:at], past.learned[:at], since, self._prefill, shared)
+        twin._begin(decoding, other, self._prefill, shared, past.steps[:at], past.learned[:at], since)
         return twin
 
     def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:
@@ -259,8 +258,8 @@ class Session:
             found = self._settled().drafter.lookup(token, previous)
             if found is None:
                 return None
-            if at < len(self.steps):  # ours cannot go back and stay: a copy of it does
-                former, known = drafter_of(self.strategy, replace(self.pair, carried={})), self._known_by(None, at)
+            if at < len(self.steps):  # our own drafter stays where it is: another one goes back
+                former, known = drafter_of(self.strategy, replace(self.pair, carried={})), self._learned_by(None, at)
                 if known is not None:
                     former.restore(known.state)
                 found = former.lookup(token, previous)
@@ -268,39 +267,30 @@ class Session:
         ids = {id_ for row in found.rows for id_ in (*row.key, *(successor for successor, _ in row.successors))}
         return replace(found, after=at, texts={id_: self.pair.token_text(id_) for id_ in sorted(ids)})
 
-    def _known(self, at: int, what: str) -> int:
-        if not 0 <= at <= len(self.steps):
-            raise SettingsError(f"cannot {what} iteration {at}: 0 to {len(self.steps)} are decoded")
-        return at
-
-    def _known_by(self, strategy: Strategy | None, at: int) -> _Learned | None:
-        """What this strategy (our own by default) had learned after `at` iterations, if it was in force there."""
-        learned = self._past.learned[at]
-        return learned if learned.strategy == (strategy or self.strategy) else None
-
     def _advance(self) -> Step:
         with self._lock:
             past = self._past
-            if past.cursor == len(past.steps):
-                self._decode(past)
-            else:
+            if past.cursor < len(past.steps):
                 self._past = replace(past, cursor=past.cursor + 1)
+            else:
+                self._decode(past)
             return self._past.steps[past.cursor]
 
     def _decode(self, past: _Past) -> None:
+        """Decodes and records one iteration: either `_past` holds all of it, or nothing has happened."""
         if past.finished:
             raise FinishedError(f"the text has ended ({past.finished}): go back, or fork with a larger max_new_tokens")
         decoding, learned, index = self._settled(), past.learned[-1], len(past.steps)
-        self._whole = False
+        self._in_iteration = True
         try:
             iteration = iterate(decoding)
             step = record(decoding, iteration, index, FRESH if learned.since == index else "")
             ties, fault = self._checked(past, iteration)
-            now = standing(decoding)
+            now = decoding.snapshot()
             self._past = _Past(
                 steps=(*past.steps, step),
                 learned=(*past.learned, learned._replace(state=now.learned)),
-                standing=now,
+                snapshot=now,
                 finished=decoding.finished,
                 cursor=past.cursor + (fault is None),
                 ties=past.ties + ties,
@@ -308,15 +298,15 @@ class Session:
         except BaseException:
             self._settled()
             raise
-        self._whole = True
+        self._in_iteration = False
         if fault is not None:
             raise fault
 
     def _settled(self) -> Decoding:
-        """The decoding, where the past says that it stands."""
-        if not self._whole:
-            put_back(self._decoding, self._past.standing)
-            self._whole = True
+        """The decoding where `_past` says that it is; a stopped iteration is undone first."""
+        if self._in_iteration:
+            self._decoding.restore(self._past.snapshot)
+            self._in_iteration = False
         return self._decoding
 
     def _checked(self, past: _Past, iteration: Iteration) -> tuple[int, ExactnessError | None]:
@@ -324,13 +314,23 @@ class Session:
         if self._checker is None:
             return 0, None
         try:
-            return self._checker.compare(past.standing.tokens, iteration.rule), None
+            return self._checker.compare(past.snapshot.tokens, iteration.rule), None
         except ExactnessError as fault:
             return 0, fault
 
     def _length(self, steps: int) -> int:
         """Tokens, prompt included, after that many iterations."""
         return self._decoding.prompt_length + 1 + sum(len(step.committed) for step in self.steps[:steps])
+
+    def _known(self, at: int, what: str) -> int:
+        if not 0 <= at <= len(self.steps):
+            raise SettingsError(f"cannot {what} iteration {at}: 0 to {len(self.steps)} are decoded")
+        return at
+
+    def _learned_by(self, strategy: Strategy | None, at: int) -> _Learned | None:
+        """What this strategy (our own by default) had learned after `at` iterations, if it was in force there."""
+        learned = self._past.learned[at]
+        return learned if learned.strategy == (strategy or self.strategy) else None
 
     def _changed(self, strategy: Strategy, changes: dict[str, Any]) -> tuple[SessionSettings, Strategy]:
         own = {name: value for name, value in changes.items() if name in SessionSettings.model_fields}

@@ -1,14 +1,16 @@
-"""Records some of whose fields are worked out when one of them is first read: nobody waits for what nobody looks at."""
+"""What happened, as plain immutable data: one Step per iteration, one Trace per run. Needs no torch.
+
+Every view is a function of one Step (or of a Trace), so stepping back never touches a model.
+"""
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -36,35 +38,6 @@ Verdict = Literal["root", "accepted", "rejected", "not reached"]
 Value = Real | Whole | Text | bool | None
 _RENAMED = {"target mass": "sample and match"}
 """Acceptance rules by the words that older files have for them."""
-
-
-class Late:
-    """Base of a frozen dataclass with slots; to whoever reads, compares, copies or saves it no field is late."""
-
-    __slots__ = ("_later",)
-
-    def put_off(self, *names: str, later: Callable[[Self], Mapping[str, Any]]) -> Self:
-        """Forgets the fields `names`; `later` gives them, from the record without them, when one is read.
-
-        `later` is called once, or again if two threads read at the same time: it must give equal values.
-        """
-        for name in names:
-            object.__delattr__(self, name)
-        object.__setattr__(self, "_later", later)
-        return self
-
-    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
-
-        def __getattr__(self, name: str) -> Any:
-            try:
-                later = object.__getattribute__(self, "_later")
-            except AttributeError:  # nothing is late, or another thread has just put it in
-                return object.__getattribute__(self, name)
-            for field, value in later(self).items():
-                object.__setattr__(self, field, value)
-            with suppress(AttributeError):  # another thread was as fast
-                object.__delattr__(self, "_later")
-            return object.__getattribute__(self, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +204,7 @@ class Adaptation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Late):
+class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
     `index` counts from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position

@@ -15,7 +15,7 @@ from variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.drafters.base import Strategy
-from speclab.engine.acceptance import PositionalRng, RngPurpose, uniform
+from speclab.engine.sampling import PositionalRng, RngPurpose, uniform
 
 VOCAB, LENGTH, PROMPT = 3, 4, [1, 0, 2]
 TARGET = random_law(VOCAB, 1, low=0.3, high=0.8)
@@ -78,7 +78,7 @@ class Unplaced(PositionalRng):
         super().__init__(seed, 0, use)
 
 
-@pytest.mark.parametrize("where", ["speclab.engine.decode.PositionalRng", "speclab.drafters.policies.PositionalRng"])
+@pytest.mark.parametrize("where", ["speclab.engine.decode.PositionalRng", "speclab.engine.sampling.PositionalRng"])
 def test_noise_reused_between_steps_is_found_out(monkeypatch, where):
     monkeypatch.setattr(where, Unplaced)
     with pytest.raises(AssertionError):
@@ -93,7 +93,7 @@ class Together(PositionalRng):
 
 
 def test_noise_shared_by_drafting_and_acceptance_is_found_out(monkeypatch):
-    for where in ("speclab.engine.decode.PositionalRng", "speclab.drafters.policies.PositionalRng"):
+    for where in ("speclab.engine.decode.PositionalRng", "speclab.engine.sampling.PositionalRng"):
         monkeypatch.setattr(where, Together)
     with pytest.raises(AssertionError):
         assert_drawn_from(sample(DRAWN["drawn chain"]), LAW)

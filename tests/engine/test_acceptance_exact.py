@@ -191,8 +191,8 @@ def _others(target: Law, draft: Law) -> Law:
 
 
 MISTAKES = {
-    "the residual forgotten": ("_rejected", lambda target, draft: target),
-    "the residual without the tokens of the draft": ("_rejected", _others),
+    "the residual forgotten": ("residual", lambda target, draft: target),
+    "the residual without the tokens of the draft": ("residual", _others),
 }
 
 

@@ -2,7 +2,7 @@
 
 A trace function sends it before the so-manieth bytecode of speclab's own code; it is heard where the interpreter looks
 for signals, library code included. Run as a script it is sent at every so-manieth bytecode of an iteration:
-`python tests/test_interrupts.py [stride [runs…]]`.
+`python tests/engine/test_interrupts.py [stride [runs…]]`.
 """
 
 from __future__ import annotations
