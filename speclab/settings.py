@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, Self, get_args
 
@@ -107,8 +107,13 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
         return f"{kind.__name__} has no setting {name!r}; its settings are: {settings or 'none'}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    message = first["msg"].replace("Input should be", "must be")
-    return f"{kind.__name__}: {name} {message} (got {_shown(first['input'])})"
+    return refusal(kind.__name__, first["loc"], first)
+
+
+def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:
+    """An error of pydantic as a sentence without its full stop: whose setting it is, its name, what it must be."""
+    message = details["msg"].replace("Input should be", "must be")
+    return f"{subject}: {'.'.join(map(str, place))} {message} (got {_shown(details['input'])})"
 
 
 def _shown(value: object) -> str:

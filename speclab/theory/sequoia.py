@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field, SkipValidation
 
 from speclab.errors import SettingsError
-from speclab.theory._checks import check_amount, check_count, check_counts, check_rates
+from speclab.theory.yields import Amount, Count, Rates, checked
 from speclab.tree import Floats, Ints
+
+if TYPE_CHECKING:
+    Counts = Sequence[int]
+else:
+    Counts = Annotated[list[Count], Field(min_length=1)]
+PassSeconds = Mapping[int, float] | Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +43,17 @@ class HardwareChoice:
 class _Level:
     """Best trees of one depth, by budget m = 0…M: the subtree under a node that is accepted, itself not counted.
 
-    `gain[m]`: expected accepted tokens; `children[m]`: how many children; `share[b, m]`: nodes that the child of rank b
+    `gain[m]`: expected accepted tokens; `children[m]`: how many children; `taken[b, m]`: nodes that the child of rank b
     (1 is the first) takes of m, itself included, when the node has exactly b children.
     """
 
     gain: Floats
     children: Ints
-    share: Ints
+    taken: Ints
 
 
-def sequoia_shape(rank_acceptance: Sequence[float], node_budget: int, depth: int) -> TreeShape:
+@checked
+def sequoia_shape(rank_acceptance: Rates, node_budget: Count, depth: Count) -> TreeShape:
     """The tree with the largest `tree_yield` under positional acceptance (Sequoia, tree construction).
 
     Dynamic programming over T[m][l][b], the best tree of m nodes, l levels and b children at its root: the last child
@@ -57,30 +66,25 @@ def sequoia_shape(rank_acceptance: Sequence[float], node_budget: int, depth: int
         rank_acceptance: `[r]` rates 0…1: how often the child of that rank is accepted, once its parent is.
         node_budget: most drafted nodes, the root not counted; nodes that add nothing are left out.
         depth: most levels under the root.
-
-    Raises:
-        SettingsError: an argument is out of its range.
     """
-    check_count("node_budget", node_budget)
-    check_count("depth", depth)
-    levels = _levels(check_rates("rank_acceptance", rank_acceptance), node_budget, depth)
+    levels = _levels(np.asarray(rank_acceptance), node_budget, depth)
     parents = [-1]
     open_nodes = deque([(0, depth, node_budget)])
     while open_nodes:
         node, level, room = open_nodes.popleft()
-        for nodes in _shares(levels[level], room):
+        for nodes in _child_sizes(levels[level], room):
             open_nodes.append((len(parents), level - 1, nodes - 1))
             parents.append(node)
     return TreeShape(tuple(parents), 1.0 + float(levels[depth].gain[node_budget]))
 
 
-def _shares(level: _Level, room: int) -> list[int]:
+def _child_sizes(level: _Level, room: int) -> list[int]:
     """Nodes for each child, first rank first."""
-    shares = []
+    sizes = []
     for rank in range(int(level.children[room]), 0, -1):
-        shares.append(int(level.share[rank, room]))
-        room -= shares[-1]
-    return shares[::-1]
+        sizes.append(int(level.taken[rank, room]))
+        room -= sizes[-1]
+    return sizes[::-1]
 
 
 def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
@@ -95,24 +99,25 @@ def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
 
 
 def _deepen(below: Floats, rates: Floats, left: Ints) -> _Level:
-    """One level more, where a child with m nodes under it is worth `below[m]`."""
+    """One level more, where a child with m nodes under it gains `below[m]`."""
     gains = [np.zeros(len(below))]
-    shares = [np.zeros(len(below), dtype=np.int64)]
+    taken = [np.zeros(len(below), dtype=np.int64)]
     for rate in rates.tolist():
         totals = np.append(gains[-1], -np.inf)[left] + rate * (1.0 + below[:-1])
         best = totals.argmax(axis=1)
         gains.append(np.take_along_axis(totals, best[:, None], axis=1)[:, 0])
-        shares.append(best + 1)
+        taken.append(best + 1)
     table = np.stack(gains)
-    return _Level(table.max(axis=0), table.argmax(axis=0), np.stack(shares))
+    return _Level(table.max(axis=0), table.argmax(axis=0), np.stack(taken))
 
 
+@checked
 def hardware_choice(
-    rank_acceptance: Sequence[float],
-    draft_seconds: float,
-    target_seconds: Mapping[int, float] | Callable[[int], float],
-    budgets: Sequence[int],
-    depths: Sequence[int],
+    rank_acceptance: Rates,
+    draft_seconds: Amount,
+    target_seconds: SkipValidation[PassSeconds],
+    budgets: Counts,
+    depths: Counts,
 ) -> HardwareChoice:
     """The budget and depth with the fewest seconds a token: (depth · t_draft + t_target(budget)) / expected tokens.
 
@@ -128,30 +133,23 @@ def hardware_choice(
         depths: numbers of levels to choose from.
 
     Raises:
-        SettingsError: an argument is out of its range, or a budget has no measured time.
+        SettingsError: a budget has no measured time.
     """
-    check_amount("draft_seconds", draft_seconds)
-    check_counts("budgets", budgets)
-    check_counts("depths", depths)
-    levels = _levels(check_rates("rank_acceptance", rank_acceptance), max(budgets), max(depths))
+    levels = _levels(np.asarray(rank_acceptance), max(budgets), max(depths))
     choices = []
     for budget in sorted(set(budgets)):
-        verify = _pass_seconds(target_seconds, budget)
+        verification = _pass_seconds(target_seconds, budget)
         for depth in sorted(set(depths)):
             tokens = 1.0 + float(levels[depth].gain[budget])
-            seconds = (depth * draft_seconds + verify) / tokens
+            seconds = (depth * draft_seconds + verification) / tokens
             choices.append(HardwareChoice(budget, depth, tokens, seconds))
     return min(choices, key=lambda choice: choice.seconds_per_token)
 
 
-def _pass_seconds(target_seconds: Mapping[int, float] | Callable[[int], float], budget: int) -> float:
-    if callable(target_seconds):
-        seconds = target_seconds(budget)
-    elif budget in target_seconds:
-        seconds = target_seconds[budget]
-    else:
+def _pass_seconds(target_seconds: PassSeconds, budget: int) -> float:
+    seconds = target_seconds(budget) if callable(target_seconds) else target_seconds.get(budget, -1.0)
+    if not 0 <= seconds < float("inf"):
         raise SettingsError(
             f"target_seconds has no time for {budget} nodes: measure it, or drop {budget} from budgets."
         )
-    check_amount(f"target_seconds of {budget} nodes", seconds)
     return seconds

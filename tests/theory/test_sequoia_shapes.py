@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
-from speclab.errors import SettingsError
 from speclab.theory import chain_yield, hardware_choice, sequoia_shape, tree_yield
 from speclab.tree import DraftTree
 
-TRIALS = 100_000
+TRIALS = 40_000
 
 rates = st.floats(0.0, 1.0)
 
@@ -148,28 +147,3 @@ def test_hardware_choice_follows_the_costs():
     assert 0 < paid_draft.depth < free.depth
     slow_draft = hardware_choice(RANKS, 0.01, lambda budget: 0.01, budgets, depths)
     assert slow_draft.depth == 0  # plain decoding: a level costs a pass and adds less than a token
-
-
-BAD = [
-    (tree_yield, (DraftTree.root(0), [0.5, 1.5])),
-    (tree_yield, (DraftTree.root(0), [])),
-    (tree_yield, (DraftTree.of([0, 1, 2], [-1, 0, 0], [0.0] * 3, "random"), [0.5])),
-    (sequoia_shape, ([0.5], -1, 3)),
-    (sequoia_shape, ([0.5], 3, -1)),
-    (sequoia_shape, ([-0.5], 3, 3)),
-    (hardware_choice, ([0.5], -1.0, {4: 0.1}, [4], [2])),
-    (hardware_choice, ([0.5], 0.1, {4: 0.1}, [4, 8], [2])),
-    (hardware_choice, ([0.5], 0.1, {4: math.nan}, [4], [2])),
-    (hardware_choice, ([0.5], 0.1, {4: 0.1}, [], [2])),
-    (hardware_choice, ([0.5], 0.1, {4: 0.1}, [4], [-2])),
-]
-
-
-@pytest.mark.parametrize(("function", "arguments"), BAD)
-def test_bad_input_is_refused_in_one_sentence(function, arguments):
-    with pytest.raises(SettingsError) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert message.endswith(".")
-    assert ": " in message
-    assert "\n" not in message

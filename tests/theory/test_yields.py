@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.errors import SettingsError
 from speclab.theory import (
     best_isotropic,
     best_spine,
@@ -23,8 +20,7 @@ from speclab.theory import (
     spine_yield,
 )
 
-TRIALS = 100_000
-GRID = [0.1, 0.3, 0.5, 0.7, 0.9]
+TRIALS = 40_000
 
 rates = st.floats(0.0, 1.0)
 inner_rates = st.floats(0.01, 0.99)
@@ -67,15 +63,10 @@ SPINES = [
 
 
 @pytest.mark.parametrize(("p_s", "p_t", "widths", "depth"), SPINES)
-def test_spine_yield_is_the_mean_of_a_walk_that_follows_one_branch(p_s, p_t, widths, depth):
-    tokens = _simulate_spine(p_s, p_t, widths, depth, follow_longest=False, seed=1)
-    _assert_mean(tokens, spine_yield(p_s, p_t, widths, depth))
-
-
-@pytest.mark.parametrize(("p_s", "p_t", "widths", "depth"), SPINES)
-def test_spine_yield_is_a_lower_bound_for_the_longest_branch(p_s, p_t, widths, depth):
-    mean = _simulate_spine(p_s, p_t, widths, depth, follow_longest=True, seed=2).mean()
-    assert mean > spine_yield(p_s, p_t, widths, depth) - 0.01
+def test_spine_yield_is_the_mean_of_following_one_branch_and_a_lower_bound_for_the_longest(p_s, p_t, widths, depth):
+    expected = spine_yield(p_s, p_t, widths, depth)
+    _assert_mean(_simulate_spine(p_s, p_t, widths, depth, follow_longest=False, seed=1), expected)
+    assert _simulate_spine(p_s, p_t, widths, depth, follow_longest=True, seed=2).mean() > expected - 0.02
 
 
 def test_several_independent_chains_are_above_the_bound_that_is_called_tight():
@@ -115,12 +106,15 @@ def _water_filling(p_s: float, p_t: float, length: int, budget: float) -> np.nda
 
 
 @given(inner_rates, inner_rates, st.integers(1, 30), st.floats(0, 100))
-def test_optimal_widths_equal_a_numeric_optimum(p_s, p_t, length, budget):
+def test_optimal_widths_equal_a_numeric_optimum_and_lie_on_the_line_of_proposition_2(p_s, p_t, length, budget):
     widths = optimal_widths(p_s, p_t, length, budget)
     assert widths == pytest.approx(_water_filling(p_s, p_t, length, budget), abs=1e-6)
+    fall = -np.diff(widths[widths > 0])
+    assert fall == pytest.approx(np.full(len(fall), math.log(p_s) / math.log(1 - p_t)), abs=1e-6)
 
 
-@pytest.mark.parametrize(("p_s", "p_t"), list(itertools.product(GRID, GRID)))
+@pytest.mark.parametrize("p_s", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("p_t", [0.1, 0.5, 0.9])
 def test_no_other_division_of_the_budget_yields_more(p_s, p_t):
     best = spine_yield(p_s, p_t, optimal_widths(p_s, p_t, 3, 6), 6)
     steps = np.arange(0, 6.25, 0.5)
@@ -135,13 +129,6 @@ def test_optimal_widths_spend_the_budget_and_never_rise(p_s, p_t, length, budget
     assert widths.sum() == pytest.approx(budget)
     assert (widths >= 0).all()
     assert (np.diff(widths) <= 1e-9).all()
-
-
-@given(inner_rates, inner_rates, st.integers(2, 40), st.floats(1, 100))
-def test_open_widths_lie_on_the_line_of_proposition_2(p_s, p_t, length, budget):
-    widths = optimal_widths(p_s, p_t, length, budget)
-    fall = -np.diff(widths[widths > 0])
-    assert fall == pytest.approx(np.full(len(fall), math.log(p_s) / math.log(1 - p_t)), abs=1e-6)
 
 
 def test_optimal_widths_at_their_limits():
@@ -238,47 +225,3 @@ def test_an_isotropic_tree_with_one_path_raised_is_ahead_whatever_the_rates(a, b
         aside = (1 - p_s) * (1 - (1 - p_t) ** (branching - 1))
         raised = 1 + p_s * raised + aside * isotropic_yield(p_t, branching, level)
     assert raised >= isotropic_yield(p_t, branching, depth) + (p_s - p_t) * (1 - p_t) ** (branching - 1) - 1e-12
-
-
-BAD = [
-    (chain_yield, (1.1, 3)),
-    (chain_yield, (0.5, -1)),
-    (chain_yield, (math.nan, 3)),
-    (isotropic_yield, (-0.1, 3, 3)),
-    (isotropic_yield, (0.5, 0, 3)),
-    (isotropic_yield, (0.5, 2.5, 3)),
-    (best_isotropic, (0.5, 0)),
-    (spine_yield, (1.5, 0.1, [1], 6)),
-    (spine_yield, (0.5, -1, [1], 6)),
-    (spine_yield, (0.5, 0.1, [1, -1], 6)),
-    (spine_yield, (0.5, 0.1, [math.nan], 6)),
-    (spine_yield, (0.5, 0.1, [[1, 2]], 6)),
-    (spine_yield, (0.5, 0.1, ["x"], 6)),
-    (spine_yield, (0.5, 0.1, [1], 0)),
-    (optimal_widths, (0.5, 0.1, 0, 6)),
-    (optimal_widths, (0.5, 0.1, 3, -1)),
-    (optimal_widths, (0.5, 0.1, 3, math.inf)),
-    (optimal_widths, (2, 0.1, 3, 6)),
-    (best_spine, (0.5, 0.1, 0, 6)),
-    (dominance_gap, (0.5, 1.1, 60)),
-]
-
-
-@pytest.mark.parametrize(("function", "arguments"), BAD)
-def test_bad_input_is_refused_in_one_sentence(function, arguments):
-    with pytest.raises(SettingsError) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert message.endswith(".")
-    assert ": " in message
-    assert "\n" not in message
-
-
-def test_a_branch_cannot_cost_less_than_its_node():
-    with pytest.raises(SettingsError, match="nodes_per_branch"):
-        best_spine(0.5, 0.1, 60, 6, nodes_per_branch=0)
-
-
-def test_the_theory_needs_no_model_library():
-    code = "import sys, speclab.theory; assert not {'torch', 'transformers'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
