@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from speclab.theory.yields import SpineShape
-from speclab.theory.yields import IsotropicShape
+from speclab.theory.yields import IsotropicShape, SpineShape
 from speclab.views import markup
 from speclab.views.explain import plural
 from speclab.views.metrics_chart import nice, small
