@@ -48,7 +48,7 @@ _RUN = """() => {
 }"""
 _SHOWN = """began => new Promise((done, fail) => {
   const look = () => {
-    const seen = document.querySelector('.speclab-mask svg') && document.querySelector('.speclab-tree-panel svg');
+    const seen = document.querySelector('.speclab-mask svg') && document.querySelector('.speclab-tree svg');
     if (seen) requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
     else if (performance.now() - began > 60000) fail(new Error('no lab')); else setTimeout(look, 5);
   };
@@ -112,8 +112,8 @@ strategy = speclab.FixedTree(depth=6, branching=4, prune_probability=0, node_bud
 prompt = torch.randint(2048, (4096,)).tolist()
 lab = speclab.Lab(speclab.load_pair(target=target, draft=draft), strategy, prompt=prompt, temperature=1.0)
 """
-VIEWS = [".speclab-still", ".speclab-mask", ".speclab-status", ".speclab-caches", ".speclab-text-body"]
-PHASE_VIEWS = [".speclab-still", ".speclab-status"]
+VIEWS = [".speclab-tree", ".speclab-mask", ".speclab-status", ".speclab-caches", ".speclab-text-body"]
+PHASE_VIEWS = [".speclab-tree", ".speclab-status"]
 
 
 def row(action: str, took: list[float], model: list[float] | None = None, target: float | None = None) -> Row:

@@ -2,7 +2,7 @@
 export default {
   render({ model, el }) {
     const hear = event => {
-      const drawn = event.target.closest?.(".speclab-still [data-node], .speclab-mask [data-node]");
+      const drawn = event.target.closest?.(".speclab-tree [data-node], .speclab-mask [data-node]");
       const node = Number(drawn?.dataset.node ?? -1);
       if (node >= 0 && el.closest(".speclab-lab")?.contains(drawn)) model.send({ node });
     };

@@ -65,7 +65,7 @@ def lab(notebook: Opened) -> Opened:
     notebook.page.locator("button.speclab-step").wait_for(state="visible")
     notebook.wait("document.querySelector('.sl-badge')?.innerText === 'recorded'")
     notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
-    notebook.wait("document.querySelector('.speclab-still svg') && document.querySelector('.speclab-mask svg')")
+    notebook.wait("document.querySelector('.speclab-tree svg') && document.querySelector('.speclab-mask svg')")
     return notebook
 
 

@@ -17,7 +17,7 @@ PATIENCE = 120_000
 
 STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
 ERROR = "document.querySelector('.speclab-error [role=alert]')?.innerText"
-TREE = "document.querySelector('.speclab-still svg')?.outerHTML"
+TREE = "document.querySelector('.speclab-tree svg')?.outerHTML"
 MASK = "document.querySelector('.speclab-mask svg')?.outerHTML"
 CACHES = "document.querySelector('.speclab-caches svg')?.outerHTML"
 

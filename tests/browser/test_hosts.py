@@ -37,13 +37,11 @@ def classic(browser, outgoing, tmp_path_factory):
         opened.page.close()
 
 
-def steps_and_zooms(opened: Opened) -> None:
-    """One more iteration by a click; then its tree as a figure."""
+def steps(opened: Opened) -> None:
+    """One more iteration by a click."""
     before = opened.steady(TREE)
     opened.step()
     opened.wait(f"{TREE} !== {json.dumps(before)}")
-    opened.page.click("button.speclab-zoom")
-    opened.page.locator(".speclab-tree .points path").first.wait_for(state="visible")
 
 
 def asked_nobody(opened: Opened, outgoing) -> None:
@@ -55,7 +53,7 @@ def asked_nobody(opened: Opened, outgoing) -> None:
 def test_voila_shows_the_lab_without_code_and_it_steps(page, outgoing):
     page.page.locator("button.speclab-step").wait_for(state="visible")
     page.wait("/^chain \\d/m.test(document.body.innerText)")  # what the last cell says: all have run
-    steps_and_zooms(page)
+    steps(page)
     page.shot("voila")
     assert "lab = speclab.Lab()" not in page.read("document.body.innerText")
     assert page.read(ICONS)
@@ -67,7 +65,7 @@ def test_notebook_7_runs_the_notebook_and_the_lab_steps(classic, outgoing):
     classic.run()
     classic.page.evaluate("() => jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
     classic.page.locator("button.speclab-step").wait_for(state="visible")
-    steps_and_zooms(classic)
+    steps(classic)
     classic.shot("notebook7")
     asked_nobody(classic, outgoing)
     assert [said for said in classic.complaints if said != SHORTCUTS] == []

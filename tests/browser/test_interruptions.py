@@ -10,7 +10,7 @@ from serving import NOTEBOOK, Home, jupyterlab, serving
 pytestmark = pytest.mark.browser
 
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-SHOWN = "document.querySelector('button.speclab-step') && document.querySelector('.speclab-still svg')"
+SHOWN = "document.querySelector('button.speclab-step') && document.querySelector('.speclab-tree svg')"
 LIVE = f"document.querySelector('.sl-badge')?.innerText === 'live' && {CURSOR} === 1"
 RESTARTED = (
     f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += now.endsWith('restarting'))"

@@ -65,7 +65,7 @@ def test_forks_are_drawn_switched_between_kept_beside_and_dropped(lab):
     assert page.locator(".speclab-beside-view svg").count() == 2
     page.locator(".speclab-beside-view").scroll_into_view_if_needed()
     lab.shot("beside")
-    lab.wait("document.querySelector('button.speclab-beside').innerText.includes('Not beside')")
+    lab.wait("document.querySelector('button.speclab-beside').innerText.includes('Close comparison')")
     page.click("button.speclab-beside")
     page.locator(".speclab-beside-view").wait_for(state="hidden")
     lab.press("drop", "Dropped run 1")
