@@ -238,6 +238,7 @@ class StrategyPicker:
         self._changed = changed
         self._kinds = dict(strategies())
         self._forms: dict[type[Strategy], Form] = {}
+        self._named: dict[type[Strategy], dict[str, Any]] = {}
         self._step: Step | None = None
         self.choice = Dropdown(options=list(self._kinds), description="Strategy", tooltip="how candidates are drafted")
         self.choice.add_class("speclab-strategy")
@@ -267,6 +268,13 @@ class StrategyPicker:
         if self.kind not in self._forms:
             self._forms[self.kind] = Form(self.kind, self._edited)
         return self._forms[self.kind]
+
+    @property
+    def presets(self) -> dict[str, Any]:
+        """Named settings of the strategy chosen."""
+        if self.kind not in self._named:
+            self._named[self.kind] = dict(self.kind.presets())
+        return self._named[self.kind]
 
     def show_values(self, step: Step | None) -> None:
         """Shows where the values of an iteration lie, below the sliders of the strategy that decoded it."""
@@ -298,19 +306,19 @@ class StrategyPicker:
         self.grid.children = [form]
         fields = self.kind.model_fields.values()
         set_visible(self.reset, visible=bool(form.controls) and not any(field.is_required() for field in fields))
-        self.preset.options = [CUSTOM, *self.kind.presets()]
-        set_visible(self.preset, visible=bool(self.kind.presets()))
+        self.preset.options = [CUSTOM, *self.presets]
+        set_visible(self.preset, visible=bool(self.presets))
         self.show_values(self._step)
         self._edited()
 
     def _preset(self, name: str | None) -> None:
-        chosen = self.kind.presets().get(name or CUSTOM)
+        chosen = self.presets.get(name or CUSTOM)
         if chosen is not None and chosen != self._current():
             self.form.write(chosen)
 
     def _edited(self) -> None:
         current = self._current()
-        named = [name for name, settings in self.kind.presets().items() if settings == current]
+        named = [name for name, settings in self.presets.items() if settings == current]
         set_if_changed(self.preset, value=named[0] if named else CUSTOM)
         self._changed()
 

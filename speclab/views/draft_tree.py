@@ -107,11 +107,10 @@ def _links(drawn: Scene, colors: Theme) -> str:
 
 
 def _curve(link: Link) -> str:
-    n = markup.number
     (x0, y0), (x1, y1) = link.start, link.end
     middle = (link.bend + x1) / 2
     bend = max(link.bend, x0)
-    return f"M{n(x0)} {n(y0)}H{n(bend)}C{n(middle)} {n(y0)} {n(middle)} {n(y1)} {n(x1)} {n(y1)}"
+    return f"M{x0:.5g} {y0:.5g}H{bend:.5g}C{middle:.5g} {y0:.5g} {middle:.5g} {y1:.5g} {x1:.5g} {y1:.5g}"
 
 
 def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
@@ -128,7 +127,7 @@ def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
     style = f"font-size:10px;fill:{colors.muted}"
     note = markup.text(mark.note, mark.x + LABEL_X, mark.y + 15, style=style) if mark.note else ""
     symbol = markup.shape(mark.kind, mark.x, mark.y, mark.radius, mark.border, colors)
-    return markup.tag("g", markup.title("\n".join(mark.hover)), rings, symbol, label, note, data_node=mark.node)
+    return f'<g data-node="{mark.node}">{markup.title(chr(10).join(mark.hover))}{rings}{symbol}{label}{note}</g>'
 
 
 def _struck(drawing: str, mark: Mark, colors: Theme) -> str:
@@ -327,8 +326,7 @@ def _hover(small: Small, node: int, texts: Mapping[int, str]) -> str:
 
 
 def _small_curve(start: tuple[float, float], bend: float, end: tuple[float, float]) -> str:
-    n = markup.number
     (x0, y0), (x1, y1) = start, end
     bend = max(x0, bend)
     middle = (bend + x1) / 2
-    return f"M{n(x0)} {n(y0)}H{n(bend)}C{n(middle)} {n(y0)} {n(middle)} {n(y1)} {n(x1)} {n(y1)}"
+    return f"M{x0:.5g} {y0:.5g}H{bend:.5g}C{middle:.5g} {y0:.5g} {middle:.5g} {y1:.5g} {x1:.5g} {y1:.5g}"

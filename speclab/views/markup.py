@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from speclab.trace.records import Value
-from speclab.views.palette import LOOKS, SANS, Theme, look_color
+from speclab.views.palette import LOOKS, SANS, Theme
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
@@ -48,7 +48,8 @@ def label(token: int, texts: Mapping[int, str], columns: int = 0) -> str:
 
 def quoted(token: int, texts: Mapping[int, str]) -> str:
     """A token inside a sentence: `'␣the'`."""
-    return f"'{label(token, texts, 24)}'"
+    shown = display(texts[token]) if token in texts else f"#{token}"
+    return f"'{shown if len(shown) <= 12 else clip(shown, 24)}'"
 
 
 @lru_cache(maxsize=8192)
@@ -119,9 +120,11 @@ _escaped = lru_cache(maxsize=4096)(html.escape)
 """A picture repeats its few styles and labels hundreds of times."""
 
 
-def text(content: object, x: float, y: float, **attributes: object) -> str:
+def text(content: object, x: float, y: float, *, text_anchor: str = "", style: str | None = None) -> str:
     """An SVG text; `content` is escaped."""
-    return tag("text", _escaped(str(content)), x=float(x), y=float(y), **attributes)
+    anchor = f' text-anchor="{text_anchor}"' if text_anchor else ""
+    look = f' style="{_escaped(style)}"' if style else ""
+    return f'<text x="{x:.5g}" y="{y:.5g}"{anchor}{look}>{_escaped(str(content))}</text>'
 
 
 def title(content: str) -> str:
@@ -183,7 +186,8 @@ def _diamond(r: float) -> str:
 
 def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) -> str:
     """One symbol, its border outside it. Open ones are filled with the page's colour: lines do not shine through."""
-    look, color = LOOKS[kind], look_color(kind, theme)
+    look = LOOKS[kind]
+    color = theme.root if kind == "root" else look.color
     fill, stroke = (color, theme.ink) if look.filled else (theme.paper, color)
     style = f"fill:{fill};stroke:{stroke};stroke-width:{number(2 * border)};paint-order:stroke"
     if not look.filled:

@@ -133,9 +133,9 @@ class Axis:
         return markup.tag("path", d=path, style=f"fill:{color}") if path else ""
 
 
-def small(content: object, x: float, y: float, colors: Theme, **attributes: object) -> str:
+def small(content: object, x: float, y: float, colors: Theme, *, text_anchor: str = "") -> str:
     """Secondary text."""
-    return markup.text(content, x, y, style=f"fill:{colors.muted};font-size:10px", **attributes)
+    return markup.text(content, x, y, style=f"fill:{colors.muted};font-size:10px", text_anchor=text_anchor)
 
 
 def _heading(name: str, unit: str, y: float, colors: Theme) -> str:

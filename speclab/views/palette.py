@@ -79,8 +79,3 @@ def css(theme: ThemeName = "light") -> Theme:
         paper=f"var(--jp-layout-color1,{plain.paper})",
         root=f"var(--jp-ui-font-color2,{plain.root})",
     )
-
-
-def look_color(kind: str, theme: Theme) -> str:
-    """The colour of a look; the root takes the theme's, so that it shows on both grounds."""
-    return theme.root if kind == "root" else LOOKS[kind].color

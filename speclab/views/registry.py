@@ -8,7 +8,7 @@ To add a view, write one function that makes SVG or HTML of plain records, and d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,11 +50,11 @@ class Frame:
     regret: Regret | None = None
     live: bool = False
     brief: bool = False
+    step: Step | None = field(init=False)
+    """The iteration shown; None before the first."""
 
-    @property
-    def step(self) -> Step | None:
-        """The iteration shown; None before the first."""
-        return self.trace.steps[self.cursor - 1] if self.cursor else None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", self.trace.steps[self.cursor - 1] if self.cursor else None)
 
     @property
     def committed(self) -> int:

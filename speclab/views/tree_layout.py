@@ -171,11 +171,6 @@ def node_radius(path_prob: float) -> float:
     return 3.5 + 5.5 * math.sqrt(min(max(path_prob, 0.0), 1.0))
 
 
-def border(target_prob: float | None) -> float:
-    """0.75 to 3.25 pixels."""
-    return 0.75 + 2.5 * (target_prob or 0.0)
-
-
 def scene(
     step: Step,
     position: playback.PlaybackPosition = playback.WHOLE,
@@ -190,8 +185,8 @@ def scene(
     labels = [_label(step, place) for place in places]
     columns, ends = _columns(places, labels)
     marks = _marks(step, position, places, labels, columns)
-    drawn = [i for i, mark in enumerate(marks) if mark is not None]
-    links = [_link(step, position, places, marks, ends, i) for i in drawn if places[i].parent >= 0]
+    drawn, known = [i for i, mark in enumerate(marks) if mark is not None], position.reached("verify")
+    links = [_link(step, known, places, marks, ends, i) for i in drawn if places[i].parent >= 0]
     return Scene(
         tuple([mark for mark in marks if mark is not None]),
         tuple(links),
@@ -246,11 +241,11 @@ def _marks(
             marks.append(_own_mark(step, position, place, label, at))
         elif present[place.node]:
             record = step.nodes[place.node]
-            width = border(record.target_prob) if known else 0.75
+            width = 0.75 + 2.5 * (record.target_prob or 0.0 if known else 0.0)
             text = tuple(hover(step, place.node, known))
             kind = kinds[place.node]
             size = node_radius(record.path_prob)
-            note = markup.clip(notes.get(place.node, ""), LEAST + 2)
+            note = markup.clip(notes[place.node], LEAST + 2) if place.node in notes else ""
             new = place.node in fresh
             marks.append(Mark(place.node, kind, *at, size, width, label, note, text, place.parent, new))
         else:
@@ -313,7 +308,7 @@ def _own_mark(
 
 def _link(
     step: Step,
-    position: playback.PlaybackPosition,
+    known: bool,
     places: Sequence[Place],
     marks: Sequence[Mark | None],
     ends: Sequence[float],
@@ -323,14 +318,9 @@ def _link(
     assert mark is not None
     assert parent is not None
     start = parent.x + LABEL_X + CHAR * markup.width(parent.label) + 4
-    link_kind = _link_kind(step, position, place, mark, parent)
-    return Link((start, parent.y), ends[places[place.parent].depth] + 6, (mark.x - mark.radius - 3, mark.y), link_kind)
-
-
-def _link_kind(step: Step, position: playback.PlaybackPosition, place: Place, mark: Mark, parent: Mark) -> str:
+    kind = "plain"
     if mark.kind in {"accepted", "bonus", "corrected"}:
-        return "path"
-    if place.node is None or place.node < 0 or parent.node is None or not position.reached("verify"):
-        return "plain"
-    chosen = step.nodes[parent.node].target_choice == step.tree.token[place.node]
-    return "choice" if chosen else "plain"
+        kind = "path"
+    elif known and place.node is not None and place.node >= 0 and parent.node is not None:
+        kind = "choice" if step.nodes[parent.node].target_choice == step.tree.token[place.node] else "plain"
+    return Link((start, parent.y), ends[places[place.parent].depth] + 6, (mark.x - mark.radius - 3, mark.y), kind)

@@ -18,6 +18,7 @@ from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
+from speclab.views import registry
 
 MODELS = [*strategies().values(), SessionSettings]
 
@@ -208,3 +209,29 @@ def test_every_preset_and_every_example_is_on_offer(make):
     assert lab.config.prompt.example.value == -1
     lab.config.prompt.example.value = 3
     assert lab.config.prompt.read() == examples()[3].text
+
+
+def test_a_strategy_of_a_notebook_cell_can_be_given_shown_changed_and_switched_back_to(make):
+    class Widest(FixedTree):
+        branching: int = 4
+        shape: tuple[int, ...] = (1, 2)
+
+    lab = make(strategy=Widest(depth=2))
+    assert lab.config.strategy.choice.value == "Widest"
+    assert lab.step() is not None
+    lab.config.strategy.form.controls["depth"].value = 1
+    apply(lab)
+    assert lab.session.strategy == Widest(depth=1)
+    lab.fork(FixedTree())
+    lab.switch(0)
+    assert lab.config.read().strategy == Widest(depth=2)
+    assert lab.state.error == ""
+
+
+def test_a_view_of_ones_own_has_a_tab(make, monkeypatch):
+    monkeypatch.setattr(registry, "VIEWS", dict(registry.VIEWS))
+    registry.register(registry.View("size", lambda step: f"<p>{len(step.tree)} nodes</p>", ("step",)))
+    lab = make()
+    lab.panels.tabs.show_tab("Size")
+    step = lab.step()
+    assert lab.panels.tabs.views["size"].widget.value == f"<p>{len(step.tree)} nodes</p>"

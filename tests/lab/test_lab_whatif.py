@@ -108,7 +108,7 @@ def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
         (speclab.SequoiaTree(node_budget=12), "node_budget", 1, "1 node instead of"),
         (speclab.SequoiaTree(source="draft", node_budget=12), "depth", 1, "nodes instead of 12"),
         (DUAL, "mode", "merge", "would have been"),
-        (DUAL, "confidence", "recent", "is not in its record: what each part got right lately is kept only"),
+        (DUAL, "confidence", "recent", "is not in its record"),
     ],
     ids=["transitions", "draft", "merged", "remembering"],
 )
