@@ -1,4 +1,4 @@
-"""What one click costs in calls, files and validations of settings: counted, for a clock says little on a busy machine."""
+"""What one click costs in calls, files and validations of settings: counted, for a clock tells little."""
 
 from __future__ import annotations
 
