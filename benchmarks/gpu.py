@@ -183,7 +183,7 @@ class Bench:
         return kept
 
     def _about(self, runner: Runner) -> dict[str, str]:
-        return self._told | {"forward": runner.through.name}
+        return self._told | {"forward": runner.implementation.name}
 
 
 def calls_by_kind(names: Iterable[str]) -> Counter[str]:

@@ -134,6 +134,6 @@ def modelled(pair: ModelPair, acceptance: float) -> ModelPair:
     right = torch.multinomial(probs, positions, replacement=True, generator=rng)
     twin = pair.fresh()
     assert twin.draft is not None
-    twin.target.through = Modelled(pair.target.through, probs.to(device), right.to(device))
-    twin.draft.through = Modelled(draft.through, probs.to(device), None)
+    twin.target.implementation = Modelled(pair.target.implementation, probs.to(device), right.to(device))
+    twin.draft.implementation = Modelled(draft.through, probs.to(device), None)
     return twin

@@ -96,7 +96,7 @@ class Replay:
 
     def __init__(self, strategy: Strategy, target: MadeTarget, context: Sequence[int], rest: Sequence[int]) -> None:
         self._target, self.tokens, self._rest = target, list(context), list(reversed(rest))
-        self._drafter: Drafter = strategy.drafter(cast("Any", SimpleNamespace(target=target, carried={})))
+        self._drafter: Drafter = strategy.drafter(cast("Any", SimpleNamespace(target=target, shared_state={})))
         self._drafter.prefill(cast("Any", target), self.tokens)
 
     def iterate(self) -> Iteration:
@@ -164,7 +164,7 @@ def host_work(
 
 def table_memory(strategies: Mapping[str, Strategy], vocabulary: int = LARGE_VOCABULARY) -> list[Row]:
     """What the full transition table of each strategy that keeps one takes for a vocabulary, and may take at most."""
-    pair, rows = SimpleNamespace(target=SimpleNamespace(vocab_size=vocabulary), carried={}), []
+    pair, rows = SimpleNamespace(target=SimpleNamespace(vocab_size=vocabulary), shared_state={}), []
     for name, strategy in strategies.items():
         table = getattr(strategy.drafter(cast("Any", pair)), "table", None)
         if isinstance(table, TransitionTable):

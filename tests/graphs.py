@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from speclab.models.fast.graphs import GraphPass
-from speclab.models.forward import Answer, Ladder
+from speclab.models.fast.graphs import GraphForward
+from speclab.models.forward import FallbackChain, ForwardOutput
 from speclab.models.runner import Runner
 
 WAITS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
@@ -38,7 +38,7 @@ class FakeGraph:
     def __init__(self, counts: Counter[str]) -> None:
         self.counts, self.checked = counts, False
 
-    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+    def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
         self.counts["captured"] += 1
         first = run()
         with Ops() as ops:
@@ -56,19 +56,19 @@ class FakeGraph:
             mine.copy_(new)
 
 
-def _tensors(answer: Answer) -> list[torch.Tensor]:
+def _tensors(answer: ForwardOutput) -> list[torch.Tensor]:
     return [part for part in answer if isinstance(part, torch.Tensor)]
 
 
-def over_graphs(runner: Runner, graph: Callable[[], Any]) -> Ladder:
+def over_graphs(runner: Runner, graph: Callable[[], Any]) -> FallbackChain:
     """The ladder of a runner on a CPU with graphs above it."""
-    lean, module = runner.through.rungs
-    return Ladder(GraphPass(lean, runner.model, graph), lean, module)
+    lean, module = runner.implementation.implementations
+    return FallbackChain(GraphForward(lean, runner.model, graph), lean, module)
 
 
 def fast(runner: Runner, counts: Counter[str] | None = None) -> Runner:
     """A fresh runner of the same module whose passes go through fake graphs."""
     twin = runner.fork()
     counts = Counter() if counts is None else counts
-    twin.through = over_graphs(runner, lambda: FakeGraph(counts))
+    twin.implementation = over_graphs(runner, lambda: FakeGraph(counts))
     return twin

@@ -44,7 +44,7 @@ class TableRunner:
     """The contract of `speclab.models.runner.Runner`, over a law instead of a model."""
 
     family = "table"
-    through = SimpleNamespace(name="law")
+    implementation = SimpleNamespace(name="law")
     border = None
     device = torch.device("cpu")
     dtype = torch.float32
@@ -87,7 +87,7 @@ class TableRunner:
         assert len(logits) == count
         return logits
 
-    def logits(self, tokens, positions=None, visible=None, *, likeliest=0) -> Logits:
+    def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Logits:
         return Logits(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
 
     def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:

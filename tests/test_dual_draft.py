@@ -12,7 +12,7 @@ from table_runner import mixed_law, random_law, table_pair
 from tiny import tiny
 
 import speclab
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 
 FAMILIES = ("gpt_neox", "llama", "gpt2", "opt", "mistral", "gemma3_text")

@@ -200,7 +200,7 @@ def compare(
     prompt_ids = pair.encode(prompt)
     runs: list[ComparedRun] = []
     for name, strategy in strategies.items():
-        run, stopped = _run(replace(pair, carried={}), name, strategy, prompt_ids, watch, settings)
+        run, stopped = _run(replace(pair, shared_state={}), name, strategy, prompt_ids, watch, settings)
         runs.append(run)
         if stopped:
             return Comparison(tuple(runs), stopped=True)

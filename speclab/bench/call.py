@@ -26,7 +26,7 @@ from speclab.bench.protocol import DRAFT, Method
 from speclab.bench.result import VerifyCost
 from speclab.drafters.base import Strategy
 from speclab.engine.decode import Iteration, iterate, start
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch

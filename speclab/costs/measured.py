@@ -27,7 +27,7 @@ from torch import nn
 
 from speclab.costs.curve import Curve
 from speclab.files import read_whole, write_whole
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.heads import HeadConfig
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch
@@ -133,7 +133,7 @@ def conditions_of(runner: Runner | HeadRunner) -> dict[str, str]:
     return {
         "model": runner.name,
         **_shapes[model],
-        "through": runner.through.name if isinstance(runner, Runner) else "module",
+        "through": runner.implementation.name if isinstance(runner, Runner) else "module",
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
         "threads": str(torch.get_num_threads()),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from speclab.drafters.draft_forward import DraftForward
     from speclab.drafters.policies import Gate
-    from speclab.models.head_runner import HeadRunner
+    from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 

@@ -15,7 +15,7 @@ from speclab.tree import Bools, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from speclab.models.head_runner import HeadRunner
+    from speclab.models.heads import HeadRunner
     from speclab.models.runner import Runner
     from speclab.models.transfers import Logits
 
@@ -91,7 +91,7 @@ class ModelForward(DraftForward):
 
     def after(self, rows: Sequence[Row]) -> list[TopK]:
         visible, positions = _tree_rows(rows, self._path, self._prefix, self._runner.length)
-        logits = self._runner.logits([row.token for row in rows], positions, visible, likeliest=self._wanted)
+        logits = self._runner.logits([row.token for row in rows], positions, visible, topk=self._wanted)
         return self._tops(logits, [row.node for row in rows])
 
     def renumber(self, place: Mapping[int, int]) -> None:
@@ -102,11 +102,11 @@ class ModelForward(DraftForward):
         self._runner.keep(min(self._prefix, self._runner.length), slots)
 
     def _catch_up(self, tokens: Sequence[int], node: int) -> TopK:
-        return self._tops(self._runner.logits(tokens[self._runner.length :], likeliest=self._wanted), [node])[0]
+        return self._tops(self._runner.logits(tokens[self._runner.length :], topk=self._wanted), [node])[0]
 
     def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[TopK]:
         if self._sampling is None:
-            return logits.likeliest(self._width)
+            return logits.topk_logprobs(self._width)
         from speclab.engine.sampling import transform  # brings torch, which settings and records do without
 
         probs = transform(logits.rows, self._sampling).cpu()
@@ -137,7 +137,7 @@ class HeadForward(DraftForward):
         logits, feature = head.extend(tokens[head.length + 1 :], states, self._width)
         self._settled = root
         self._path, self._feature = {0: ()}, {0: feature}
-        return logits.likeliest(self._width)[0]
+        return logits.topk_logprobs(self._width)[0]
 
     def after(self, rows: Sequence[Row]) -> list[TopK]:
         import torch
@@ -146,7 +146,7 @@ class HeadForward(DraftForward):
         features = torch.stack([self._feature[row.parent] for row in rows])
         logits, features = self._head.forward([row.token for row in rows], features, positions, visible, self._width)
         self._feature.update(zip((row.node for row in rows), features, strict=True))
-        return logits.likeliest(self._width)
+        return logits.topk_logprobs(self._width)
 
     def keep(self, path: Sequence[int]) -> None:
         """Drops the whole tree but its root; the committed tokens are run again on the target's hidden states."""
@@ -180,7 +180,7 @@ class ForwardDrafter(Drafter):
         root: Root = "verified",
         commit: Commit = "gather",
     ) -> None:
-        from speclab.models.head_runner import HeadRunner  # brings torch, which settings and records do without
+        from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
 
         super().__init__(settings)
         self.root, self.commit, self.runners = root, commit, (runner,)

@@ -24,7 +24,7 @@ from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.head_runner import HeadRunner
+    from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
 

@@ -200,7 +200,7 @@ class _DynaTreeDrafter(GrownDrafter):
 
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
         super().__init__(settings, pair)
-        self._given, self._carried = settings, pair.carried
+        self._given, self._carried = settings, pair.shared_state
         self._window: Window = ()
         self._prompt = (0, 0)
         if settings.history == "prompt":

@@ -154,7 +154,7 @@ class TableDrafter(Drafter):
         most_bytes = settings.table_megabytes << 20
         self.table = TransitionTable(pair.target.vocab_size, settings.successors, bigram_entries, most_bytes)
         self._carry = settings.carry
-        self._shared = pair.carried if settings.carry == "carried" else None
+        self._shared = pair.shared_state if settings.carry == "carried" else None
         self._key = f"{type(settings).__name__}: {self.table.vocabulary} tokens, rows {self.table.ids.shape}"
         self._before_root = -1
         if self._shared is not None and self._key in self._shared:

@@ -29,7 +29,7 @@ from speclab.engine.acceptance import (
 )
 from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabilities
 from speclab.errors import CancelledError, ContextExceededError
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.processors import Processors
 from speclab.models.runner import Runner
@@ -205,7 +205,7 @@ def _decoding(
     pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
 ) -> Decoding:
     processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
-    pair.target.mended = "remove_invalid_values" in pair.rules.followed
+    pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
     decoding = Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
     _check_context(decoding)
     return decoding

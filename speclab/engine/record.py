@@ -14,7 +14,7 @@ from speclab.drafters.base import TopK
 from speclab.engine.acceptance import Probabilities, Rule, without
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import inverse_cdf, probabilities, transform, uniform
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.models.transfers import largest, to_device
 from speclab.trace.records import CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict

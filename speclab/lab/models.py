@@ -124,7 +124,7 @@ class LoadedModels:
         left = [
             f"{role} without {feature}: {why}"
             for role, runner in self.pair.runners.items()
-            for feature, why in getattr(runner.through, "left", {}).items()
+            for feature, why in getattr(runner.implementation, "dropped", {}).items()
         ]
         return " · ".join(filter(None, [usage(self.pair.target.device), *left]))
 
@@ -173,7 +173,7 @@ class MemoryNote(HTML):
 
 def _words(models: ModelChoice) -> tuple[str, bool]:
     """What is known of these models, and whether they could be loaded."""
-    from speclab.models.estimate import estimate
+    from speclab.models.loading import estimate
 
     try:
         found = estimate(**models.arguments())

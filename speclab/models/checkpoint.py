@@ -1,30 +1,30 @@
-"""Where a model's files are, and what they hold: folder, hub cache or hub, found before anything is loaded."""
+"""Where a model's files are and how large its weights are: folder, hub cache or hub, looked up before any is loaded."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from safetensors import SafetensorError, safe_open
 
 from speclab.errors import ModelNotFoundError, OfflineError
-from speclab.files import read_whole, reason_of
+from speclab.files import read_whole
+from speclab.models import memory
 
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_ID = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?")
 _SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
-_LONGEST_HEADER = 100_000_000  # bytes, as the safetensors library has it
-_LONGEST_ID = 96
+_LONGEST_JSON, _LONGEST_ID = 100_000_000, 96
 _LAYERS, _MOST_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 1000
-_SECONDS = 10.0
+_HUB_TIMEOUT = 10.0  # seconds
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
@@ -41,10 +41,15 @@ class Checkpoint:
     name: str
     where: str
     parameters: int | None
-    item_bytes: float
-    safetensors: bool
-    pickled: bool
-    local: bool
+    item_bytes: float = 4.0
+    safetensors: bool = True
+    pickled: bool = False
+    local: bool = True
+
+    def needed(self, dtype: torch.dtype | None) -> int | None:
+        """Bytes of memory, loaded in `dtype` (None: as stored); None if the files do not say how large it is."""
+        item_bytes = dtype.itemsize if dtype else self.item_bytes
+        return None if self.parameters is None else memory.needed(self.parameters, item_bytes)
 
 
 def locate(source: str | PathLike[str]) -> Checkpoint:
@@ -54,7 +59,7 @@ def locate(source: str | PathLike[str]) -> Checkpoint:
         ModelNotFoundError: there is no such folder and no such model.
         OfflineError: it is not on this machine, and the hub cannot be reached (found out within seconds).
     """
-    return here(source) or _on_hub(str(source))
+    return locate_local(source) or _on_hub(str(source))
 
 
 def folder_of(source: str | PathLike[str]) -> Path | None:
@@ -66,7 +71,7 @@ def folder_of(source: str | PathLike[str]) -> Path | None:
         return None
 
 
-def here(source: str | PathLike[str]) -> Checkpoint | None:
+def locate_local(source: str | PathLike[str]) -> Checkpoint | None:
     """A local folder, or a model in the hub's cache; None where the hub would have to be asked, which this never does.
 
     Raises:
@@ -76,17 +81,25 @@ def here(source: str | PathLike[str]) -> Checkpoint | None:
     if folder is not None:
         return _in_folder(name, folder)
     try:
-        is_id = _HUB_ID.fullmatch(name) and not name.startswith(".") and len(name) <= _LONGEST_ID
+        is_id = bool(_HUB_ID.fullmatch(name)) and len(name) <= _LONGEST_ID
         cached = try_to_load_from_cache(name, "config.json") if is_id else None
     except HFValidationError:
-        is_id = None
+        is_id = False
     if not is_id:
         raise ModelNotFoundError(
             f"There is no folder {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
         )
-    if isinstance(cached, str) and _is_whole(Path(cached).parent):
+    if isinstance(cached, str) and _is_complete(Path(cached).parent):
         return _in_folder(name, Path(cached).parent)
     return None
+
+
+def locate_head(source: str | PathLike[str]) -> Checkpoint:
+    """A draft head of speclab's own format in a folder, or whatever else `locate` finds."""
+    weights = Path(source).expanduser() / "head.safetensors"
+    return (
+        Checkpoint(str(source), str(weights.parent), *stored_size([weights])) if weights.is_file() else locate(source)
+    )
 
 
 def _in_folder(name: str, folder: Path) -> Checkpoint:
@@ -96,8 +109,7 @@ def _in_folder(name: str, folder: Path) -> Checkpoint:
     files = _weights(folder)
     if missing := [path.name for path in files if not path.is_file()]:
         raise ModelNotFoundError(f"The folder {name} lacks {missing[0]}, which its index names: fetch it again.")
-    parameters, item_bytes = count(files)
-    return Checkpoint(name, str(folder), parameters, item_bytes, bool(files), _is_pickled(folder), local=True)
+    return Checkpoint(name, str(folder), *stored_size(files), bool(files), _is_pickled(folder))
 
 
 def check_config(folder: Path) -> None:
@@ -106,18 +118,18 @@ def check_config(folder: Path) -> None:
     Raises:
         ModelNotFoundError: its config.json is damaged.
     """
-    place = folder / "config.json"
-    if place.is_file():
-        config = read_json(place)
+    path = folder / "config.json"
+    if path.is_file():
+        config = read_json(path)
         parts = (config, *(part for part in config.values() if isinstance(part, dict)))
         layers = [part[name] for part in parts for name in _LAYERS if isinstance(part.get(name), int)]
         if max(layers, default=0) > _MOST_LAYERS:
-            raise damaged(place, f"it names {max(layers)} layers")
+            raise damaged(path, f"it names {max(layers)} layers")
 
 
 def _on_hub(name: str) -> Checkpoint:
     try:
-        info = HfApi().model_info(name, files_metadata=True, timeout=_SECONDS)
+        info = HfApi().model_info(name, files_metadata=True, timeout=_HUB_TIMEOUT)
     except (RepositoryNotFoundError, HFValidationError):
         raise ModelNotFoundError(
             f"There is no model {name} here or on the hub: check its name, or log in with `hf auth login`."
@@ -125,11 +137,9 @@ def _on_hub(name: str) -> Checkpoint:
     except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
         raise offline(name) from error
     names = [file.rfilename for file in info.siblings or ()]
-    total = info.safetensors.total if info.safetensors else None
-    kinds = info.safetensors.parameters if info.safetensors else {}
-    item_bytes = sum(count * _ITEM_BYTES.get(kind, 4) for kind, count in kinds.items()) / total if total else 4.0
+    size = _size(info.safetensors.parameters if info.safetensors else {})
     safe, pickled = (any(file.endswith(ending) for file in names) for ending in (".safetensors", _PICKLES))
-    return Checkpoint(name, name, total, item_bytes, safe, pickled, local=False)
+    return Checkpoint(name, name, *size, safe, pickled, local=False)
 
 
 def offline(name: str) -> OfflineError:
@@ -157,45 +167,31 @@ def _is_pickled(folder: Path) -> bool:
     return any(path.suffix in _PICKLES for path in folder.iterdir())
 
 
-def _is_whole(snapshot: Path) -> bool:
+def _is_complete(snapshot: Path) -> bool:
     """Whether a snapshot in the cache has weights, every shard of them."""
     files = _weights(snapshot)
     return all(path.is_file() for path in files) if files else _is_pickled(snapshot)
 
 
-def count(files: Iterable[Path]) -> tuple[int | None, float]:
-    """Parameters in safetensors files, and bytes each takes, read from the headers alone."""
-    parameters, stored = 0, 0
+def stored_size(files: Iterable[Path]) -> tuple[int | None, float]:
+    """Parameters in safetensors files, and bytes each takes; the library reads, and checks, their headers alone."""
+    counts: dict[str, int] = {}
     for path in files:
-        for kind, size in _header(path):
-            parameters += size
-            stored += size * _ITEM_BYTES.get(kind, 4)
-    return (parameters, stored / parameters) if parameters else (None, 4.0)
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                for part in map(tensors.get_slice, tensors.keys()):
+                    kind = part.get_dtype()
+                    counts[kind] = counts.get(kind, 0) + prod(part.get_shape())
+        except (SafetensorError, OSError) as error:
+            raise damaged(path, str(error).splitlines()[0][:160]) from None
+    return _size(counts)
 
 
-def _header(path: Path) -> list[tuple[str, int]]:
-    """Dtype and elements of each tensor: behind the header's length, 8 little-endian bytes, stands JSON (the format's
-    specification).
-    """
-    try:
-        with path.open("rb") as file:
-            room = os.fstat(file.fileno()).st_size - 8
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(room, _LONGEST_HEADER):
-                raise damaged(path, "its header is as long as no header may be")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        found = []
-        for tensor in header.values():
-            size, (start, end) = prod(map(index, tensor["shape"])), tensor["data_offsets"]
-            if min(tensor["shape"], default=0) < 0 or not 0 <= start <= end <= room - length:
-                raise damaged(path, "its tensors lie outside the file")
-            found.append((str(tensor["dtype"]), size))
-    except OSError as error:
-        raise damaged(path, reason_of(error)) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise damaged(path, "its header is no list of tensors") from None
-    return found
+def _size(counts: dict[str, int]) -> tuple[int | None, float]:
+    """Parameters in all, and bytes each takes, from their number by dtype; as a guess 4 bytes where there are none."""
+    total = sum(counts.values())
+    stored = sum(count * _ITEM_BYTES.get(kind, 4) for kind, count in counts.items())
+    return (total, stored / total) if total else (None, 4.0)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -205,7 +201,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelNotFoundError: it is missing, or holds something else.
     """
     try:
-        found = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_HEADER))
+        found = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_JSON))
     except (ValueError, RecursionError):
         raise damaged(path, "it is no JSON") from None
     if not isinstance(found, dict):

@@ -1,26 +1,26 @@
-"""One pass of a model over new rows: what it goes through, what it answers, and the plain way, through the module.
+"""One forward pass of a model over new rows: what goes in, what comes out, and the plain way, through the module.
 
-Faster ways stand above the module on a ladder: CUDA graphs, then a lean forward. One that fails is left for good, and
-the pass goes on one below.
+Faster implementations of the same pass (`speclab.models.fast`) come before the module in a chain: CUDA graphs, then a
+lean forward. One that fails is dropped for good, and the pass falls back to the next.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import NamedTuple, Protocol
+from threading import Lock, get_ident
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.models.cache import KVCache
-from speclab.models.fast.packed import Linear
 from speclab.models.masks import Mask
 from speclab.models.memory import is_out_of_memory
 from speclab.tree import Bools
 
+T = TypeVar("T")
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
 """Largest difference allowed between two ways to the same logits, in units of the logits' own deviation where that
 exceeds 1. Fixed, between what was measured on random models of nine families: right masks differ by at most 2e-5, .03
@@ -36,11 +36,11 @@ class Batch(NamedTuple):
         visible: `[m, c]` bool, which of the last `c` columns each row sees, all before them are visible; None: causal.
         tensors: makes ids and positions, `[m]` int64, and the mask (additive `[1, 1, m, n]`, or one a kind of layer;
             None for a prompt into an empty cache) on the model's device. A captured pass has no need of them.
-        last: answer only so many of the last rows; 0 answers all.
-        layers: whose hidden states to hand out, by their places in the module's `hidden_states`: 0 the embeddings, `i`
+        last: only so many of the last rows are wanted; 0 for all.
+        layers: whose hidden states are wanted, by their places in the module's `hidden_states`: 0 the embeddings, `i`
             the output of block `i`, the last after the final norm.
         vocab_size: columns of the logits that count.
-        likeliest: what the host will read of the logits, as in `transfers.digest`.
+        topk: so many most probable tokens of each row the host will read, as in `transfers.summarize`; 0: the argmax.
     """
 
     tokens: Sequence[int]
@@ -50,165 +50,116 @@ class Batch(NamedTuple):
     last: int
     layers: tuple[int, ...]
     vocab_size: int
-    likeliest: int
+    topk: int
 
 
-class Answer(NamedTuple):
-    """What a pass gives.
+class ForwardOutput(NamedTuple):
+    """What a pass computes.
 
     Attributes:
         logits: `[m, V]`.
-        states: `[m, layers, hidden]`, the hidden states that were asked for, if any were.
-        mask: what the layers were handed, as `Batch.tensors` has it.
-        found: `transfers.digest` of the logits, `[m, 1 + k]` int32, where it was worked out with the pass.
+        states: `[m, layers, hidden]`, the hidden states that were wanted, if any were.
+        mask: what the layers were given, as `Batch.tensors` makes it.
+        summary: `transfers.summarize` of the logits, `[m, 1 + k]` int32, where it was computed with the pass.
     """
 
     logits: Tensor
     states: Tensor | None = None
     mask: Mask = None
-    found: Tensor | None = None
+    summary: Tensor | None = None
 
 
-def stacked(states: Sequence[Tensor], layers: Sequence[int]) -> Tensor:
+def stack_states(states: Sequence[Tensor], layers: Sequence[int]) -> Tensor:
     """The hidden states `[m, hidden]` of some layers side by side, `[m, layers, hidden]`."""
     return torch.stack([states[layer] for layer in layers], dim=1)
 
 
-class Layer(Protocol):
-    """One decoder layer."""
-
-    @property
-    def linears(self) -> Sequence[Linear]:
-        """The linear layers that it is made of."""
-        ...
-
-    def __call__(self, rows: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor | None, cache: KVCache) -> Tensor:
-        """`[m, hidden]` to `[m, hidden]`; appends keys and values to the cache. `angles`: of the rows' positions."""
-        ...
-
-
-class Parts(NamedTuple):
-    """What a causal model is made of: embeddings, rotary module, layers, final norm, output layer."""
-
-    embed: nn.Embedding
-    rotary: nn.Module
-    layers: Sequence[Layer]
-    norm: nn.Module
-    head: nn.Linear
-
-
-class Through(Protocol):
-    """What a pass goes through."""
+class Forward(Protocol):
+    """What a runner calls for a pass."""
 
     @property
     def name(self) -> str:
-        """For records: "module" or "lean", and where that is not what the family has, why."""
+        """For records: "module" or "lean", and where that is not the fastest the family has, why."""
         ...
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """Appends the rows to the cache, which holds all columns before them, and answers them."""
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """Appends the rows to the cache, which holds all columns before them, and computes their logits."""
         ...
 
 
-class Rung(Through, Protocol):
-    """One of several ways that give the same answer."""
+class Implementation(Forward, Protocol):
+    """One of several implementations of the same pass."""
 
     @property
     def feature(self) -> str:
-        """What is lost where it is left."""
+        """What is lost where it is dropped."""
         ...
 
-    def takes(self, batch: Batch, cache: KVCache) -> bool:
-        """Whether such a pass may go this way."""
+    def accepts(self, batch: Batch, cache: KVCache) -> bool:
+        """Whether it can run such a pass."""
         ...
 
-    def blames_itself(self, error: Exception) -> bool:
-        """Whether an error of a pass is this way's own, so that the next way may do better."""
+    def may_fall_back(self, error: Exception) -> bool:
+        """Whether an error of a pass is its own fault, so that the next implementation may do better."""
         ...
 
 
-class Ladder:
-    """The fastest way that works for a model: what fails is left for good, and says why.
+class FallbackChain:
+    """The fastest implementation that works for a model: what fails is dropped for good, with its reason.
 
     Args:
-        rungs: the fastest first; the last, the module, takes any pass.
+        implementations: the fastest first; the last, the module, accepts any pass.
 
     Attributes:
-        rungs: those that were not left.
-        left: the feature of each rung that was left, and why.
+        implementations: those that were not dropped.
+        dropped: the feature of each that was dropped, and why.
     """
 
-    def __init__(self, *rungs: Rung) -> None:
-        self.rungs, self.left = list(rungs), dict[str, str]()
+    def __init__(self, *implementations: Implementation) -> None:
+        self.implementations, self.dropped = list(implementations), dict[str, str]()
 
     @property
     def name(self) -> str:
-        """For records: the fastest way that is left, and why it is not a faster one."""
-        return ", ".join([self.rungs[0].name, *(f"without {feature}: {why}" for feature, why in self.left.items())])
+        """For records: the fastest implementation that remains, and why it is not a faster one."""
+        reasons = [f"without {feature}: {why}" for feature, why in self.dropped.items()]
+        return ", ".join([self.implementations[0].name, *reasons])
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """A pass, as `Through` says."""
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says."""
         start = cache.length
         while True:
-            rung = next(rung for rung in self.rungs if rung.takes(batch, cache))
+            chosen = next(each for each in self.implementations if each.accepts(batch, cache))
             try:
-                return rung(batch, cache)
+                return chosen(batch, cache)
             except Exception as error:
-                if not rung.blames_itself(error):
+                if not chosen.may_fall_back(error):
                     raise
-                why = _why(error)
-            # Behind the handler, whose traceback holds what the failed pass had allocated.
-            self.leave(rung, why)
+                why = _reason(error)
+            # After the handler, whose traceback holds what the failed pass had allocated.
+            self.drop(chosen, why)
             cache.shorten(start)
 
-    def leave(self, rung: Rung, why: str) -> None:
-        """Passes go neither through `rung` nor through what stands above it any more."""
-        if rung in self.rungs[:-1]:  # another thread may have left it
-            place = self.rungs.index(rung) + 1
-            for each in self.rungs[:place]:
-                self.left[each.feature] = why
-            del self.rungs[:place]
+    def drop(self, failed: Implementation, why: str) -> None:
+        """Passes use neither `failed` nor what came before it any more."""
+        if failed in self.implementations[:-1]:  # another thread may have dropped it
+            end = self.implementations.index(failed) + 1
+            self.dropped |= {each.feature: why for each in self.implementations[:end]}
+            del self.implementations[:end]
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if is_out_of_memory(error):
         return "no memory was left for a pass"
     first = next(iter(str(error).splitlines()), "")[:120]
     return f"a pass failed ({type(error).__name__}: {first})"
 
 
-class _NoCudnnAttention:
-    """Within it torch chooses no attention of cuDNN's, which makes a plan for every shape: a tree's is seldom the same.
-
-    The flag is the process's; of passes on several threads the first turns it off, and the last puts it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._was = Lock(), 0, True
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._was = torch.backends.cuda.cudnn_sdp_enabled()
-                torch.backends.cuda.enable_cudnn_sdp(False)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                torch.backends.cuda.enable_cudnn_sdp(self._was)
-
-
-no_cudnn_attention = _NoCudnnAttention()
-
-
-class ModulePass:
+class ModuleForward:
     """Through the `transformers` module, whatever its family.
 
     Args:
         model: the module.
-        reason: why not through its family's lean forward; empty where there is none, or by choice.
+        reason: why not by its family's lean forward; empty where there is none, or by choice.
     """
 
     feature = "module"
@@ -218,16 +169,16 @@ class ModulePass:
         self.name = f"module: {reason}" if reason else "module"
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def takes(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
+    def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Any pass."""
         return True
 
-    def blames_itself(self, error: Exception) -> bool:  # noqa: ARG002
-        """There is no other way."""
+    def may_fall_back(self, error: Exception) -> bool:  # noqa: ARG002
+        """Nothing comes after it."""
         return False
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """A pass, as `Through` says."""
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says."""
         tokens, positions, mask = batch.tensors()
         output = self.model(
             tokens[None],
@@ -238,5 +189,40 @@ class ModulePass:
             **({"logits_to_keep": batch.last} if self._takes_last else {}),
             **({"output_hidden_states": True} if batch.layers else {}),
         )
-        states = stacked([state[0] for state in output.hidden_states], batch.layers) if batch.layers else None
-        return Answer(output.logits[0], states, mask)
+        states = stack_states([state[0] for state in output.hidden_states], batch.layers) if batch.layers else None
+        return ForwardOutput(output.logits[0], states, mask)
+
+
+_flag_lock = Lock()
+_threads_inside: set[int] = set()
+_flag_before: list[bool] = []
+
+
+def without_cudnn_attention(device: torch.device, run: Callable[[], T]) -> T:
+    """What `run` returns, while torch chooses none of cuDNN's attention kernels.
+
+    They compile a plan for every exact shape, and a tree's is seldom the same. The flag is the process's: of passes on
+    several threads the first turns it off, and the last restores it. A Ctrl-C at any point leaves it as it was found.
+    """
+    if device.type != "cuda":
+        return run()
+    try:
+        with _flag_lock:
+            if not _threads_inside:
+                _flag_before[:] = [torch.backends.cuda.cudnn_sdp_enabled()]
+            _threads_inside.add(get_ident())
+            torch.backends.cuda.enable_cudnn_sdp(False)
+        return run()
+    finally:
+        try:
+            _leave()
+        finally:
+            _leave()  # again, in case the first was interrupted
+
+
+def _leave() -> None:
+    with _flag_lock:
+        _threads_inside.discard(get_ident())
+        if _flag_before and not _threads_inside:
+            torch.backends.cuda.enable_cudnn_sdp(_flag_before[0])
+            _flag_before.clear()

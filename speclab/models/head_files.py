@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from pathlib import Path as Folder
 from typing import Any
 
 import torch
@@ -24,10 +23,8 @@ from transformers import PreTrainedModel
 from speclab.errors import HeadMismatchError, ModelNotFoundError, SpeclabError, UnsupportedModelError
 from speclab.files import read_whole
 from speclab.models.checkpoint import folder_of, offline, read_json
-from speclab.models.download import Report, fetch
-from speclab.models.head_runner import HeadRunner
-from speclab.models.heads import Head, HeadConfig
-from speclab.models.loading import Loader, Source, shown_name, unwrapped
+from speclab.models.heads import Head, HeadConfig, HeadRunner
+from speclab.models.loading import Loader, Report, Source, fetch, unwrapped
 from speclab.models.runner import Runner
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
@@ -202,10 +199,10 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         loader.report(f"Loading the draft head {folder.name}…")
         return HeadRunner(read_head(folder, target), target)
     model = loader.models([source])[0]
-    return Runner(model, shown_name(model))
+    return loader.runner(model)
 
 
-def _folder(source: str | PathLike[str], report: Report) -> Folder | None:
+def _folder(source: str | PathLike[str], report: Report) -> Path | None:
     """The folder of a local source, or of a hub id whose files can be had; None where it is neither."""
     folder, name = folder_of(source), str(source)
     if folder is not None:

@@ -1,4 +1,4 @@
-"""A draft head: one decoder layer that proposes from the target's hidden states (EAGLE, Li et al. 2024).
+"""Draft heads: one decoder layer that proposes from the target's hidden states (EAGLE, Li et al. 2024).
 
 At every place it reads the embedding of a token and the target's hidden state at the place before it, and gives what
 the target's next hidden state may be; the target's own output matrix turns that into next-token logits. Behind a
@@ -7,12 +7,21 @@ drafted token, where the target has not been, it reads its own output in place o
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from speclab.models.cache import KVCache
+from speclab.models.forward import without_cudnn_attention
+from speclab.models.runner import Kept, Runner
+from speclab.models.transfers import Logits, check_finite, to_device
+from speclab.tree import Bools
 
 Angles = tuple[Tensor, Tensor]
 _MOST = 1 << 24  # of any size: more than that is a damaged file
@@ -117,8 +126,8 @@ class _Attention(nn.Module):
 
     def forward(self, x: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         batch, rows, size = x.shape
-        query = _turned(self._split(self.q_proj(x), self.heads), angles)
-        key = _turned(self._split(self.k_proj(x), self.key_value_heads), angles)
+        query = _rotated(self._split(self.q_proj(x), self.heads), angles)
+        key = _rotated(self._split(self.k_proj(x), self.key_value_heads), angles)
         value = self._split(self.v_proj(x), self.key_value_heads)
         if cache is not None:
             key, value = cache.update(key, value, 0)
@@ -146,7 +155,142 @@ class _FeedForward(nn.Module):
         return out
 
 
-def _turned(x: Tensor, angles: Angles) -> Tensor:
+def _rotated(x: Tensor, angles: Angles) -> Tensor:
     cos, sin = (angle.to(x.dtype) for angle in angles)
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class HeadRunner:
+    """A draft head with a cache of its own, batch 1, on the target's device and in its dtype.
+
+    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at place `i`, so a head
+    that has caught up holds as many entries as its target. Every entry is a function of the committed text alone:
+    whichever head drafted, all of them stand on the same prefix (Dual-Draft Routing, section 7).
+
+    Attributes:
+        length: entries in the cache.
+        calls: forward passes so far.
+        kept: what the last `crop` left, for records.
+        vocab_size, context, device, dtype: the target's.
+    """
+
+    def __init__(self, head: Head, target: Runner) -> None:
+        self.model = head.to(device=target.device, dtype=target.dtype).eval()
+        self.config, self.name, self.family = head.config, head.config.name, "draft head"
+        self.vocab_size, self.context = target.vocab_size, target.context
+        self.device, self.dtype = target.device, target.dtype
+        self.cache = KVCache()
+        self.length = 0
+        self.calls = 0
+        self.kept = Kept(0, 0, ())
+        self._target_version = target.version
+        self._embed = target.model.get_input_embeddings()
+        self._output = target.model.get_output_embeddings()
+        self._angles = rotary(self.config, torch.arange(0, device=self.device))
+
+    @property
+    def capacity(self) -> int:
+        """Slots allocated in the cache."""
+        return self.cache.capacity
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes a slot takes; 0 before the first pass."""
+        return self.cache.slot_bytes
+
+    @torch.inference_mode()
+    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Logits, Tensor]:
+        """Appends committed places.
+
+        Args:
+            tokens: `m` ids, those of text places `length + 1` and on.
+            states: `[m, layers * hidden]`, the target's hidden states at the places before them.
+            topk: tokens that the host will read, as in `Runner.logits`.
+
+        Returns:
+            What follows the last of them: logits `[1, V]` and the head's own feature `[hidden]`.
+        """
+        rows = len(tokens)
+        visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
+        positions = range(self.length, self.length + rows)
+        logits, features = self._pass(tokens, self.model.fused(states), positions, visible, topk, last=True)
+        return logits, features[-1]
+
+    @torch.inference_mode()
+    def forward(
+        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
+    ) -> tuple[Logits, Tensor]:
+        """A pass over rows of a tree, appended to the cache.
+
+        Args:
+            tokens: `m` ids.
+            features: `[m, hidden]`, the head's own output at each row's parent.
+            positions: `m` places; that of the newest committed entry is `length - 1`.
+            visible: `[m, c]` bool, which of the last `c` columns each row sees; all before them are visible.
+            topk: tokens that the host will read, as in `Runner.logits`.
+
+        Returns:
+            Logits `[m, V]` and features `[m, hidden]`.
+        """
+        return self._pass(tokens, features, positions, visible, topk, last=False)
+
+    def crop(self, length: int) -> None:
+        """Forgets the entries from `length` on."""
+        self.kept = Kept(self.length, length, ())
+        self.cache.shorten(length)
+        self.length = length
+
+    @torch.inference_mode()
+    def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
+        """A runner of the same head with its own copy of the first `length` entries.
+
+        `target`: what it drafts for; where that module was changed since, no entry is copied.
+        """
+        if target is not None and target.version != self._target_version:
+            anew = HeadRunner(self.model, target)
+            anew.vocab_size = self.vocab_size
+            return anew
+        twin = copy.copy(self)
+        twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
+        return twin
+
+    def _pass(
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools | None,
+        topk: int,
+        *,
+        last: bool,
+    ) -> tuple[Logits, Tensor]:
+        ids = to_device(tokens, self.device)
+        joined = self.model.join(self._embed(ids), features.to(self.dtype))
+        try:
+            angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
+            run = partial(self.model, joined[None], angles, mask, self.cache)
+            out: Tensor = without_cudnn_attention(self.device, run)[0]
+            rows = self._output(out[-1:] if last else out)[:, : self.vocab_size]
+            logits = check_finite(rows, None, topk, self.name)
+        except BaseException:
+            self.cache.shorten(self.length)
+            raise
+        self.calls += 1
+        self.length += len(tokens)
+        return logits, out
+
+    def _angles_at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+        highest = max(positions)
+        if highest >= len(self._angles[0]):
+            self._angles = rotary(self.config, torch.arange(2 * highest + 256, device=self.device))
+        rows = to_device(positions, self.device)
+        return self._angles[0][rows], self._angles[1][rows]
+
+    def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
+        """`[rows, length + rows]` bool, or None where every row sees all, or the cache is empty."""
+        if visible is None or (rows == 1 and visible.all()):
+            return None
+        mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
+        mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
+        return mask

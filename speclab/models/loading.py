@@ -1,16 +1,21 @@
-"""Models and tokenizers from hub ids, folders or memory, safely: safetensors only, no remote code, memory first."""
+"""Models and tokenizers from hub ids, folders or memory, safely: safetensors only, no remote code, memory first.
+
+`estimate` tells what a load would take of the memory; `Loader` refuses what does not fit before anything is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path as Folder
+from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from torch import nn
+from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -23,14 +28,63 @@ from transformers.utils import logging
 
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
 from speclab.models import memory
-from speclab.models.checkpoint import Checkpoint, check_config, folder_of, locate, offline
-from speclab.models.download import Report, fetch, silent
-from speclab.models.memory import check_place
+from speclab.models.checkpoint import (
+    Checkpoint,
+    check_config,
+    folder_of,
+    locate,
+    locate_head,
+    locate_local,
+    offline,
+)
+from speclab.models.memory import amount
+from speclab.models.presets import Preset, find
 from speclab.models.probe import unfit
+from speclab.models.runner import Runner
 
+ModelPath = str | PathLike[str]
+Source = ModelPath | PreTrainedModel
+Report = Callable[[str], None]
+"""Hears what a load is doing, one sentence at a time; what it raises ends the load."""
+
+_MODEL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "model.safetensors", "model-*.safetensors")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-Path = str | PathLike[str]
-Source = Path | PreTrainedModel
+
+
+def silent(_: str) -> None:
+    """Reports to nobody."""
+
+
+def fetch(name: str, report: Report, files: Sequence[str] = _MODEL_FILES) -> Path:
+    """The folder of a hub id's files in the hub's cache, those downloaded that are not there.
+
+    Args:
+        name: a hub id.
+        report: hears the bytes; called from several threads.
+        files: patterns of the files to fetch, in the repository's top folder.
+
+    Raises:
+        Exception: whatever the hub's client raises, or `report`.
+    """
+    bar = _bar(name, report)
+    return Path(snapshot_download(name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar))
+
+
+def _bar(name: str, report: Report) -> type[Any]:
+    """A progress bar that draws nothing and reports the bytes."""
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._of_bytes = options.get("unit") == "B"
+            super().__init__(*args, **{**options, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += n or 0
+            if self._of_bytes:
+                of = f" of {amount(self.total)}" if self.total and self.total >= self.n else ""
+                report(f"Downloading {name}: {amount(self.n)}{of}…")
+
+    return Bar
 
 
 @dataclass(frozen=True)
@@ -42,6 +96,7 @@ class Loader:
         dtype: None for float32 on CPU and the checkpoint's own on CUDA; a module in memory keeps its own.
         trust_remote_code: let a checkpoint bring its own Python code.
         allow_pickle: let weights come from pickles, which can run code.
+        fast: use faster implementations of the pass where there are some.
         report: hears what is being done; what it raises ends the load.
     """
 
@@ -49,6 +104,7 @@ class Loader:
     dtype: torch.dtype | None = None
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    fast: bool = True
     report: Report = silent
 
     def models(self, sources: Iterable[Source]) -> list[PreTrainedModel]:
@@ -58,17 +114,21 @@ class Loader:
             ModelNotFoundError, OfflineError, UnsupportedModelError, OutOfMemoryError: in this order.
         """
         found = [source if isinstance(source, PreTrainedModel) else self._check(source) for source in sources]
-        sizes = {found_.name: self._bytes(found_) for found_ in found if isinstance(found_, Checkpoint)}
-        memory.require({name: size for name, size in sizes.items() if size}, self._place)
+        sizes = {it.name: it.needed(self.load_dtype) for it in found if isinstance(it, Checkpoint)}
+        memory.require({name: size for name, size in sizes.items() if size}, self.place)
         return [self._load(item) if isinstance(item, Checkpoint) else self._move(item) for item in found]
 
-    def tokenizer(self, source: Path) -> PreTrainedTokenizerBase | None:
+    def runner(self, model: PreTrainedModel) -> Runner:
+        """A runner of a loaded model, by the name that it is shown under."""
+        return Runner(model, shown_name(model), fast=self.fast)
+
+    def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
         """Loads a tokenizer from a hub id or folder; None if the folder holds none."""
         where = str(folder_of(source) or locate(source).where)
-        if Folder(where).is_dir():
-            if not any((Folder(where) / name).is_file() for name in _TOKENIZER_FILES):
+        if Path(where).is_dir():
+            if not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
                 return None
-            check_config(Folder(where))
+            check_config(Path(where))
         try:
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 where, trust_remote_code=self.trust_remote_code
@@ -78,10 +138,16 @@ class Loader:
         return loaded
 
     @property
-    def _place(self) -> torch.device:
+    def place(self) -> torch.device:
+        """Where models go."""
         return self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    def _check(self, source: Path) -> Checkpoint:
+    @property
+    def load_dtype(self) -> torch.dtype | None:
+        """What checkpoints are loaded in; None for their own."""
+        return self.dtype or (torch.float32 if self.place.type == "cpu" else None)
+
+    def _check(self, source: ModelPath) -> Checkpoint:
         place = locate(source)
         if not place.safetensors and not (place.pickled and self.allow_pickle):
             has = "only pickled weights, which can run code" if place.pickled else "no weights"
@@ -102,34 +168,26 @@ class Loader:
             raise _explain(error, place.name, "config") from error
         return config
 
-    def _bytes(self, place: Checkpoint) -> int:
-        dtype = self._dtype_for_load()
-        item_bytes = dtype.itemsize if isinstance(dtype, torch.dtype) else place.item_bytes
-        return memory.needed(place.parameters, item_bytes) if place.parameters else 0
-
-    def _dtype_for_load(self) -> torch.dtype | str:
-        return self.dtype or (torch.float32 if self._place.type == "cpu" else "auto")
-
     def _load(self, place: Checkpoint) -> PreTrainedModel:
         watched = self.report is not silent
         if watched and place.safetensors and not place.local:
             self._fetch(place)
-        needs = self._bytes(place)
-        self.report(f"Loading {short_name(place.name)}{f', about {memory.amount(needs)}' if needs else ''}…")
+        needs = place.needed(self.load_dtype)
+        self.report(f"Loading {short_name(place.name)}{f', about {amount(needs)}' if needs else ''}…")
         try:
             with _progress_shown(not place.local and not watched):
                 found: Any = AutoModelForCausalLM.from_pretrained(
                     place.where,
                     output_loading_info=True,
-                    dtype=self._dtype_for_load(),
+                    dtype=self.load_dtype or "auto",
                     trust_remote_code=self.trust_remote_code,
                     use_safetensors=None if self.allow_pickle else True,
                 )
-            model, told = found
-            loaded: PreTrainedModel = nn.Module.to(model, self._place)
+            model, info = found
+            loaded: PreTrainedModel = nn.Module.to(model, self.place)
         except Exception as error:
             raise _explain(error, place.name, "model") from error
-        if missing := sorted(told["missing_keys"]):  # the library has drawn them at random
+        if missing := sorted(info["missing_keys"]):  # the library has drawn them at random
             raise ModelNotFoundError(
                 f"The weights of {place.name} lack {missing[0]}, of {len(missing)}: fetch it again."
             )
@@ -146,7 +204,7 @@ class Loader:
 
     def _move(self, model: PreTrainedModel) -> PreTrainedModel:
         moved = self.device is not None or self.dtype is not None
-        check_place(model, shown_name(model), moved=moved)
+        memory.check_device_map(model, shown_name(model), moved=moved)
         if moved:
             nn.Module.to(model, device=self.device, dtype=self.dtype)
         return model
@@ -241,3 +299,84 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
     if isinstance(error, OSError):
         return ModelNotFoundError(f"{name} has no readable {what} ({first}): check its files.")
     return UnsupportedModelError(f"The {what} of {name} does not load ({first}): choose another model.")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of memory by role, weights and the headroom of `speclab.models.memory`; None where the files do not say.
+
+    `device`: where. `precision`: in words. `free`: bytes, None where the device does not say. `download`: bytes of
+    weights to be fetched first, about.
+    """
+
+    sizes: Mapping[str, int | None]
+    device: torch.device
+    precision: str
+    free: int | None
+    download: int = 0
+
+    @property
+    def needed(self) -> int:
+        """Bytes of all whose size is known."""
+        return sum(size or 0 for size in self.sizes.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether it would be loaded: nothing known speaks against it."""
+        return self.free is None or self.needed <= self.free
+
+    def __str__(self) -> str:
+        known = [f"{role} {amount(size)}" for role, size in self.sizes.items() if size]
+        unknown = [role for role, size in self.sizes.items() if size is None]
+        where = f"on {self.device} in {self.precision}"
+        needs = f"needs about {amount(self.needed)} {where} ({', '.join(known)})" if known else f"unknown {where}"
+        available = f"{amount(self.free)} are free" if self.free is not None else "how much is free is not known"
+        text = f"Memory: {needs}; {available}." if self.fits else f"Too large: {needs}, and {available}."
+        text += f" The size of {' and '.join(unknown)} is not known." if unknown else ""
+        text += f" About {amount(self.download)} are downloaded first." if self.download else ""
+        return text if self.fits else f"{text} Choose smaller models, half precision, or another device."
+
+
+def estimate(
+    name: str = "mini",
+    *,
+    target: ModelPath | None = None,
+    draft: ModelPath | None = None,
+    heads: Sequence[ModelPath] = (),
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Estimate:
+    """The memory that `load_pair` would need with the same arguments; loads and downloads nothing.
+
+    A preset is answered without the hub; of hub ids that are not on this machine the hub is asked, for at most seconds.
+
+    Raises:
+        ModelNotFoundError, OfflineError, SettingsError: as `load_pair` would.
+    """
+    preset = find(name) if target is None else None
+    if preset is not None:
+        found, heads, dtype = _in_preset(preset), heads or preset.heads, dtype or preset.dtype
+    else:
+        found = {role: locate(source) for role, source in (("target", target), ("draft", draft)) if source}
+    drafting = [locate_head(head) for head in heads]
+    loader = Loader(parse_device(device), parse_dtype(dtype))
+    sizes = {role: checkpoint.needed(loader.load_dtype) for role, checkpoint in found.items()}
+    if drafting:
+        known = [head.needed(loader.load_dtype) for head in drafting]
+        sizes["heads"] = None if None in known else sum(filter(None, known))
+    remote = [it for it in (*found.values(), *drafting) if not it.local]
+    download = int(sum((it.parameters or 0) * it.item_bytes for it in remote))
+    precision = str(loader.load_dtype or "the checkpoint's precision").removeprefix("torch.")
+    return Estimate(sizes, loader.place, precision, memory.free(loader.place), download)
+
+
+def _in_preset(preset: Preset) -> dict[str, Checkpoint]:
+    """The checkpoints of a preset: read where they are here, else as published."""
+    stored = parse_dtype(preset.stored)
+    assert stored is not None
+    known = {"target": (preset.target, preset.target_parameters), "draft": (preset.draft, preset.draft_parameters)}
+    return {
+        role: locate_local(source) or Checkpoint(source, source, parameters, stored.itemsize, local=False)
+        for role, (source, parameters) in known.items()
+        if source is not None
+    }

@@ -1,20 +1,19 @@
-"""Whether models fit the memory of a device, estimated before anything is loaded."""
+"""Devices: how much memory is free, what a model takes, and modules that something else has already placed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from speclab.errors import OutOfMemoryError, SettingsError, UnsupportedModelError
 
-# Weights, and a fifth more for activations, caches and the loading itself: a default of ours, not a
-# measurement.
 HEADROOM = 1.2
+"""Weights, and a fifth more for activations, caches and the loading itself: a speclab default, not a measurement."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -24,16 +23,17 @@ def needed(parameters: int, item_bytes: float) -> int:
 
 
 def free(device: torch.device) -> int | None:
-    """Bytes free on a device, None where the machine does not say; on CPU the container's limit counts.
+    """Bytes free on a device, None where it does not say; on a CPU the container's limit counts.
 
-    On CUDA what torch keeps for later, and no tensor holds, is free too: the next model may take it.
+    On CUDA the blocks that torch caches, and no tensor uses, are free too: the next model may take them.
     """
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     if device.type != "cpu":
         return None
-    return min((room for room in (_machine(), _container()) if room is not None), default=None)
+    machine, container = int(psutil.virtual_memory().available), _container()
+    return machine if container is None else min(machine, container)
 
 
 def require(sizes: Mapping[str, int], device: torch.device) -> None:
@@ -46,17 +46,17 @@ def require(sizes: Mapping[str, int], device: torch.device) -> None:
     Raises:
         OutOfMemoryError: more is needed than is free.
     """
-    room, total = free(device), sum(sizes.values())
-    if room is not None and total > room:
+    available, total = free(device), sum(sizes.values())
+    if available is not None and total > available:
         names = " and ".join(f"{name} ({amount(size)})" for name, size in sizes.items())
         raise OutOfMemoryError(
-            f"{names} need {amount(total)} of memory on {device} and {amount(room)} are free: choose smaller models, "
-            'dtype="float16" or "bfloat16", or another device.'
+            f"{names} need {amount(total)} of memory on {device} and {amount(available)} are free: choose smaller "
+            'models, dtype="float16" or "bfloat16", or another device.'
         )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on CPU torch raises a plain RuntimeError."""
+    """Whether an error says that memory ran out; on a CPU torch raises a plain RuntimeError."""
     words = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -68,9 +68,8 @@ def usage(device: torch.device) -> str:
     if device.type == "cuda":
         total = torch.cuda.mem_get_info(device)[1]
         return f"{device}: {amount(total - (free(device) or 0))} of {amount(total)} in use"
-    known = {"in use": _held(), "free": free(torch.device("cpu"))}
-    said = ", ".join(f"{amount(count)} {what}" for what, count in known.items() if count is not None)
-    return f"memory: {said}" if said else ""
+    in_use, available = psutil.Process().memory_info().rss, free(torch.device("cpu"))
+    return f"memory: {amount(in_use)} in use, {amount(available or 0)} free"
 
 
 def amount(count: float) -> str:
@@ -80,27 +79,8 @@ def amount(count: float) -> str:
     return f"{count / 2**20:.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
 
 
-def _held() -> int | None:
-    """Bytes of the machine's memory that this process holds (its resident set)."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, IndexError, OSError, ValueError):
-        return None
-
-
-def _machine() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
 def _container() -> int | None:
+    """What the limit of a container (cgroup 2) leaves, which psutil does not read; None without a limit."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
@@ -111,7 +91,7 @@ def _container() -> int | None:
     return max(0, limit - used + int(stats.get("inactive_file", 0)))
 
 
-def check_place(model: PreTrainedModel, name: str, *, moved: bool) -> None:
+def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
     """Refuses a module that is asked to move where it cannot, or whose inputs would have no device.
 
     Args:
@@ -137,10 +117,10 @@ def check_place(model: PreTrainedModel, name: str, *, moved: bool) -> None:
 
 def is_spread(model: PreTrainedModel) -> bool:
     """Whether several devices, the disk, or several processes hold its weights."""
-    places = getattr(model, "hf_device_map", None) or {}
-    return len(set(places.values())) > 1 or not weighs_itself(model)
+    devices = getattr(model, "hf_device_map", None) or {}
+    return len(set(devices.values())) > 1 or not has_plain_weights(model)
 
 
-def weighs_itself(model: nn.Module) -> bool:
+def has_plain_weights(model: nn.Module) -> bool:
     """Whether every weight is a plain tensor, and no part of one that several processes hold (`DTensor`)."""
     return all(type(weight) is nn.Parameter for weight in model.parameters())

@@ -17,10 +17,18 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
-from speclab.models.download import Report, silent
 from speclab.models.head_files import HeadSource, listed, load_head
-from speclab.models.head_runner import HeadRunner
-from speclab.models.loading import Loader, Path, Source, parse_device, parse_dtype, shown_name, unwrapped
+from speclab.models.heads import HeadRunner
+from speclab.models.loading import (
+    Loader,
+    ModelPath,
+    Report,
+    Source,
+    parse_device,
+    parse_dtype,
+    silent,
+    unwrapped,
+)
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
@@ -155,8 +163,8 @@ class ModelPair:
     heads: tuple[HeadRunner | Runner, ...] = ()
     tokenizer: PreTrainedTokenizerBase | None = None
     name: str = ""
-    carried: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What strategies carry from one prompt to the next, by strategy; shared by all copies of the pair."""
+    shared_state: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What strategies keep from one prompt to the next, by strategy; shared by all copies of the pair."""
     texts: TokenTexts | None = field(default=None, repr=False)  # shared by all that are made fresh from this one
 
     def __post_init__(self) -> None:
@@ -269,7 +277,7 @@ class ModelPair:
             facts[f"{role}_parameters"] = self._parameters[role]
             facts[f"{role}_attention"] = runner.model.config._attn_implementation
             facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
-            facts[f"{role}_forward"] = runner.through.name
+            facts[f"{role}_forward"] = runner.implementation.name
         for place in range(len(self.heads)):
             facts[f"head_{place}"] = self.head_names[place]
             facts[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
@@ -291,11 +299,12 @@ def load_pair(
     target: Source | nn.Module | None = None,
     draft: Source | nn.Module | None = None,
     heads: HeadSource | Sequence[HeadSource] | None = None,
-    tokenizer: PreTrainedTokenizerBase | Path | None = None,
+    tokenizer: PreTrainedTokenizerBase | ModelPath | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    fast: bool = True,
     report: Report = silent,
 ) -> ModelPair:
     """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
@@ -312,6 +321,8 @@ def load_pair(
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
         trust_remote_code: let a checkpoint run its own Python code.
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
+        fast: where the models have faster implementations of their pass, use them (`speclab.models.fast`); False: every
+            pass is the `transformers` module's own.
         report: hears what is being done, a sentence at a time; what it raises ends the load.
 
     Raises:
@@ -324,7 +335,7 @@ def load_pair(
         heads = preset.heads if heads is None else heads
     else:
         name = ""
-    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, report)
+    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, fast, report)
     sources = [unwrapped(source) for source in (target, draft) if source is not None]
     return _assemble(loader, sources, listed(heads), tokenizer, name)
 
@@ -339,7 +350,7 @@ def _assemble(
     loader: Loader,
     sources: Sequence[Source],
     heads: Sequence[HeadSource],
-    tokenizer: PreTrainedTokenizerBase | Path | None,
+    tokenizer: PreTrainedTokenizerBase | ModelPath | None,
     name: str,
 ) -> ModelPair:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -347,7 +358,7 @@ def _assemble(
     if _ONE_AT_A_TIME.locked():
         loader.report("Waiting for another load to end…")
     with _ONE_AT_A_TIME:
-        runners = [Runner(model, shown_name(model)) for model in loader.models(sources)]
+        runners = [loader.runner(model) for model in loader.models(sources)]
         drafting = [load_head(head, runners[0], loader) for head in heads]
     runners += [head for head in drafting if isinstance(head, Runner)]
     share_vocabulary(runners, tokenizer)
@@ -361,7 +372,7 @@ def _assemble(
     return ModelPair(runners[0], draft, tuple(drafting), tokenizer, name).fresh()
 
 
-def _tokenizer(loader: Loader, sources: Sequence[Source], given: Path | None) -> PreTrainedTokenizerBase | None:
+def _tokenizer(loader: Loader, sources: Sequence[Source], given: ModelPath | None) -> PreTrainedTokenizerBase | None:
     if given is not None:
         tokenizer = loader.tokenizer(given)
         if tokenizer is None:

@@ -18,11 +18,11 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
-from speclab.models.forward import TOLERANCE, Ladder
+from speclab.models.forward import TOLERANCE, FallbackChain
 from speclab.models.masks import CHUNKED, FULL, SLIDING
 from speclab.models.memory import is_spread
 from speclab.models.runner import Runner
-from speclab.models.transfers import way_out
+from speclab.models.transfers import nonfinite_advice
 from speclab.tree import DraftTree
 
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
@@ -87,9 +87,9 @@ def check_trees(runner: Runner) -> float:
             if runner.length == 0:
                 runner.cache = probe.cache.copy(0)
             return difference
-        ladder = probe.through
-        if isinstance(ladder, Ladder) and ladder is runner.through and len(ladder.rungs) > 1:
-            ladder.leave(ladder.rungs[0], why)  # whose fault it is shows one rung below
+        chain = probe.implementation
+        if isinstance(chain, FallbackChain) and chain is runner.implementation and len(chain.implementations) > 1:
+            chain.drop(chain.implementations[0], why)  # the next one shows whose fault it is
         else:
             reason = f"its {why}"
     raise UnsupportedModelError(f"{runner.name} (family {runner.family}) cannot verify a draft tree: {reason}; {way}.")
@@ -103,7 +103,11 @@ def _wrong(probe: Runner) -> tuple[str, str, float]:
     except OutOfMemoryError:
         raise
     except LogitsError:
-        return f"logits are not numbers in {str(probe.dtype).removeprefix('torch.')}", way_out(probe.dtype), torch.inf
+        return (
+            f"logits are not numbers in {str(probe.dtype).removeprefix('torch.')}",
+            nonfinite_advice(probe.dtype),
+            torch.inf,
+        )
     except Exception as error:  # noqa: BLE001  # whatever a foreign module raises, the reason is the same
         first = next(iter(str(error).splitlines()), "")[:120]
         return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf

@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
 from speclab.models.cache import FIRST_CAPACITY, KVCache
-from speclab.models.fast.lean import Forwards
-from speclab.models.forward import Batch, ModulePass, Through, no_cudnn_attention
+from speclab.models.changes import SharedForward
+from speclab.models.forward import Batch, Forward, ModuleForward, without_cudnn_attention
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
-from speclab.models.transfers import Logits, checked, to_device
+from speclab.models.transfers import Logits, check_finite, to_device
 from speclab.tree import Bools
 
 
@@ -102,6 +102,7 @@ class Runner:
             Attention other than sdpa and eager takes no tree mask: it is switched to one of these, for good.
         name: what errors and pictures call it; by default the family.
         plan: how masks are made; by default as the config says.
+        fast: use the faster implementations of `speclab.models.fast`; False: every pass is the module's own.
 
     Attributes:
         length: entries in the cache.
@@ -113,23 +114,25 @@ class Runner:
             is no such length. A pass takes the angles of its own largest position for all its rows, so the passes of
             one text have to lie on one side.
         hidden: hidden states of every entry, None unless `watch` asked for them.
-        through: what a pass goes through: the family's lean forward, or the module.
+        implementation: what computes a pass: the family's lean forward, or the module.
         version: counts the changes of the module that were found at starts of texts.
-        mended: whoever reads the logits mends those that are no numbers, so no pass is refused for them.
+        allow_nonfinite: whoever reads the logits replaces those that are not finite, so no pass is refused for them.
     """
 
-    def __init__(self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None, *, fast: bool = True
+    ) -> None:
         self.model: Any = model
         self.name = name
         self.calls = 0
         self.length = 0
         self.kept = Kept(0, 0, ())
         self.hidden: HiddenStates | None = None
-        self.mended = False
+        self.allow_nonfinite = False
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._plan, self._forwards = plan, Forwards(model)
+        self._plan, self._shared = plan, SharedForward(model, fast=fast)
         self._read()
-        self.through: Through = self._own
+        self.implementation: Forward = self._own
         self.vocab_size = self._vocabulary
 
     def _read(self) -> None:
@@ -146,7 +149,7 @@ class Runner:
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self._vocabulary: int = config.vocab_size
-        self._own, self.version = self._forwards.through, self._forwards.version
+        self._own, self.version = self._shared.forward, self._shared.version
 
     @property
     def capacity(self) -> int:
@@ -195,14 +198,14 @@ class Runner:
         positions: Sequence[int] | None = None,
         visible: Bools | None = None,
         *,
-        likeliest: int = 0,
+        topk: int = 0,
     ) -> Logits:
         """As `forward`, or without `positions` as `extend`, with what the host will read of the logits.
 
         On CUDA that comes with the pass: its check and these tokens in one transfer, the only wait of a pass.
 
         Args:
-            likeliest: so many likeliest tokens of every row and their log-probabilities; 0: the choices alone.
+            topk: so many most probable tokens of every row and their log-probabilities; 0: the argmax alone.
         """
         causal, layers = positions is None, self.hidden.layers if self.hidden is not None else ()
         if positions is None:
@@ -211,16 +214,15 @@ class Runner:
         def tensors() -> tuple[Tensor, Tensor, Mask]:
             return self._tensors(tokens, positions, visible, causal=causal)
 
-        batch = Batch(tokens, positions, visible, tensors, int(causal), layers, self.vocab_size, likeliest)
+        batch = Batch(tokens, positions, visible, tensors, int(causal), layers, self.vocab_size, topk)
         try:
-            with no_cudnn_attention:
-                answer = self.through(batch, self.cache)
-            rows = answer.logits
+            output = without_cudnn_attention(self.device, lambda: self.implementation(batch, self.cache))
+            rows = output.logits
             self._check_shape(rows, 1 if causal else len(tokens))
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
-            logits = checked(rows, answer.found, likeliest, self.name, mended=self.mended)
-            if self.hidden is not None and answer.states is not None:
-                self.hidden.append(answer.states)
+            logits = check_finite(rows, output.summary, topk, self.name, allow_nonfinite=self.allow_nonfinite)
+            if self.hidden is not None and output.states is not None:
+                self.hidden.append(output.states)
             self.calls += 1
             self.length += len(tokens)
         except BaseException as error:
@@ -234,7 +236,7 @@ class Runner:
                 ) from None
             raise
         if visible is not None:
-            self._given = (answer.mask, len(tokens), self.length)
+            self._given = (output.mask, len(tokens), self.length)
         return logits
 
     def _check_shape(self, logits: Tensor, count: int) -> None:
@@ -242,7 +244,7 @@ class Runner:
             return
         raise LogitsError(
             f"{self.name} gave logits of shape {list(logits.shape)} and not [{count}, {self.vocab_size}]: a hook or a "
-            "changed module answers otherwise than the model does; undo that, or load the pair again"
+            "changed module gives other logits than the model does; undo that, or load the pair again"
         )
 
     def watch(self, layers: Sequence[int]) -> None:
@@ -285,8 +287,8 @@ class Runner:
     def fork(self, length: int = 0) -> Runner:
         """A runner of the same module with its own copy of the first `length` entries; no model call.
 
-        Every text starts with one, so here the module is looked at. Where it was changed since, its passes go through
-        it as it is now, and no entry is copied: they are those of another model.
+        Every text starts with one, so here the module is checked. Where it was changed since, passes are those of the
+        module as it is now, and no entry is copied: they are those of another model.
 
         Raises:
             UnsupportedModelError: its vocabulary was changed.
@@ -294,7 +296,7 @@ class Runner:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
         twin = copy.copy(self)
-        if self._forwards.look() == self.version:
+        if self._shared.refresh() == self.version:
             twin.cache, twin.length = self.cache.copy(length), length
             twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
             twin._columns = self._columns.clone()
@@ -307,12 +309,12 @@ class Runner:
     def by_module(self) -> Runner:
         """A runner with an empty cache whose passes go through the module, whatever its family."""
         twin = self.fork()
-        twin.through = ModulePass(self.model)
+        twin.implementation = ModuleForward(self.model)
         return twin
 
     def _renew(self) -> None:
         """Starts anew on a module that was changed."""
-        vocabulary, own = self._vocabulary, self.through is self._own
+        vocabulary, own = self._vocabulary, self.implementation is self._own
         self._read()
         if self._vocabulary != vocabulary:
             raise UnsupportedModelError(
@@ -322,7 +324,7 @@ class Runner:
         self.length, self.kept = 0, Kept(0, 0, ())
         self.hidden = HiddenStates(self.hidden.layers) if self.hidden is not None else None
         if own:  # and not one that somebody put in its place
-            self.through = self._own
+            self.implementation = self._own
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:

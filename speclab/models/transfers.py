@@ -1,4 +1,4 @@
-"""The likeliest next tokens of many rows at once."""
+"""What passes between host and device: up without a wait, down in one transfer a pass; and the fast top-k of a pass."""
 
 from __future__ import annotations
 
@@ -19,39 +19,31 @@ FEW = 1 << 16
 """Fewer numbers than this are searched as they stand; measured on a CPU."""
 
 
-@torch.inference_mode()
-def likeliest(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Ids and probabilities of the `width` likeliest tokens of each row, best first, on the device of the logits.
+def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `rows.topk(k)` gives, three to eight times as fast where rows are wide.
+
+    The `k` largest lie in the `k` columns of stripes that have the largest maxima, so the rest is not looked at. Of
+    equal values any may come first, as in torch.
 
     Args:
-        logits: `[n, V]`, any float dtype.
+        rows: `[n, V]`, any float dtype.
+        k: how many of each row; all of a row that has fewer.
 
     Returns:
-        `[n, min(width, V)]` int64 ids and float32 probabilities.
-    """
-    law = logits.float().softmax(-1)  # on CPU twice as fast as logsumexp
-    probabilities, ids = largest(law, min(width, law.shape[-1]))
-    return ids, probabilities
-
-
-def largest(rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """What `rows.topk(width)` gives, values and places `[n, width]`, three to eight times as fast where rows are wide.
-
-    The `width` largest lie in the `width` columns of stripes that have the largest maxima, so the rest is not looked
-    at. Of equal values any may come first, as in `topk`.
+        Values and int64 indices, `[n, min(k, V)]`, the largest first.
     """
     count, columns = rows.shape[-1], rows.shape[-1] // STRIPES
-    if columns <= 2 * width or rows.numel() < FEW:
-        found = rows.topk(width)
+    if columns <= 2 * k or rows.numel() < FEW:
+        found = rows.topk(min(k, count))
         return found.values, found.indices
     whole = columns * STRIPES
     striped = rows[:, :whole].unflatten(1, (STRIPES, columns))
-    best = striped.amax(1).topk(width, sorted=False).indices
+    best = striped.amax(1).topk(k, sorted=False).indices
     places = (best[:, None] + torch.arange(0, whole, columns, device=rows.device)[:, None]).flatten(1)
     if whole < count:
         rest = torch.arange(whole, count, device=rows.device)
         places = torch.cat([places, rest.expand(len(rows), -1)], 1)
-    found = rows.gather(1, places).topk(width)
+    found = rows.gather(1, places).topk(k)
     return found.values, places.gather(1, found.indices)
 
 
@@ -67,97 +59,96 @@ def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Ten
     return host.pin_memory().to(device, non_blocking=True)
 
 
-def on_host(ids: Tensor, probabilities: Tensor) -> NDArray[np.int32]:
-    """Ids and probabilities side by side, `[n, 2, width]`, the second as the bits of float32.
+def to_host(ids: Tensor, scores: Tensor) -> NDArray[np.int32]:
+    """Ids and float32 scores side by side, `[n, 2, k]`, the second as their bits.
 
     From another device they come in one transfer, hence with one wait for it.
     """
     if ids.device.type != "cpu":
-        return torch.stack((ids.int(), probabilities.view(torch.int32)), 1).cpu().numpy()
+        return torch.stack((ids.int(), scores.view(torch.int32)), 1).cpu().numpy()
     rows = np.empty((ids.shape[0], 2, ids.shape[1]), np.int32)  # NumPy's small copies cost less than torch's
-    rows[:, 0], rows[:, 1] = ids.numpy(), probabilities.numpy().view(np.int32)
+    rows[:, 0], rows[:, 1] = ids.numpy(), scores.numpy().view(np.int32)
     return rows
 
 
-def digest(logits: Tensor, likeliest: int) -> Tensor:
-    """What the host reads of logits `[m, V]`: `[m, 1 + k]` int32, whether a row is of numbers, and tokens of it.
+def summarize(logits: Tensor, k: int) -> Tensor:
+    """What the host reads of logits `[m, V]`: `[m, 1 + n]` int32, whether a row is finite, and tokens of it.
 
     Args:
-        likeliest: so many ids, best first, then the bits of their float32 log-probabilities; 0: the argmax alone.
+        k: so many ids, the most probable first, then the bits of their float32 log-probabilities; 0: the argmax alone.
     """
-    numbers = _finite(logits)[:, None].int()
-    if not likeliest:
-        return torch.cat((numbers, logits.argmax(-1, keepdim=True).int()), 1)
-    log_probs, ids = largest(logits.float().log_softmax(-1), min(likeliest, logits.shape[-1]))
-    return torch.cat((numbers, ids.int(), log_probs.view(torch.int32)), 1)
+    finite = _is_finite(logits)[:, None].int()
+    if not k:
+        return torch.cat((finite, logits.argmax(-1, keepdim=True).int()), 1)
+    log_probs, ids = topk(logits.float().log_softmax(-1), k)
+    return torch.cat((finite, ids.int(), log_probs.view(torch.int32)), 1)
 
 
 class Logits:
-    """What a pass answers: `rows` `[m, V]`, in the model's dtype and on its device, and what the host reads of them.
+    """What a pass computed: `rows` `[m, V]`, in the model's dtype and on its device, and what the host reads of them.
 
     Args:
         rows: the logits.
-        likeliest: of how many tokens a row `found` tells; 0 of the argmax.
-        found: what `digest` has of them, where it came with the pass; else it is worked out when it is asked for.
+        k: of how many tokens a row `summary` tells; 0 of the argmax.
+        summary: what `summarize` gives, where it came with the pass; else it is worked out when it is asked for.
     """
 
-    def __init__(self, rows: Tensor, likeliest: int = 0, found: NDArray[np.int32] | None = None) -> None:
-        self.rows, self._likeliest, self._found = rows, likeliest, found
+    def __init__(self, rows: Tensor, k: int = 0, summary: NDArray[np.int32] | None = None) -> None:
+        self.rows, self._k, self._summary = rows, k, summary
 
     @cached_property
     def choices(self) -> list[int]:
         """The argmax of every row."""
-        if self._found is not None and not self._likeliest:
-            chosen: list[int] = self._found[:, 1].tolist()
+        if self._summary is not None and not self._k:
+            chosen: list[int] = self._summary[:, 1].tolist()
         else:
             chosen = self.rows.argmax(-1).tolist()
         return chosen
 
-    def likeliest(self, width: int) -> list[tuple[tuple[int, float], ...]]:
-        """The `width` likeliest tokens of each row and their log-probabilities, best first."""
-        if self._found is not None and self._likeliest == width:
-            ids, bits = np.split(self._found[:, 1:], 2, axis=1)
+    def topk_logprobs(self, k: int) -> list[tuple[tuple[int, float], ...]]:
+        """The `k` most probable tokens of each row and their log-probabilities, best first."""
+        if self._summary is not None and self._k == k:
+            ids, bits = np.split(self._summary[:, 1:], 2, axis=1)
         else:
-            law = self.rows.float().log_softmax(-1)
-            log_probs, best = largest(law, min(width, law.shape[-1]))
-            ids, bits = on_host(best, log_probs).swapaxes(0, 1)
+            log_probs, best = topk(self.rows.float().log_softmax(-1), k)
+            ids, bits = to_host(best, log_probs).swapaxes(0, 1)
         columns = zip(ids.tolist(), np.ascontiguousarray(bits).view(np.float32).tolist(), strict=True)
         return [tuple(zip(tokens, probs, strict=True)) for tokens, probs in columns]
 
 
-def checked(logits: Tensor, found: Tensor | None, likeliest: int, name: str, *, mended: bool = False) -> Logits:
-    """The logits of a pass, which must be numbers: one that overflowed, or damaged weights, must not choose a token.
+def check_finite(logits: Tensor, summary: Tensor | None, k: int, name: str, *, allow_nonfinite: bool = False) -> Logits:
+    """The logits of a pass, which must be finite: one that overflowed, or damaged weights, must not choose a token.
 
     Args:
         logits: `[m, V]`.
-        found: their `digest`, if it was worked out with the pass.
-        likeliest: as in `digest`.
+        summary: what `summarize` gives of them, if it was worked out with the pass.
+        k: as in `summarize`.
         name: of the model.
-        mended: whoever reads them mends those that are no numbers, so they are not refused.
+        allow_nonfinite: whoever reads them replaces those that are not finite, so they are not refused.
 
     Raises:
         LogitsError: a row has a NaN, an infinity, or nothing but minus infinity.
     """
     if logits.device.type == "cpu":
-        host, numbers = None, mended or bool(_finite(logits).all())
+        host, finite = None, allow_nonfinite or bool(_is_finite(logits).all())
     else:  # one transfer for the check and what comes with it: the only wait of a pass
-        host = (digest(logits, likeliest) if found is None else found).cpu().numpy()
-        numbers = bool(host[:, 0].all())
-    if not numbers and not mended:
+        host = (summarize(logits, k) if summary is None else summary).cpu().numpy()
+        finite = bool(host[:, 0].all())
+    if not finite and not allow_nonfinite:
         raise LogitsError(
             f"{name} gave logits that are no numbers (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
-            f"{way_out(logits.dtype)}"
+            f"{nonfinite_advice(logits.dtype)}"
         )
-    return Logits(logits, likeliest, host)
+    return Logits(logits, k, host)
 
 
-def _finite(logits: Tensor) -> Tensor:
+def _is_finite(logits: Tensor) -> Tensor:
     """`[m]` bool. One maximum a row finds them out: NaN wins it, and it may not be infinite."""
     return torch.isfinite(logits.amax(-1))
 
 
-def way_out(dtype: torch.dtype) -> str:
-    """What to do about a model whose logits are no numbers in this dtype."""
+def nonfinite_advice(dtype: torch.dtype) -> str:
+    """What to do about a model whose logits are not finite in this dtype."""
     if dtype.itemsize < 4:
         return "load it with dtype='float32', in which larger numbers fit"
     return "its weights are damaged, or hold such numbers themselves: load them again, or choose another model"

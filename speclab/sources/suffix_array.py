@@ -117,12 +117,12 @@ def corpus(pair: ModelPair, place: str) -> SuffixArray:
     """
     files = _files(place) if place else []
     key = f"corpus {place}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
-    if key not in pair.carried:
+    if key not in pair.shared_state:
         texts = [_read(file) for file in files] if place else [prompt.text for prompt in examples()]
         if sum(map(len, texts)) > LARGEST:
             raise SettingsError(f"The text at {place} is longer than {LARGEST:,} characters: give a part of it.")
-        pair.carried[key] = SuffixArray(_encoded(pair, texts, place))
-    found: SuffixArray = pair.carried[key]
+        pair.shared_state[key] = SuffixArray(_encoded(pair, texts, place))
+    found: SuffixArray = pair.shared_state[key]
     return found
 
 

@@ -111,12 +111,10 @@ class TransitionTable(UndoLog[_Undo]):
             logits: `[n, V]`, the target's after each of them.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
-        from speclab.models.transfers import (
-            likeliest,
-            on_host,  # late, both: the list of strategies must not load torch
-        )
+        from speclab.models.transfers import to_host, topk  # late: the list of strategies must not load torch
 
-        found = on_host(*likeliest(logits, self.width))
+        probs, ids = topk(logits.float().softmax(-1), self.width)  # on CPU twice as fast as logsumexp
+        found = to_host(ids, probs)
         undo = _Undo(self.filled, self.refreshed)
         self._note(undo)
         order = range(len(tokens)) if order is None else list(order)

@@ -158,7 +158,7 @@ def test_what_one_trial_learned_is_not_there_for_the_next(pair):
     measure = Decode(pair, [[1, 2, 3], [1, 2, 3]], max_new_tokens=30)
     first, second = (measure(warm).figures["iterations"] for _ in range(2))
     assert first == second
-    assert pair.carried == {}
+    assert pair.shared_state == {}
 
 
 def test_a_text_that_differs_is_told(pair):

@@ -12,7 +12,7 @@ import speclab
 from speclab.costs import measured
 from speclab.costs.curve import Curve
 from speclab.costs.measured import ROWS, conditions_of, curve_of
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from speclab.models import memory as placed
+from speclab.models import memory
 from speclab.models.fast import lean
 
 
@@ -13,6 +13,6 @@ from speclab.models.fast import lean
 def plain_weights():
     with pytest.MonkeyPatch.context() as patch:
         if not torch.cuda.is_available():
-            for module in (lean, placed):
-                patch.setattr(module, "weighs_itself", lambda _: True)
+            for module in (lean, memory):
+                patch.setattr(module, "has_plain_weights", lambda _: True)
         yield

@@ -135,7 +135,7 @@ def test_a_family_is_not_blamed_for_its_graphs():
 
 def test_a_family_is_not_blamed_for_its_lean_forward():
     with device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("speclab.models.fast.rotary.Rotary.at", lambda *_: 1 / 0)
+        patch.setattr("speclab.models.fast.lean.Rotary.at", lambda *_: 1 / 0)
         own = pair(device="cuda")
         forward = own.describe()["target_forward"]
         assert forward.startswith("module, without CUDA graphs: ")

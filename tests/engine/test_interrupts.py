@@ -56,7 +56,7 @@ def models() -> speclab.ModelPair:
 
 def pair() -> speclab.ModelPair:
     """Nothing is carried over from an earlier text."""
-    models().carried.clear()
+    models().shared_state.clear()
     return models()
 
 

@@ -28,14 +28,14 @@ def test_the_past_is_what_it_was_then(strategy):
     while not session.done:
         session.step()
         then.append(everything(session))
-    calls, carried = session.pair.target.calls, dict(session.pair.carried)
+    calls, carried = session.pair.target.calls, dict(session.pair.shared_state)
     assert then[0] != then[-1]
     for at, known in enumerate(then):
         session.goto(at)
         assert everything(session) == known
         assert {found.after for found in known} == {at}
     assert session.pair.target.calls == calls
-    assert session.pair.carried == carried
+    assert session.pair.shared_state == carried
     assert session.token_ids == own_text()
 
 

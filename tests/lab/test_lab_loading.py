@@ -15,7 +15,7 @@ from speclab.lab import Lab
 from speclab.lab.state import ModelChoice
 from speclab.models import memory
 from speclab.models import pair as pairs
-from speclab.models.forward import Ladder
+from speclab.models.forward import FallbackChain
 from speclab.models.presets import MINI_HEADS
 
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -234,8 +234,8 @@ def _step_messages(lab: Lab, messages) -> int:
 
 
 def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
-    failed = SimpleNamespace(device=torch.device("cuda:0"), through=Ladder(None, None))
-    failed.through.left["CUDA graphs"] = "no memory was left for a pass"
+    failed = SimpleNamespace(device=torch.device("cuda:0"), through=FallbackChain(None, None))
+    failed.implementation.dropped["CUDA graphs"] = "no memory was left for a pass"
     gpu = SimpleNamespace(target=failed, runners={"target": failed})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
     monkeypatch.setattr(lab._controller.models, "pair", gpu)

@@ -14,8 +14,8 @@ from torch.nn.utils import parametrize, prune
 from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
 from speclab.errors import ExactnessError
 from speclab.models.fast.packed import Linear
-from speclab.models.forward import Answer
-from speclab.models.head_runner import HeadRunner
+from speclab.models.forward import ForwardOutput
+from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -258,13 +258,13 @@ def test_training_mode_ends_at_the_next_text():
 def test_a_look_that_finds_nothing_makes_nothing_anew(monkeypatch):
     pair = _pair("llama")
     _decoded(pair)
-    forward = pair.fresh().target.through
-    monkeypatch.setattr(Linear, "lay_out", lambda _: pytest.fail("nothing was changed"))
+    forward = pair.fresh().target.implementation
+    monkeypatch.setattr(Linear, "repack", lambda _: pytest.fail("nothing was changed"))
     _decoded(pair)
     session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
     session.step()
     fork = session.fork()
-    assert fork.pair.target.through is forward
+    assert fork.pair.target.implementation is forward
     assert fork.pair.target.calls <= 1
 
 
@@ -272,9 +272,9 @@ def test_after_a_change_everything_is_made_once():
     pair = _pair("gpt_neox")
     _decoded(pair)
     _another_head(pair.target.model)
-    forwards = {id(pair.fresh().target.through) for _ in range(3)}
+    forwards = {id(pair.fresh().target.implementation) for _ in range(3)}
     assert len(forwards) == 1
-    assert forwards != {id(pair.target.through)}
+    assert forwards != {id(pair.target.implementation)}
 
 
 def test_why_the_module_is_used_is_in_the_records():
@@ -296,12 +296,12 @@ class _Off:
 
     def __call__(self, *args, **settings):
         answer = self._own(*args, **settings)
-        return Answer(answer.logits.neg(), answer.states)
+        return ForwardOutput(answer.logits.neg(), answer.states)
 
 
 def test_a_check_compares_with_the_module_and_not_with_the_forward_it_checks():
     pair = _pair("llama")
-    pair.target.through = _Off(pair.target.through)
+    pair.target.implementation = _Off(pair.target.implementation)
     with pytest.raises(ExactnessError):
         _decoded(pair, check=True)
 

@@ -11,8 +11,9 @@ import torch
 from tiny import tiny
 
 from speclab.errors import CancelledError, ModelNotFoundError, OfflineError, OutOfMemoryError, SettingsError
-from speclab.models import download, loading, memory
-from speclab.models.estimate import Estimate, estimate
+from speclab.models import loading, memory
+from speclab.models import loading as download
+from speclab.models.loading import Estimate, estimate
 from speclab.models.pair import load_pair
 from speclab.models.presets import PRESETS, find
 

@@ -16,9 +16,9 @@ from strategies import draft_trees, token_lists
 from tiny import tiny
 
 import speclab
+from speclab.models.changes import SharedForward
 from speclab.models.fast import graphs, static_cache
 from speclab.models.fast.graphs import Size
-from speclab.models.fast.lean import through
 from speclab.models.forward import Batch
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -130,7 +130,10 @@ def test_what_a_failed_pass_left_behind_is_hidden_and_a_number():
     for runner in (plain, quick):
         runner.extend([1, 2, 3])
         runner.extend([4])
-    with mock.patch("speclab.models.runner.checked", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch("speclab.models.runner.check_finite", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         quick.extend([9, 9, 9])
     assert quick.length == quick.cache.length == 4
     torch.testing.assert_close(plain.extend([5]), quick.extend([5]), **CLOSE)
@@ -172,7 +175,7 @@ def test_where_a_pass_cannot_be_captured_it_goes_the_plain_way_and_says_why(erro
             raise error
 
     plain, quick = runner_of("llama").fork(), runner_of("llama").fork()
-    quick.through = over_graphs(plain, lambda: Refusing(Counter()))
+    quick.implementation = over_graphs(plain, lambda: Refusing(Counter()))
     pair = ModelPair(quick).fresh()
     assert pair.describe()["target_forward"] == "lean, CUDA graphs"
     for runner in (plain, pair.target):
@@ -196,7 +199,7 @@ def test_beyond_the_context_passes_go_the_plain_way():
 
 def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
     def size(rows, start, layers=()):
-        batch = Batch([0] * rows, range(rows), None, tuple, last=1, layers=layers, vocab_size=64, likeliest=8)
+        batch = Batch([0] * rows, range(rows), None, tuple, last=1, layers=layers, vocab_size=64, topk=8)
         return Size.of(batch, start)
 
     assert size(1, 0) == (1, 8, (), 64, 8)
@@ -207,15 +210,15 @@ def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
 @every_family
 def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never(family):
     model = tiny(family)
-    assert through(model).name == "lean"
+    assert SharedForward(model).forward.name == "lean"
     with mock.patch.object(type(model), "device", torch.device("cuda")):
-        assert through(model).name == "lean, CUDA graphs"
+        assert SharedForward(model).forward.name == "lean, CUDA graphs"
 
 
 def test_a_family_without_a_lean_forward_goes_through_its_module_on_a_gpu_too():
     model = tiny("gpt2")
     with mock.patch.object(type(model), "device", torch.device("cuda")):
-        assert through(model).name == "module"
+        assert SharedForward(model).forward.name == "module"
 
 
 STRATEGIES = [

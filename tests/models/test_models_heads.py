@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
 from speclab.models.head_files import read_head, save_head
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import speclab
 from speclab import DynaTree, Session, SettingsError, UnsupportedModelError
-from speclab.models.fast.lean import through
+from speclab.models.changes import SharedForward
 
 pytestmark = pytest.mark.model
 
@@ -70,11 +70,11 @@ def test_a_model_on_one_device_may_move(tmp_path):
 def test_weights_that_several_processes_share_go_through_the_module(tmp_path):
     """With one process of a mesh: the weights are those of a tensor-parallel plan, whose module alone knows how."""
     model = tiny("llama")
-    assert through(model).name == "lean"
+    assert SharedForward(model).forward.name == "lean"
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
         distribute_module(model, init_device_mesh("cpu", (1,)))
-        assert through(model).name.startswith("module: its weights differ")
+        assert SharedForward(model).forward.name.startswith("module: its weights differ")
         with pytest.raises(SettingsError, match="tensor-parallel"):
             speclab.load_pair(target=model, dtype="float16")
     finally:

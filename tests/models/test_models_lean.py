@@ -14,8 +14,8 @@ from tiny import FAMILIES, tiny
 
 from speclab.drafters.dynatree import DynaTree
 from speclab.engine.generate import generate
-from speclab.models.fast import packed as linear
-from speclab.models.fast.lean import through
+from speclab.models.changes import SharedForward
+from speclab.models.fast import packed
 from speclab.models.fast.packed import Linear
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -55,18 +55,18 @@ def test_logits_states_and_caches_are_the_modules(variant, pack, prefix, tree, c
 
 def _both(variant: str, pack: bool) -> tuple[Runner, Runner]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear, "PACKED_BYTES", linear.PACKED_BYTES if pack else 0)
+        patch.setattr(packed, "PACKED_BYTES", packed.PACKED_BYTES if pack else 0)
         lean = Runner(MODELS[variant])
-    assert lean.through.name == "lean"
-    assert lean.through.rungs[0].head.pack is pack
+    assert lean.implementation.name == "lean"
+    assert lean.implementation.implementations[0].head.pack is pack
     module = lean.by_module()
-    assert module.through.name == "module"
+    assert module.implementation.name == "module"
     return lean, module
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_without_one_goes_through_its_module(family):
-    assert Runner(tiny(family)).through.name == ("lean" if family in {"gpt_neox", "llama"} else "module")
+    assert Runner(tiny(family)).implementation.name == ("lean" if family in {"gpt_neox", "llama"} else "module")
 
 
 def _another_linear(model):
@@ -89,7 +89,7 @@ def _another_linear(model):
 def test_what_is_not_the_familys_own_goes_through_the_module(change, reason):
     model = tiny("llama")
     change(model)
-    assert re.match(f"module: .*{reason}", through(model).name)
+    assert re.match(f"module: .*{reason}", SharedForward(model).forward.name)
 
 
 def test_a_hook_placed_later_is_called():
@@ -126,7 +126,7 @@ def test_weights_that_change_are_seen(change):
 
 def test_weights_are_laid_out_anew_only_when_they_changed(monkeypatch):
     laid_out = []
-    monkeypatch.setattr(Linear, "lay_out", lambda self, own=Linear.lay_out: (laid_out.append(self), own(self)))
+    monkeypatch.setattr(Linear, "repack", lambda self, own=Linear.repack: (laid_out.append(self), own(self)))
     runner = Runner(tiny("llama"))
     for token in range(4):
         runner.extend([token])
@@ -136,11 +136,11 @@ def test_weights_are_laid_out_anew_only_when_they_changed(monkeypatch):
 
 
 def test_half_precision_and_large_models_keep_to_one_copy_of_their_weights():
-    assert linear.packable(tiny("llama"))
-    assert not linear.packable(tiny("llama").to(torch.bfloat16))
+    assert packed.worth_packing(tiny("llama"))
+    assert not packed.worth_packing(tiny("llama").to(torch.bfloat16))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear, "PACKED_BYTES", 1000)
-        assert not linear.packable(tiny("llama"))
+        patch.setattr(packed, "PACKED_BYTES", 1000)
+        assert not packed.worth_packing(tiny("llama"))
 
 
 def test_a_pair_can_keep_to_its_modules_and_decodes_the_same():

@@ -10,7 +10,7 @@ from heads import random_head
 import speclab
 from speclab.drafters.draft_forward import HeadForward, Row
 from speclab.models.head_files import read_head
-from speclab.models.head_runner import HeadRunner
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.training import heads as recipe
 from speclab.training.heads import HeadsConfig, train_head, unrolled_loss

@@ -3,13 +3,13 @@
 A graph runs the kernels of one pass again, on the same addresses. So everything is padded to a few sizes: rows, and
 columns of the cache. Tokens, positions, slots and mask come from the host in one copy before each run, and the graph
 unpacks them; what the host reads of the logits is worked out in the graph too, so that a pass waits once, for that.
-Padding rows see little, write to slots that nobody sees, and are cut off the answer. All but the capture itself runs,
+Padding rows see little, write to slots that nobody sees, and are cut off. All but the capture itself runs,
 and is tested, on any device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, cast
@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from speclab.models.cache import KVCache
-from speclab.models.fast.rotary import Rotary
+from speclab.models.fast.lean import LeanForward
 from speclab.models.fast.static_cache import Pool, Rows, Shape, Store, lent
-from speclab.models.forward import TOLERANCE, Answer, Batch, Rung
-from speclab.models.masks import Mask
-from speclab.models.transfers import digest
+from speclab.models.forward import TOLERANCE, Batch, ForwardOutput
+from speclab.models.transfers import summarize
 
 MOST_ROWS = 128
 """Larger passes (prompts) keep a GPU busy without a graph."""
@@ -37,8 +36,8 @@ LAST_BIT = 64 * WORDS - 1
 class Graph(Protocol):
     """A pass that can be run again."""
 
-    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
-        """Runs, then notes what `run` does: what the run gave, and an answer that every `replay` writes anew."""
+    def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
+        """Runs, then notes what `run` does: what the run computed, and an output that every `replay` writes anew."""
         ...
 
     def replay(self) -> None:
@@ -52,7 +51,7 @@ _CAPTURING = Lock()
 
 
 class CudaGraphs:
-    """Makes graphs of one device that share a memory pool: whoever replays one takes its answer before the next."""
+    """Makes graphs of one device that share a memory pool: whoever replays one takes its output before the next."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -70,7 +69,7 @@ class CudaGraph:
     def __init__(self, device: torch.device, memory: Any) -> None:
         self._device, self._memory, self._graph = device, memory, torch.cuda.CUDAGraph()
 
-    def capture(self, run: Callable[[], Answer]) -> tuple[Answer, Answer]:
+    def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
         """The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
 
         The stream is ours, one a device: torch's own lies on the device of the process's first capture, and what runs
@@ -85,9 +84,9 @@ class CudaGraph:
                 first = run()
             own.wait_stream(stream)
             with torch.cuda.graph(self._graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
-                answer = run()
+                output = run()
             _STREAMS[self._device] = stream  # kept only where the capture went well
-        return first, answer
+        return first, output
 
     def replay(self) -> None:
         """Queues the kernels; nothing waits for them."""
@@ -95,33 +94,21 @@ class CudaGraph:
             self._graph.replay()
 
 
-class Lean(Rung, Protocol):
-    """A lean forward: `rows` is the pass as tensor work alone, over angles that were reserved."""
-
-    rotary: Rotary
-
-    def rows(
-        self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, layers: Sequence[int]
-    ) -> Answer:
-        """As the whole pass."""
-        ...
-
-
 class Size(NamedTuple):
-    """What a graph was captured for: rows and columns, padded, and what it answers beside logits, as in `Batch`."""
+    """What a graph was captured for: rows and columns, padded, and what it computes beside logits, as in `Batch`."""
 
     rows: int
     columns: int
     layers: tuple[int, ...]
     vocab_size: int
-    likeliest: int
+    topk: int
 
     @classmethod
     def of(cls, batch: Batch, start: int) -> Size:
         """The smallest that the rows fit at slot `start` and on: powers of two."""
         padded = _power(len(batch.tokens))
         columns = max(FIRST_COLUMNS, _power(start + padded))
-        return cls(padded, columns, batch.layers, batch.vocab_size, batch.likeliest)
+        return cls(padded, columns, batch.layers, batch.vocab_size, batch.topk)
 
 
 class Inputs:
@@ -137,7 +124,7 @@ class Inputs:
         self._columns, self._bits = torch.arange(size.columns, device=device), torch.arange(64, device=device)
 
     def fill(self, batch: Batch, start: int) -> None:
-        """Takes in a pass of `m` rows into slots `start` and on; the host waits for nothing.
+        """Takes in a pass of `m` rows, to be written to slots `start` and on; the host waits for nothing.
 
         The copy reads pinned memory when the device gets there, so no memory is filled twice: it is new each time, and
         torch's allocator gives pinned memory out again when the copy from it is done.
@@ -170,14 +157,14 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A graph, what it reads, and what it answers in."""
+    """A graph, what it reads, and what it writes."""
 
     graph: Graph
     inputs: Inputs
-    answer: Answer
+    output: ForwardOutput
 
 
-class GraphPass:
+class GraphForward:
     """A lean forward whose small passes are captured once for each size and then run as graphs.
 
     Args:
@@ -188,38 +175,38 @@ class GraphPass:
 
     name, feature = "lean, CUDA graphs", "CUDA graphs"
 
-    def __init__(self, lean: Lean, model: Any, graph: Callable[[], Graph] | None = None) -> None:
+    def __init__(self, lean: LeanForward, model: Any, graph: Callable[[], Graph] | None = None) -> None:
         self._lean, self._pool = lean, Pool(Shape.of(model))
         self._graph = graph or CudaGraphs(self._pool.shape.device)
         self._captured: WeakKeyDictionary[Store, dict[Size, Captured]] = WeakKeyDictionary()
-        self._one_at_a_time = Lock()
+        self._lock = Lock()
         self._context: int = model.config.max_position_embeddings
         lean.rotary.reserve(self._context)
-        self._angles = lean.rotary.tables  # held, for graphs read them even when longer ones have taken their place
+        self._tables = lean.rotary.tables  # held, for graphs read them even when longer ones have taken their place
 
-    def takes(self, batch: Batch, cache: KVCache) -> bool:
+    def accepts(self, batch: Batch, cache: KVCache) -> bool:
         """Whether it is small, no prompt into an empty cache, within the context, and nobody watches the module."""
         rows, start = len(batch.tokens), cache.length
         masked = start > 0 if batch.visible is None else batch.visible.shape[1] <= LAST_BIT
-        return masked and rows <= MOST_ROWS and start + rows <= self._context and self._lean.takes(batch, cache)
+        return masked and rows <= MOST_ROWS and start + rows <= self._context and self._lean.accepts(batch, cache)
 
-    def blames_itself(self, error: Exception) -> bool:  # noqa: ARG002
+    def may_fall_back(self, error: Exception) -> bool:  # noqa: ARG002
         """Whatever a driver or a version raises, and want of memory too: graphs and their buffers take some."""
         return True
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """A pass, as `Through` says."""
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says."""
         start, size = cache.length, Size.of(batch, cache.length)
         layers = lent(cache, self._pool, size.columns)
-        with self._one_at_a_time:  # graphs share memory: the next replay may write over this answer
-            captured = self._of(layers[0].lease.store, size, batch, start)
+        with self._lock:  # graphs share memory: the next replay may overwrite this output
+            captured = self._graph_for(layers[0].lease.store, size, batch, start)
             captured.graph.replay()
-            answer = _cut(captured.answer, batch, start + len(batch.tokens))
+            output = _cut(captured.output, batch, start + len(batch.tokens))
         for layer in layers:
             layer.length = start + len(batch.tokens)
-        return answer
+        return output
 
-    def _of(self, store: Store, size: Size, batch: Batch, start: int) -> Captured:
+    def _graph_for(self, store: Store, size: Size, batch: Batch, start: int) -> Captured:
         """The graph of a size on a store, its inputs filled."""
         on_store = self._captured.setdefault(store, {})
         if size in on_store:
@@ -228,22 +215,22 @@ class GraphPass:
         inputs, graph = Inputs(size, self._pool.shape), self._graph()
         inputs.fill(batch, start)
 
-        def run() -> Answer:
+        def run() -> ForwardOutput:
             tokens, positions, slots, mask = inputs.unpack()
             rows = cast("KVCache", Rows(store, slots, size.columns))
-            answer = self._lean.rows(tokens, positions, mask, rows, last=0, layers=size.layers)
-            return answer._replace(found=digest(answer.logits[:, : size.vocab_size], size.likeliest))
+            output = self._lean.compute(tokens, positions, mask, rows, last=0, layers=size.layers)
+            return output._replace(summary=summarize(output.logits[:, : size.vocab_size], size.topk))
 
-        first, answer = graph.capture(run)
-        _check(graph, size, first, answer)
-        return on_store.setdefault(size, Captured(graph, inputs, answer))
+        first, output = graph.capture(run)
+        _check(graph, size, first, output)
+        return on_store.setdefault(size, Captured(graph, inputs, output))
 
 
-def _check(graph: Graph, size: Size, first: Answer, answer: Answer) -> None:
+def _check(graph: Graph, size: Size, first: ForwardOutput, output: ForwardOutput) -> None:
     """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
-    pairs = [(first.logits, answer.logits)]
-    if first.states is not None and answer.states is not None:
-        pairs.append((first.states, answer.states))
+    pairs = [(first.logits, output.logits)]
+    if first.states is not None and output.states is not None:
+        pairs.append((first.states, output.states))
     for _, got in pairs:
         got.fill_(torch.nan)
     graph.replay()
@@ -251,22 +238,22 @@ def _check(graph: Graph, size: Size, first: Answer, answer: Answer) -> None:
         bound = TOLERANCE.get(want.dtype, 1e-3) * max(1.0, want.float().nan_to_num(0.0, 0.0, 0.0).std().item())
         if not torch.allclose(got.float(), want.float(), rtol=0.0, atol=bound, equal_nan=True):
             raise RuntimeError("its replay gives other numbers than the pass that was captured")
-    assert answer.found is not None
-    if not torch.equal(answer.found, digest(answer.logits[:, : size.vocab_size], size.likeliest)):
+    assert output.summary is not None
+    if not torch.equal(output.summary, summarize(output.logits[:, : size.vocab_size], size.topk)):
         raise RuntimeError("its replay reads other tokens than its logits have")
 
 
-def _cut(answer: Answer, batch: Batch, total: int) -> Answer:
-    """Copies of the rows that were asked for: the next pass writes over the answer."""
+def _cut(output: ForwardOutput, batch: Batch, total: int) -> ForwardOutput:
+    """Copies of the rows that were asked for: the next pass writes over the output."""
     rows = len(batch.tokens)
     first = rows - batch.last if batch.last else 0
-    assert isinstance(answer.mask, Tensor)
-    assert answer.found is not None
-    return Answer(
-        answer.logits[first:rows].clone(),
-        None if answer.states is None else answer.states[:rows].clone(),
-        None if batch.visible is None else answer.mask[:, :, :rows, :total].clone(),
-        answer.found[first:rows].clone(),
+    assert isinstance(output.mask, Tensor)
+    assert output.summary is not None
+    return ForwardOutput(
+        output.logits[first:rows].clone(),
+        None if output.states is None else output.states[:rows].clone(),
+        None if batch.visible is None else output.mask[:, :, :rows, :total].clone(),
+        output.summary[first:rows].clone(),
     )
 
 

@@ -1,13 +1,13 @@
-"""Which forward a model's passes go through: a lean one where its family has it, else the module's own.
+"""Forward passes written out for two families, GPT-NeoX (Pythia, the mini family) and Llama.
 
 The library's module spends up to half of a small model's pass in Python; a lean forward shares its weights and keeps to
-its arithmetic. A module that somebody has changed goes through itself.
+its arithmetic. A module that somebody has changed is not run this way: `lean_forward` gives the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,28 +17,186 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from speclab.models.cache import KVCache
-from speclab.models.fast import llama as lean_llama
-from speclab.models.fast import neox as lean_neox
-from speclab.models.fast.changes import Snapshot
-from speclab.models.fast.graphs import GraphPass
-from speclab.models.fast.packed import Copies, Linear, packable
-from speclab.models.fast.rotary import Rotary
-from speclab.models.forward import Answer, Batch, Ladder, ModulePass, Parts, stacked
-from speclab.models.masks import Mask, MaskPlan
-from speclab.models.memory import is_out_of_memory, weighs_itself
+from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
+from speclab.models.forward import Batch, ForwardOutput, stack_states
+from speclab.models.masks import Mask
+from speclab.models.memory import has_plain_weights, is_out_of_memory
 
-_FAMILIES: dict[str, Callable[..., Parts]] = {
-    "GPTNeoXForCausalLM": lean_neox.parts,
-    "LlamaForCausalLM": lean_llama.parts,
-}
+FIRST_POSITIONS = 1024
 _PLAIN = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
 """Parts that every family is built of."""
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding whose angles are a function of the position alone."""
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines, each `[m, half]`, of the rows' positions."""
 
 
-class LeanPass:
-    """Through the layers of a family, written out; it takes no pass while a hook waits for the module's call."""
+class Layer(Protocol):
+    """One decoder layer."""
+
+    linears: Sequence[Linear]
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        """`[m, hidden]` to `[m, hidden]`; appends keys and values to the cache."""
+        ...
+
+
+class Parts(NamedTuple):
+    """What a causal model is made of: embeddings, rotary module, layers, final norm, output layer."""
+
+    embed: nn.Embedding
+    rotary: nn.Module
+    layers: Sequence[Layer]
+    norm: nn.Module
+    head: nn.Linear
+
+
+class NeoXLayer:
+    """One layer of GPT-NeoX."""
+
+    def __init__(self, layer: Any, index: int, config: Any, *, pack: bool) -> None:
+        attention, mlp = layer.attention, layer.mlp
+        self.index, self.heads = index, config.num_attention_heads
+        self.parallel: bool = config.use_parallel_residual
+        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.qkv, self.out = Linear(attention.query_key_value, pack=pack), Linear(attention.dense, pack=pack)
+        self.up, self.down = Linear(mlp.dense_h_to_4h, pack=pack), Linear(mlp.dense_4h_to_h, pack=pack)
+        self.linears: Sequence[Linear] = (self.qkv, self.out, self.up, self.down)
+        self.act = mlp.act
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        """Appends the rows' keys and values to the cache."""
+        attended = rows + self._attention(_layer_norm(self.before_attention, rows), angles, mask, cache)
+        read = rows if self.parallel else attended
+        return attended + self.down(self.act(self.up(_layer_norm(self.before_mlp, read))))
+
+    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        count = len(rows)
+        qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # each head's query, key and value lie together
+        rotate(qkv[:, :, :2], *angles)
+        query, key, value = qkv.transpose(0, 1)[None].unbind(3)
+        keys, values = cache.update(key, value, self.index)
+        out = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=mask is None and count > 1)
+        return self.out(out.transpose(1, 2).reshape(count, -1))
+
+
+def _layer_norm(norm: nn.LayerNorm, rows: Tensor) -> Tensor:
+    # The module's call takes as long again as the norm of a few rows.
+    return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+class LlamaLayer:
+    """One layer of Llama."""
+
+    def __init__(self, layer: Any, index: int, config: Any, *, pack: bool) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.index, self.dim = index, attention.head_dim
+        self.heads, self.shared = config.num_attention_heads, config.num_key_value_heads
+        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj, pack=pack)
+        self.out = Linear(attention.o_proj, pack=pack)
+        self.gate_up, self.down = Linear(mlp.gate_proj, mlp.up_proj, pack=pack), Linear(mlp.down_proj, pack=pack)
+        self.linears: Sequence[Linear] = (self.qkv, self.out, self.gate_up, self.down)
+        self.act = mlp.act_fn
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        """Appends the rows' keys and values to the cache."""
+        rows = rows + self._attention(self.before_attention(rows), angles, mask, cache)
+        gate, up = self.gate_up(self.before_mlp(rows)).chunk(2, dim=-1)
+        return rows + self.down(self.act(gate) * up)
+
+    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        count, turned = len(rows), self.heads + self.shared
+        qkv = self.qkv(rows).view(count, -1, self.dim)
+        rotate(qkv[:, :turned], *angles)
+        query, key, value = qkv.transpose(0, 1)[None].split((self.heads, self.shared, self.shared), dim=1)
+        keys, values = cache.update(key, value, self.index)
+        if mask is None:
+            out = F.scaled_dot_product_attention(
+                query, keys, values, is_causal=count > 1, enable_gqa=self.heads > self.shared
+            )
+        else:
+            out = self._heads_as_rows(query, keys, values, mask)
+        return self.out(out.transpose(1, 2).reshape(count, -1))
+
+    def _heads_as_rows(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both."""
+        group, (count, columns) = self.heads // self.shared, mask.shape[2:]
+        rows = query.reshape(1, self.shared, group * count, self.dim)
+        seen = mask.expand(1, group, count, columns).reshape(1, 1, group * count, columns)
+        out = F.scaled_dot_product_attention(rows, keys, values, seen)
+        return out.reshape(1, self.heads, count, self.dim)  # CUDA's memory-efficient kernel answers transposed
+
+
+def _neox(model: Any, *, pack: bool) -> Parts:
+    base = model.gpt_neox
+    layers = [NeoXLayer(layer, index, model.config, pack=pack) for index, layer in enumerate(base.layers)]
+    return Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm, model.lm_head)
+
+
+def _llama(model: Any, *, pack: bool) -> Parts:
+    base = model.model
+    layers = [LlamaLayer(layer, index, model.config, pack=pack) for index, layer in enumerate(base.layers)]
+    return Parts(base.embed_tokens, base.rotary_emb, layers, base.norm, model.lm_head)
+
+
+_FAMILIES: dict[str, Callable[..., Parts]] = {"GPTNeoXForCausalLM": _neox, "LlamaForCausalLM": _llama}
+
+
+class Rotary:
+    """Cosines and sines of every position that was needed so far, made once by the module's own rule.
+
+    Args:
+        module: the model's rotary module, called as `(x, positions)`; its angles may not depend on the length.
+        like: a tensor of the dtype and device that they are wanted in.
+    """
+
+    def __init__(self, module: nn.Module, like: Tensor) -> None:
+        self._module: Any = module
+        self._like = like
+        self._cos = self._sin = like.new_empty(0)
+
+    def reserve(self, positions: int) -> None:
+        """Makes the tables reach that many positions."""
+        if positions > len(self._cos):
+            wanted = torch.arange(max(positions, 2 * len(self._cos), FIRST_POSITIONS), device=self._like.device)
+            cos, sin = self._module(self._like, wanted[None])
+            self._frequencies = self._module.inv_freq.clone()
+            half = cos.shape[-1] // 2  # the second half repeats the first
+            self._cos, self._sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+
+    def is_current(self) -> bool:
+        """Whether the tables, if there are any yet, are still what the module's frequencies give."""
+        return not len(self._cos) or torch.equal(self._frequencies, self._module.inv_freq)
+
+    @property
+    def tables(self) -> Angles:
+        """Cosines and sines by position; who keeps them may read them after others took their place."""
+        return self._cos, self._sin
+
+    def at(self, positions: Tensor) -> Angles:
+        """Those of `positions` `[m]`, which were reserved."""
+        return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Rotates the first `2 * half` features of every head in place; what lies beyond stays.
+
+    Args:
+        heads: `[m, …, dim]`.
+        cos, sin: `[m, half]`.
+    """
+    half = cos.shape[-1]
+    shape = (len(cos), *(1,) * (heads.ndim - 2), half)
+    cos, sin = cos.view(shape), sin.view(shape)
+    low, high = heads[..., :half], heads[..., half : 2 * half]
+    from_low, from_high = low * sin, high * sin
+    low.mul_(cos).sub_(from_high)
+    high.mul_(cos).add_(from_low)
+
+
+class LeanForward:
+    """The layers of a family, written out; it accepts no pass while a hook waits for the module's call."""
 
     name, feature = "lean", "lean forward"
 
@@ -46,22 +204,22 @@ class LeanPass:
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = Linear(parts.head, pack=pack)
-        self.copies = Copies([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
+        self.packed = PackedWeights([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
         self._hookable, self._hooks_seen, self._hooked = tuple(model.modules()), -1, False
 
-    def takes(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
+    def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Whether nobody watches the module."""
         return not self.hooked
 
-    def blames_itself(self, error: Exception) -> bool:
+    def may_fall_back(self, error: Exception) -> bool:
         """The module would need as much memory."""
         return not is_out_of_memory(error)
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """A pass, as `Through` says."""
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says."""
         self.rotary.reserve(cache.length + len(batch.tokens))
-        self.copies.refresh()
-        return self.rows(*batch.tensors(), cache, last=batch.last, layers=batch.layers)
+        self.packed.refresh()
+        return self.compute(*batch.tensors(), cache, last=batch.last, layers=batch.layers)
 
     @property
     def hooked(self) -> bool:
@@ -76,9 +234,9 @@ class LeanPass:
             )
         return self._hooked
 
-    def rows(
+    def compute(
         self, tokens: Tensor, positions: Tensor, mask: Mask, cache: KVCache, *, last: int, layers: Sequence[int]
-    ) -> Answer:
+    ) -> ForwardOutput:
         """The pass itself: tensor work alone, over angles that were reserved."""
         assert not isinstance(mask, dict)
         rows = F.embedding(tokens, self.embed.weight)
@@ -88,64 +246,18 @@ class LeanPass:
             rows = layer(rows, angles, mask, cache)
             kept.append(rows)
         rows = kept[-1] = self.norm(rows)
-        return Answer(self.head(rows[-last:]), stacked(kept, layers) if layers else None, mask)
+        return ForwardOutput(self.head(rows[-last:]), stack_states(kept, layers) if layers else None, mask)
 
 
-def through(model: PreTrainedModel) -> Ladder:
-    """The lean forward of a model where it has one and runs as its family's module does, else the module's own.
-
-    On CUDA its small passes run as graphs.
-    """
-    return _choose(model)[0]
-
-
-class Forwards:
-    """The forward of one module, shared by all runners on it, and chosen anew when the module is found changed.
-
-    Attributes:
-        through: what passes go through.
-        version: counts the changes found; cached entries of an earlier version are those of another model.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model, self._one_at_a_time, self.version = model, Lock(), 0
-        self._choose()
-
-    @torch.inference_mode()
-    def look(self) -> int:
-        """Compares the module with what it was, sets it to eval mode again if it trains, and returns the version.
-
-        Called once at each start of a text, not in passes.
-        """
-        with self._one_at_a_time:
-            if self._snapshot.training:
-                self._model.eval()
-            if not self._snapshot.same_module() or (self._lean is not None and not self._lean.rotary.holds()):
-                self._choose()
-                self.version += 1
-            elif not all([self._snapshot.same_values(), self._lean is None or self._lean.copies.compare()]):
-                self.version += 1
-        return self.version
-
-    def _choose(self) -> None:
-        self._model.eval()  # a part that was put in may be new, and in training mode
-        _use_maskable_attention(self._model)
-        self._snapshot = Snapshot(self._model)
-        self.through, self._lean = _choose(self._model)
-
-
-def _choose(model: PreTrainedModel) -> tuple[Ladder, LeanPass | None]:
-    """What passes go through, and the lean forward inside it."""
+def lean_forward(model: PreTrainedModel) -> LeanForward | str:
+    """The lean forward of a model, or why it has none; empty where its family was never written out."""
     family = _FAMILIES.get(type(model).__name__)
     reason = "" if family is None else _why_not(model)
     if family is None or reason:
-        return Ladder(ModulePass(model, reason)), None
-    pack = packable(model)
+        return reason
+    pack = worth_packing(model)
     with torch.inference_mode():
-        lean = LeanPass(model, family(model, pack=pack), pack=pack)
-    banded = MaskPlan.of(model.config).window is not None  # a graph's mask knows no window
-    graphs = [GraphPass(lean, model)] if model.device.type == "cuda" and not banded else []
-    return Ladder(*graphs, lean, ModulePass(model)), lean
+        return LeanForward(model, family(model, pack=pack), pack=pack)
 
 
 def _why_not(model: PreTrainedModel) -> str:
@@ -156,7 +268,7 @@ def _why_not(model: PreTrainedModel) -> str:
         return f"its attention is {config._attn_implementation}"
     if rope.get("rope_type", "default") not in _FIXED_ANGLES:
         return f"its rotary angles ({rope['rope_type']}) are no function of the position alone"
-    if not weighs_itself(model) or len({(weight.device, weight.dtype) for weight in model.parameters()}) != 1:
+    if not has_plain_weights(model) or len({(weight.device, weight.dtype) for weight in model.parameters()}) != 1:
         return "its weights differ in kind, device or dtype"
     if layers != config.num_hidden_layers:
         return f"it has {layers} layers and its config says {config.num_hidden_layers}"
@@ -172,12 +284,3 @@ def _foreign(part: nn.Module, family: str) -> str:
     if "forward" in vars(part) or kind.forward.__module__ not in own | {parent.__module__ for parent in _PLAIN}:
         return f"the forward of its {kind.__name__} was replaced"
     return f"its {kind.__name__} is placed by accelerate" if hasattr(part, "_hf_hook") else ""
-
-
-def _use_maskable_attention(model: PreTrainedModel) -> None:
-    if model.config._attn_implementation in {"sdpa", "eager"}:
-        return
-    try:
-        model.set_attn_implementation("sdpa")
-    except ValueError:  # the family has none
-        model.set_attn_implementation("eager")

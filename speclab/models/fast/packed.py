@@ -1,8 +1,10 @@
-"""Linear layers on a module's own weights; on a CPU in float32, on a copy laid out for few rows.
+"""Packed weights: on a CPU in float32, a copy of small models' weights in the layout that oneDNN multiplies by.
 
-The library's float32 product lays its weights out anew at every call, which for the few rows of a draft tree takes as
-long as the product itself. oneDNN keeps a copy in its own layout: on the mini family's target, eight rows then take as
-long as one.
+The library's float32 product repacks its weights at every call, which for the few rows of a draft tree takes as long as
+the product itself. The operators are torch's own, but private ones, so they have to earn their place. Measured on two
+threads of an otherwise idle CPU: on the mini family's target (11 M parameters) eight rows cost 1.05 to 1.2 one-row
+passes instead of 1.5; on a model of 135 M parameters one row is slower with packed weights and sixteen take as long.
+So the rule is one of size alone: models of up to `PACKED_BYTES` are packed.
 """
 
 from __future__ import annotations
@@ -14,10 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from speclab.models import memory
-
-PACKED_BYTES = 1 << 29
-"""Models with more weights than this (512 MiB, ours) are not laid out anew: it would take as much memory again."""
+PACKED_BYTES = 1 << 27
+"""Larger models (128 MiB of weights, 33 M parameters) are not packed."""
 
 
 class Linear:
@@ -25,7 +25,7 @@ class Linear:
 
     Args:
         modules: `nn.Linear` layers of one dtype and device.
-        pack: multiply with a copy of the weights, laid out for few rows; `lay_out` makes it, and makes it anew.
+        pack: multiply by a packed copy of the weights; `repack` makes it, and makes it anew.
     """
 
     def __init__(self, *modules: nn.Linear, pack: bool) -> None:
@@ -39,17 +39,17 @@ class Linear:
         product: Tensor = _product()(rows, self._packed, self._bias, "none", [], "")
         return product
 
-    def lay_out(self) -> None:
+    def repack(self) -> None:
         """Copies the weights as they are now."""
         weights = torch.cat([module.weight.detach() for module in self.modules])
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
-        self._bias, self._prints = self._biases(), self._fingerprints()
+        self._bias, self._checksums = self._biases(), self._current_checksums()
 
     def outdated(self) -> bool:
-        """Whether the weights are other than those laid out; reads all of them once."""
+        """Whether the weights are other than those packed; reads all of them once."""
         bias, now = self._bias, self._biases()
         same = bias is now if bias is None or now is None else torch.equal(bias, now)
-        return not (same and all(map(torch.equal, self._prints, self._fingerprints())))
+        return not (same and all(map(torch.equal, self._checksums, self._current_checksums())))
 
     def _biases(self) -> Tensor | None:
         given: list[tuple[Tensor | None, int]] = [(module.bias, module.out_features) for module in self.modules]
@@ -58,28 +58,25 @@ class Linear:
         zeros = self.modules[0].weight.new_zeros
         return torch.cat([zeros(size) if bias is None else bias.detach() for bias, size in given])
 
-    def _fingerprints(self) -> list[Tensor]:
-        return [fingerprint(module.weight.detach()) for module in self.modules]
+    def _current_checksums(self) -> list[Tensor]:
+        """One number for each 64 weights, their product with a fixed vector.
 
-
-def fingerprint(weight: Tensor) -> Tensor:
-    """What a weight is known by: one number for each 64 of its own, their product with a fixed vector.
-
-    A write that no version counter sees changes it, unless the product rounds the change away, as passes then do too.
-    """
-    rows = weight.reshape(-1, 64 if weight.numel() % 64 == 0 else weight.shape[-1])
-    return torch.mv(rows, _vector(rows.shape[1]))
+        A write that no version counter sees changes it, unless the product rounds the change away, as passes then do.
+        """
+        weights = [module.weight.detach() for module in self.modules]
+        rows = [weight.reshape(-1, 64 if weight.numel() % 64 == 0 else weight.shape[-1]) for weight in weights]
+        return [torch.mv(part, _checksum_vector(part.shape[1])) for part in rows]
 
 
 @cache
-def _vector(length: int) -> Tensor:
+def _checksum_vector(length: int) -> Tensor:
     """Numbers from 1 to 2 of either sign: none so small that it would hide a change."""
     draw = torch.Generator().manual_seed(0)
     return (1 + torch.rand(length, generator=draw)) * torch.randint(0, 2, (length,), generator=draw).mul(2).sub(1)
 
 
-class Copies:
-    """Keeps the packed copies of many layers true to their weights.
+class PackedWeights:
+    """Keeps the packed copies of many layers equal to their weights.
 
     Args:
         linears: some may not be packed.
@@ -92,29 +89,28 @@ class Copies:
         self._seen: list[tuple[int, int]] = []
 
     def refresh(self) -> None:
-        """Lays the weights out where one was written or exchanged since; called at every pass, so one look for all."""
+        """Repacks where a weight was written or exchanged since; called at every pass, so one look for all."""
         weights = [held.get(name) for held, name in self._places]
         now = [(id(weight), weight._version) for weight in weights if weight is not None]
         if now != self._seen:
             for linear in self._linears:
-                linear.lay_out()
+                linear.repack()
             self._held, self._seen = weights, now  # held, so that no other weight can come to have its id
 
     def compare(self) -> bool:
-        """Whether the copies hold what the weights do, value by value; those that did not are laid out anew."""
+        """Whether the copies hold what the weights do, value by value; those that did not are repacked."""
         if not self._seen:
-            return True  # nothing is laid out yet
+            return True  # nothing is packed yet
         outdated = [linear for linear in self._linears if linear.outdated()]
         for linear in outdated:
-            linear.lay_out()
+            linear.repack()
         return not outdated
 
 
-def packable(model: nn.Module) -> bool:
-    """Whether to keep a copy of its weights: float32 on a CPU with oneDNN, no more than `PACKED_BYTES`, and room."""
+def worth_packing(model: nn.Module) -> bool:
+    """Whether a model's weights are packed: float32 on a CPU with oneDNN, and no more than `PACKED_BYTES`."""
     weights = list(model.parameters())
-    size, room = sum(weight.nbytes for weight in weights), memory.free(torch.device("cpu"))
-    if size > PACKED_BYTES or (room is not None and 2 * size > room) or any(map(torch.is_inference, weights)):
+    if sum(weight.nbytes for weight in weights) > PACKED_BYTES or any(map(torch.is_inference, weights)):
         return False
     kinds = {(weight.device.type, weight.dtype) for weight in weights}
     return kinds == {("cpu", torch.float32)} and _works()
@@ -128,12 +124,12 @@ def _product() -> Callable[..., Tensor]:
 
 @cache
 def _works() -> bool:
-    """These operators are torch's own but not promised to anyone: tried once, and done without where they fail."""
+    """Private operators are promised to nobody: tried once, and done without where they fail."""
     module, rows = nn.Linear(16, 16), torch.linspace(-1, 1, 32).view(2, 16)
     try:
         with torch.inference_mode():
             linear = Linear(module, pack=True)
-            linear.lay_out()
+            linear.repack()
             return torch.allclose(linear(rows), module(rows), atol=1e-5)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
