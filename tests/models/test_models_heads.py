@@ -129,21 +129,15 @@ def load(folder, target=None):
     return speclab.load_pair(target=target or tiny("llama"), heads=folder)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"hidden_size": 64}, "64"), ({"vocab_size": 99}, "99"), ({"target": "llama-70b"}, "llama-70b")],
-)
-def test_a_head_for_another_target(tmp_path, changes, said):
-    with refused(HeadMismatchError, said):
-        load(saved(tmp_path / "prose", tiny("llama"), **changes))
-
-
-def test_a_head_that_reads_layers_the_target_lacks(tmp_path):
-    with refused(HeadMismatchError, "layer"):
-        load(saved(tmp_path / "prose", tiny("llama"), layers=[7]))
-
-
-def test_a_head_in_memory_for_another_target():
+def test_a_head_for_another_target_on_disk_or_in_memory(tmp_path):
+    for changes, named in (
+        ({"hidden_size": 64}, "64"),
+        ({"vocab_size": 99}, "99"),
+        ({"target": "llama-70b"}, "llama-70b"),
+        ({"layers": [7]}, "layer"),
+    ):
+        with refused(HeadMismatchError, named):
+            load(saved(tmp_path / "prose", tiny("llama"), **changes))
     with refused(HeadMismatchError, "64"):
         load(random_head(tiny("llama", hidden_size=64, head_dim=16), 1))
 
@@ -159,39 +153,29 @@ def test_weights_that_do_not_fit_their_config(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["head.safetensors", "head.json"])
-def test_damaged_files(tmp_path, name):
-    folder = saved(tmp_path / "prose", tiny("llama"))
-    (folder / name).write_bytes((folder / name).read_bytes()[:40])
-    with refused(ModelNotFoundError, name):
-        load(folder)
+def test_damaged_files(tmp_path):
+    for name in ("head.safetensors", "head.json"):
+        folder = saved(tmp_path / "prose", tiny("llama"))
+        (folder / name).write_bytes((folder / name).read_bytes()[:40])
+        with refused(ModelNotFoundError, name):
+            load(folder)
+    for setting, value in (("key_value_heads", 10**30), ("feed_forward", 10**30), ("heads", 0)):
+        with refused(ModelNotFoundError, setting):
+            load(saved(tmp_path / "prose", tiny("llama"), **{setting: value}))
 
 
-@pytest.mark.parametrize("pickled", [[1], 3, {"fc.weight": 3}], ids=str)
-def test_a_pickle_of_no_tensors(tmp_path, pickled):
-    eagle_folder(tmp_path / "eagle", tiny("llama"), pickled=True)
-    torch.save(pickled, tmp_path / "eagle" / "pytorch_model.bin")
-    with pytest.raises(speclab.SpeclabError):
-        load(tmp_path / "eagle")
-
-
-@pytest.mark.parametrize("content", ["[]", "3", "{", "[" * 100_000], ids=len)
-def test_a_config_of_eagle_that_holds_no_sizes(tmp_path, content):
-    eagle_folder(tmp_path / "eagle", tiny("llama"))
-    (tmp_path / "eagle" / "config.json").write_text(content)
-    with refused(ModelNotFoundError, "config.json in eagle"):
-        load(tmp_path / "eagle")
-
-
-@pytest.mark.parametrize("size", ["key_value_heads", "feed_forward"])
-def test_a_size_of_a_head_that_no_tensor_can_have(tmp_path, size):
-    with refused(ModelNotFoundError, size):
-        load(saved(tmp_path / "prose", tiny("llama"), **{size: 10**30}))
-
-
-def test_a_setting_of_a_head_that_is_out_of_bounds(tmp_path):
-    with refused(ModelNotFoundError, "heads"):
-        load(saved(tmp_path / "prose", tiny("llama"), heads=0))
+def test_a_pickle_of_no_tensors_and_a_config_of_eagle_that_holds_no_sizes(tmp_path):
+    folder = tmp_path / "eagle"
+    for pickled in ([1], 3, {"fc.weight": 3}):
+        eagle_folder(folder, tiny("llama"), pickled=True)
+        torch.save(pickled, folder / "pytorch_model.bin")
+        with pytest.raises(speclab.SpeclabError):
+            load(folder)
+    for content in ("{}", "[]", "3", "{", "[" * 100_000):
+        eagle_folder(folder, tiny("llama"))
+        (folder / "config.json").write_text(content)
+        with refused(ModelNotFoundError, "config.json in eagle"):
+            load(folder)
 
 
 class _Trap:
@@ -214,30 +198,21 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     assert (tmp_path / "sprung").exists(), "else the trap proves nothing"
 
 
-@pytest.mark.parametrize("extra", ["layers.1.mlp.up_proj.weight", "d2t"])
-def test_a_head_of_eagle_3_or_of_several_layers(tmp_path, extra):
+@pytest.mark.parametrize(
+    ("extra", "config", "named"),
+    [
+        ("layers.1.mlp.up_proj.weight", {}, "EAGLE-3"),
+        ("d2t", {}, "EAGLE-3"),
+        ("layers.1.x", {"dflash_config": {"mask_token_id": 3}}, "DFlash"),
+        ("layers.1.x", {"architectures": ["DFlashDraftModel"]}, "DFlash"),
+    ],
+)
+def test_a_head_of_another_kind_is_refused_by_its_name(tmp_path, extra, config, named):
     folder = tmp_path / "eagle"
     eagle_folder(folder, tiny("llama"))
     save_file(load_file(folder / "model.safetensors") | {extra: torch.zeros(2)}, folder / "model.safetensors")
-    with refused(UnsupportedModelError, "EAGLE-3", "EAGLE-2"):
-        load(folder)
-
-
-@pytest.mark.parametrize("facts", [{"dflash_config": {"mask_token_id": 3}}, {"architectures": ["DFlashDraftModel"]}])
-def test_a_head_of_dflash_is_refused_by_its_name(tmp_path, facts):
-    folder = tmp_path / "flash"
-    eagle_folder(folder, tiny("llama"))
-    save_file(load_file(folder / "model.safetensors") | {"layers.1.x": torch.zeros(2)}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | facts))
-    with refused(UnsupportedModelError, "DFlash", "block of masked tokens", "EAGLE-2"):
-        load(folder)
-
-
-def test_an_eagle_folder_without_its_config(tmp_path):
-    folder = tmp_path / "eagle"
-    eagle_folder(folder, tiny("llama"))
-    (folder / "config.json").write_text("{}")
-    with refused(ModelNotFoundError, "config.json", "eagle"):
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    with refused(UnsupportedModelError, named, "EAGLE-2"):
         load(folder)
 
 

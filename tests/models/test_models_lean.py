@@ -12,8 +12,7 @@ from runners import CLOSE, run_tree
 from strategies import draft_trees, token_lists
 from tiny import FAMILIES, tiny
 
-from speclab.drafters.dynatree import DynaTree
-from speclab.engine.generate import generate
+from speclab import DynaTree, generate, load_pair
 from speclab.models.changes import SharedForward
 from speclab.models.fast import packed
 from speclab.models.fast.packed import Linear
@@ -32,15 +31,30 @@ VARIANTS = {
     "llama, a key a head, biases": ("llama", {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True}),
     "llama 3.1 angles": ("llama", {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 64}}),
 }
-MODELS = {name: tiny(family, **overrides) for name, (family, overrides) in VARIANTS.items()}
+RUNNERS: dict[tuple[str, bool], Runner] = {}
+
+
+def _lean(variant: str, pack: bool) -> Runner:
+    if (variant, pack) not in RUNNERS:
+        family, overrides = VARIANTS[variant]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packed, "PACKED_BYTES", packed.PACKED_BYTES if pack else 0)
+            model = tiny(family, **overrides)
+            model(
+                torch.tensor([[1]]), output_hidden_states=True
+            )  # the library changes the module at the first such call
+            RUNNERS[variant, pack] = Runner(model)
+    return RUNNERS[variant, pack]
 
 
 @pytest.mark.parametrize("pack", [True, False])
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(prefix=token_lists(max_size=20), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_logits_states_and_caches_are_the_modules(variant, pack, prefix, tree, cut):
-    lean, module = _both(variant, pack)
+    lean, module = _lean(variant, pack).fork(), _lean(variant, pack).by_module()
+    assert (lean.implementation.name, module.implementation.name) == ("lean", "module")
+    assert lean.implementation.implementations[0].head.pack is pack
     for runner in (lean, module):
         runner.watch((-1, 0, 1))
     torch.testing.assert_close(lean.extend(prefix), module.extend(prefix), **CLOSE)
@@ -53,20 +67,10 @@ def test_logits_states_and_caches_are_the_modules(variant, pack, prefix, tree, c
     torch.testing.assert_close(mine, own, **CLOSE)
 
 
-def _both(variant: str, pack: bool) -> tuple[Runner, Runner]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "PACKED_BYTES", packed.PACKED_BYTES if pack else 0)
-        lean = Runner(MODELS[variant])
-    assert lean.implementation.name == "lean"
-    assert lean.implementation.implementations[0].head.pack is pack
-    module = lean.by_module()
-    assert module.implementation.name == "module"
-    return lean, module
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_without_one_goes_through_its_module(family):
-    assert Runner(tiny(family)).implementation.name == ("lean" if family in {"gpt_neox", "llama"} else "module")
+def test_families_without_one_go_through_their_module():
+    for family in FAMILIES:
+        name = SharedForward(tiny(family)).forward.name
+        assert name == ("lean" if family in {"gpt_neox", "llama"} else "module")
 
 
 def _another_linear(model):
@@ -99,8 +103,7 @@ def test_a_hook_placed_later_is_called():
     got = runner.extend([3])
     hook.remove()
     runner.extend([4])
-    fresh = Runner(runner.model)
-    torch.testing.assert_close(got, fresh.extend([1, 2, 3]), **CLOSE)
+    torch.testing.assert_close(got, Runner(runner.model).extend([1, 2, 3]), **CLOSE)
     assert seen == [1]
 
 
@@ -114,7 +117,7 @@ def _exchanged(model):
 
 
 @pytest.mark.parametrize("change", [_written, _exchanged])
-def test_weights_that_change_are_seen(change):
+def test_weights_that_change_are_seen_in_the_next_pass(change):
     runner = Runner(tiny("gpt_neox"))
     before = runner.extend([1, 2, 3])
     change(runner.model)
@@ -124,29 +127,42 @@ def test_weights_that_change_are_seen(change):
     torch.testing.assert_close(after, runner.by_module().extend([1, 2, 3]), **CLOSE)
 
 
-def test_weights_are_laid_out_anew_only_when_they_changed(monkeypatch):
-    laid_out = []
-    monkeypatch.setattr(Linear, "repack", lambda self, own=Linear.repack: (laid_out.append(self), own(self)))
+def test_weights_are_packed_once_until_they_change(monkeypatch):
+    done = []
+    monkeypatch.setattr(Linear, "repack", lambda self, own=Linear.repack: (done.append(self), own(self)))
     runner = Runner(tiny("llama"))
     for token in range(4):
         runner.extend([token])
-    assert len(laid_out) == len(set(map(id, laid_out))) == 2 * 4 + 1
+    assert len(done) == len(set(map(id, done))) == 2 * 4 + 1
     runner.fork(2).extend([1])
-    assert len(laid_out) == 2 * 4 + 1
+    assert len(done) == 2 * 4 + 1
 
 
-def test_half_precision_and_large_models_keep_to_one_copy_of_their_weights():
+def test_half_precision_and_large_models_are_not_packed(monkeypatch):
     assert packed.worth_packing(tiny("llama"))
     assert not packed.worth_packing(tiny("llama").to(torch.bfloat16))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "PACKED_BYTES", 1000)
-        assert not packed.worth_packing(tiny("llama"))
+    monkeypatch.setattr(packed, "PACKED_BYTES", 1000)
+    assert not packed.worth_packing(tiny("llama"))
 
 
-def test_a_pair_can_keep_to_its_modules_and_decodes_the_same():
-    pair = ModelPair(Runner(tiny("gpt_neox")), Runner(tiny("llama", seed=1)))
-    by_module = pair.by_module()
-    assert by_module.describe()["target_forward"] == by_module.describe()["draft_forward"] == "module"
-    assert pair.describe()["target_forward"] == pair.describe()["draft_forward"] == "lean"
-    texts = [generate(models, DynaTree(), [1, 2, 3], max_new_tokens=24).token_ids for models in (pair, by_module)]
-    assert texts[0] == texts[1]
+def test_with_the_door_shut_every_pass_is_the_modules_and_the_text_the_same():
+    """`fast=False` is the one setting that turns off all that is in `speclab.models.fast`."""
+    target, draft = tiny("gpt_neox"), tiny("llama", seed=1)
+    quick, shut = (load_pair(target=target, draft=draft, fast=fast) for fast in (True, False))
+    by_module = quick.by_module()
+    assert quick.describe()["target_forward"] == quick.describe()["draft_forward"] == "lean"
+    for pair in (shut, shut.fresh(), by_module):
+        assert pair.describe()["target_forward"] == pair.describe()["draft_forward"] == "module"
+    texts = [generate(pair, DynaTree(), [1, 2, 3], max_new_tokens=24).token_ids for pair in (quick, shut, by_module)]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_with_the_door_shut_nothing_behind_it_is_called(monkeypatch):
+    monkeypatch.setattr("speclab.models.changes.implementations", lambda _: pytest.fail("the door was opened"))
+    runner = Runner(tiny("llama"), fast=False)
+    before = runner.extend([1, 2, 3])
+    runner.model.lm_head.weight.data = -runner.model.lm_head.weight.data
+    twin = runner.fork(3)  # changes are noticed all the same
+    assert twin.length == 0
+    torch.testing.assert_close(twin.extend([1, 2, 3]), -before)
+    assert ModelPair(runner).by_module().target.implementation.name == "module"

@@ -1,4 +1,4 @@
-"""Loading from folders and the hub: what is found, what is refused, and that both happen fast and in one sentence."""
+"""Loading from folders and the hub: what is found, what is refused in one sentence, how much memory it takes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from speclab.errors import (
+    CancelledError,
     ModelNotFoundError,
     OfflineError,
     OutOfMemoryError,
@@ -26,10 +27,11 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
-from speclab.models import checkpoint, memory
+from speclab.models import checkpoint, loading, memory
 from speclab.models.checkpoint import locate
-from speclab.models.loading import Loader, parse_device, parse_dtype
+from speclab.models.loading import Estimate, Loader, estimate, parse_device, parse_dtype
 from speclab.models.pair import TokenTexts, compare, load_pair
+from speclab.models.presets import PRESETS, find
 
 pytestmark = pytest.mark.model
 
@@ -38,6 +40,11 @@ pytestmark = pytest.mark.model
 def folder(tmp_path) -> Path:
     tiny("llama").save_pretrained(tmp_path / "llama")
     return tmp_path / "llama"
+
+
+@pytest.fixture
+def empty_cache(monkeypatch) -> None:
+    monkeypatch.setattr(checkpoint, "try_to_load_from_cache", lambda *_: None)
 
 
 def words(*added: str, drop: int = 0, **special: str) -> PreTrainedTokenizerFast:
@@ -56,9 +63,20 @@ def refusal(error: type[SpeclabError], **given) -> str:
     with pytest.raises(error) as caught:
         load_pair(**given)
     text = str(caught.value)
-    assert "\n" not in text
+    assert text.isprintable()
     assert text.endswith(".")
+    assert len(text) <= 500
     return text
+
+
+def hub(monkeypatch, files: list[str], kinds: dict[str, int] | None = None) -> None:
+    """A hub that knows every model, with these files and these parameters."""
+    counts = SimpleNamespace(total=sum(kinds.values()), parameters=kinds) if kinds else None
+    info = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in files], safetensors=counts)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: info)
+
+
+# Folders
 
 
 def test_a_folder_is_loaded_as_it_was_saved(folder):
@@ -88,28 +106,21 @@ def test_parameters_are_counted_from_headers_alone(tmp_path, shards):
     assert not found.pickled
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "../up", "~/nowhere/at/all", "a/b/c", "sp ace"])
-def test_what_looks_like_a_path_is_not_asked_from_the_hub(name, monkeypatch):
+NAMES = ["./nowhere", "/no/such/folder", "../up", "~/nowhere/at/all", "a/b/c", "sp ace"]
+STRAY = ["a\0b", "7" * 5000, "x/" * 3000, "a" * 97, "..", "a--b", "\ud800"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *STRAY], ids=lambda name: ascii(name)[:12])
+def test_a_name_that_can_be_no_model_is_not_asked_from_the_hub(name, monkeypatch):
     monkeypatch.setattr(checkpoint, "HfApi", lambda: pytest.fail("asked the hub"))
-    assert "There is no folder" in refusal(ModelNotFoundError, target=name)
-
-
-def test_a_folder_without_a_model(tmp_path):
-    assert "no config.json" in refusal(ModelNotFoundError, target=tmp_path)
-
-
-def test_a_folder_without_weights(folder):
-    (folder / "model.safetensors").unlink()
-    assert "has no weights" in refusal(ModelNotFoundError, target=folder)
-
-
-def test_damaged_weights(folder):
-    (folder / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0not json at all")
-    assert "model.safetensors in" in refusal(ModelNotFoundError, target=folder)
-    tiny("llama").save_pretrained(folder)
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[:-100])
-    assert "outside the file" in refusal(ModelNotFoundError, target=folder)
+    if name in NAMES:
+        assert "There is no folder" in refusal(ModelNotFoundError, target=name)
+        return
+    for part in ("target", "heads", "tokenizer"):
+        with pytest.raises(SpeclabError) as caught:
+            load_pair(**{"target": tiny("llama")} | {part: name})
+        assert len(str(caught.value)) <= 500
+        assert str(caught.value).isprintable()
 
 
 def _header(change):
@@ -137,16 +148,22 @@ def _config(**values):
     return damage
 
 
+def _cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
 INDEX = "model.safetensors.index.json"
 DAMAGES = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "model.safetensors"),
     "a header of 40 GiB": (_written("model.safetensors", (40 << 30).to_bytes(8, "little")), "model.safetensors"),
     "no bytes": (_written("model.safetensors", b""), "model.safetensors"),
+    "a file cut short": (_cut, "model.safetensors"),
     "a header that is a list": (_header(lambda header: [1]), "model.safetensors"),
-    "a header that is very deep": (_header(lambda header: "x"), "model.safetensors"),
-    "a tensor without shape": (_header(lambda header: header["model.norm.weight"].pop("shape") and None), "tensors"),
-    "a shape of text": (_header(lambda header: header["model.norm.weight"].update(shape="ab")), "tensors"),
-    "a shape below zero": (_header(lambda header: header["model.norm.weight"].update(shape=[-32])), "tensors"),
+    "a tensor without shape": (_header(lambda header: header["model.norm.weight"].pop("shape") and None), "shape"),
+    "a shape below zero": (_header(lambda header: header["model.norm.weight"].update(shape=[-32])), "-32"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
     "an index that is empty": (_written(INDEX, b"{}"), INDEX),
     "an index that is a list": (_written(INDEX, b"[]"), INDEX),
@@ -156,35 +173,23 @@ DAMAGES = {
     "an index of a missing file": (_written(INDEX, b'{"weight_map": {"a": "model-9.safetensors"}}'), "model-9"),
     "a config that is a list": (_written("config.json", b"[]"), "config.json"),
     "a config that is no JSON": (_written("config.json", b"\0"), "config.json"),
+    "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
     "a size of text": (_config(hidden_size="x"), "hidden_size"),
     "a size below zero": (_config(vocab_size=-1), "negative"),
     "a size that is huge": (_config(hidden_size=10**9), "does not load"),
     "layers without end": (_config(num_hidden_layers=10**9), "1000000000 layers"),
     "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
-    "a tokenizer that is a list": (_written("tokenizer.json", b"[]"), "tokenizer"),
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_one_sentence_that_names_what_is_wrong(folder, damage, said):
+@pytest.mark.parametrize(("damage", "part"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_is_one_sentence_that_names_what_is_wrong(folder, damage, part):
     damage(folder)
-    assert said in refusal(SpeclabError, target=folder)
-
-
-@pytest.mark.parametrize("name", ["a\0b", "7" * 5000, "x/" * 3000, "a" * 97, "..", "a--b", "\ud800"], ids=ascii)
-@pytest.mark.parametrize("part", ["target", "heads", "tokenizer"])
-def test_a_name_that_can_be_no_model_is_not_asked_from_the_hub(part, name, monkeypatch):
-    monkeypatch.setattr(checkpoint, "HfApi", lambda: pytest.fail("asked the hub"))
-    given = {"target": tiny("llama")} | {part: name}
-    with pytest.raises(SpeclabError) as caught:
-        load_pair(**given)
-    assert len(str(caught.value)) <= 500
-    assert str(caught.value).isprintable()
+    assert part in refusal(SpeclabError, target=folder)
 
 
 def test_a_tied_head_is_not_missing(folder):
-    model = tiny("llama", tie_word_embeddings=True)
-    model.save_pretrained(folder)
+    tiny("llama", tie_word_embeddings=True).save_pretrained(folder)
     assert load_pair(target=folder).target.model.lm_head.weight is not None
 
 
@@ -203,39 +208,41 @@ def test_unfit_families_are_refused_before_their_weights_are_read(tmp_path, monk
     assert "family gpt_neo" in refusal(UnsupportedModelError, target=tmp_path)
 
 
-def test_a_family_the_library_does_not_know(folder):
-    config = json.loads((folder / "config.json").read_text()) | {"model_type": "unheard_of"}
-    (folder / "config.json").write_text(json.dumps(config))
-    assert "does not load" in refusal(UnsupportedModelError, target=folder)
-
-
 def test_code_in_a_checkpoint_is_not_run_unasked(folder):
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"}}
-    (folder / "config.json").write_text(json.dumps(config))
+    _config(model_type="own", auto_map={"AutoConfig": "code.Own", "AutoModelForCausalLM": "code.OwnModel"})(folder)
     (folder / "code.py").write_text("raise AssertionError('this code ran')")
     assert "trust_remote_code=True" in refusal(UnsupportedModelError, target=folder)
 
 
-def test_memory_of_both_models_counts_before_either_is_loaded(folder, monkeypatch):
-    need = 2 * memory.needed(tiny("llama").num_parameters(), 4)
+# Memory
+
+
+def test_memory_of_both_models_counts_before_either_is_loaded_and_is_what_was_estimated(folder, monkeypatch):
     tiny("llama", seed=1).save_pretrained(folder.parent / "draft")
     both = {"target": folder, "draft": folder.parent / "draft"}
-    monkeypatch.setattr(memory, "free", lambda device: need)
-    load_pair(**both)
-    monkeypatch.setattr(memory, "free", lambda device: need - 1)
+    found = estimate(**both)
+    assert found.sizes["target"] == memory.needed(tiny("llama").num_parameters(), 4)
+    assert estimate(**both, dtype="bfloat16").needed == pytest.approx(found.needed / 2, abs=1)
+    monkeypatch.setattr(memory, "free", lambda device: found.needed)
+    heard: list[str] = []
+    load_pair(**both, report=heard.append)
+    end = "/".join(folder.parts[-2:])
+    assert heard[0] == f"Loading {end}, about {memory.amount(found.sizes['target'])}…"
+    assert heard[2] == f"Checking that {end} verifies trees…"
+    monkeypatch.setattr(memory, "free", lambda device: found.needed - 1)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     assert "choose smaller models" in refusal(OutOfMemoryError, **both)
 
 
 def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_path):
-    assert memory.free(torch.device("cpu")) > 0
+    cpu = torch.device("cpu")
     for name, text in {"memory.max": "1000000", "memory.current": "400000", "memory.stat": "inactive_file 5\n"}.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory.free(torch.device("cpu")) == 600005
+    assert memory.free(cpu) == 600005
+    assert memory.usage(cpu).endswith("586 KiB free")
     (tmp_path / "memory.max").write_text("max")
-    assert memory.free(torch.device("cpu")) == memory._machine()
+    assert memory.free(cpu) > 1 << 20
     memory.require({"anything": 1 << 60}, torch.device("meta"))  # a machine that does not say is not refused
 
 
@@ -245,6 +252,58 @@ def test_running_out_while_loading_is_one_sentence(folder, monkeypatch):
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", scarce)
     assert "does not fit in memory" in refusal(OutOfMemoryError, target=folder)
+
+
+def test_presets_are_estimated_without_asking_the_hub(empty_cache, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: pytest.fail("asked the hub"))
+    for name, preset in PRESETS.items():
+        found = estimate(name, dtype="float32", device="cpu")
+        assert ("draft" in found.sizes) == (preset.draft is not None)
+        models = found.sizes["target"] + found.sizes.get("draft", 0)
+        assert models == pytest.approx(preset.weight_bytes("float32") * memory.HEADROOM, rel=0.01)
+        assert found.download == (0 if name == "mini" else preset.weight_bytes(preset.stored))
+        assert ("heads" in found.sizes) == bool(preset.heads)
+
+
+def test_on_a_gpu_the_published_precision_counts(empty_cache, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (20 << 30, 24 << 30))
+    found = estimate("pythia-2.8b")
+    assert found.device.type == "cuda"
+    assert found.free == 20 << 30
+    assert found.needed == pytest.approx(find("pythia-2.8b").weight_bytes("float16") * memory.HEADROOM, rel=1e-6)
+    assert "on cuda in the checkpoint's precision" in str(found)
+    assert memory.usage(found.device) == "cuda: 4.0 GiB of 24.0 GiB in use"
+
+
+def test_what_the_files_do_not_say_is_said_to_be_unknown():
+    cpu = torch.device("cpu")
+    assert "size of draft is not known" in str(Estimate({"target": 1 << 30, "draft": None}, cpu, "float32", 2 << 30))
+    alone = Estimate({"target": None}, cpu, "float32", None)
+    assert alone.fits
+    assert str(alone) == (
+        "Memory: unknown on cpu in float32; how much is free is not known. The size of target is not known."
+    )
+
+
+def test_what_cannot_be_loaded_cannot_be_estimated(tmp_path, empty_cache, monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    for error, given in (
+        (OfflineError, {"target": "some/model"}),
+        (ModelNotFoundError, {"target": tmp_path}),
+        (ModelNotFoundError, {"name": "nothing"}),
+        (ModelNotFoundError, {"heads": [tmp_path / "none"]}),
+        (SettingsError, {"device": "cuda:9"}),
+        (SettingsError, {"dtype": "int3"}),
+    ):
+        with pytest.raises(error):
+            estimate(**given)
+
+
+# The hub
 
 
 def no_network(monkeypatch) -> list[str]:
@@ -267,32 +326,38 @@ def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
     assert len(asked) <= 2
 
 
-def test_offline_mode_is_obeyed(monkeypatch):
+def test_what_the_hub_refuses_is_explained(monkeypatch):
+    unknown = RepositoryNotFoundError("404", response=SimpleNamespace(headers={}, request=None, status_code=404))
     asked = no_network(monkeypatch)
+    for raised, error, part in (
+        (OfflineModeIsEnabled("offline mode is enabled"), OfflineError, "HF_HUB_OFFLINE"),
+        (unknown, ModelNotFoundError, "check its name"),
+    ):
 
-    def refuse(*_, **__):
-        raise OfflineModeIsEnabled("offline mode is enabled")
+        def refuse(*_, error=raised, **__):
+            raise error
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
-    assert "HF_HUB_OFFLINE" in refusal(OfflineError, target="some/model")
+        monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+        assert part in refusal(error, target="some/model")
     assert not asked
 
 
-def hub(monkeypatch, files: list[str], kinds: dict[str, int] | None = None) -> None:
-    """A hub that knows every model, with these files and these parameters."""
-    counts = SimpleNamespace(total=sum(kinds.values()), parameters=kinds) if kinds else None
-    info = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in files], safetensors=counts)
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: info)
-
-
-def test_the_hub_says_how_large_a_model_is_before_it_is_downloaded(monkeypatch):
+def test_too_large_a_model_is_refused_before_its_download(empty_cache, monkeypatch):
     hub(monkeypatch, ["config.json", "model.safetensors"], {"BF16": 3_000_000_000, "F32": 1_000_000_000})
-    found = locate("some/model")
-    assert (found.parameters, found.item_bytes, found.local) == (4_000_000_000, 2.5, False)
-    monkeypatch.setattr(Loader, "_config", lambda self, place: tiny("llama").config)
     monkeypatch.setattr(memory, "free", lambda device: 8 << 30)
-    with pytest.raises(OutOfMemoryError, match=r"some/model \(17.9 GiB\)"):  # 4e9 in float32, and a fifth more
-        Loader().models(["some/model"])
+    assert (locate("some/model").parameters, locate("some/model").item_bytes) == (4_000_000_000, 2.5)
+    found = estimate(target="some/model")  # 4e9 in float32, and a fifth more
+    assert not found.fits
+    assert str(found) == (
+        "Too large: needs about 17.9 GiB on cpu in float32 (target 17.9 GiB), and 8.0 GiB are free. "
+        "About 9.3 GiB are downloaded first. Choose smaller models, half precision, or another device."
+    )
+    assert estimate(target="some/model", dtype="bfloat16").needed == 9_600_000_000
+    monkeypatch.setattr(Loader, "tokenizer", lambda *_: None)
+    monkeypatch.setattr(Loader, "_config", lambda self, place: tiny("llama").config)
+    monkeypatch.setattr(loading, "fetch", lambda *_: pytest.fail("downloaded"))
+    with pytest.raises(OutOfMemoryError, match=r"some/model \(17.9 GiB\)"):
+        load_pair(target="some/model", report=lambda _: None)
 
 
 def test_a_pickled_model_on_the_hub_is_refused_before_it_is_downloaded(monkeypatch):
@@ -301,29 +366,56 @@ def test_a_pickled_model_on_the_hub_is_refused_before_it_is_downloaded(monkeypat
         Loader().models(["some/model"])
 
 
-def test_a_model_the_hub_does_not_know(monkeypatch):
-    response = SimpleNamespace(headers={}, request=None, status_code=404)
-
-    def unknown(*_, **__):
-        raise RepositoryNotFoundError("404", response=response)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unknown)
-    assert "check its name" in refusal(ModelNotFoundError, target="some/model")
-
-
-def test_a_model_in_the_hubs_cache_needs_no_network(folder, monkeypatch):
+def test_a_model_in_the_hubs_cache_needs_no_network_unless_it_is_half_there(folder, monkeypatch):
     asked = no_network(monkeypatch)
     monkeypatch.setattr(checkpoint, "try_to_load_from_cache", lambda name, file: str(folder / file))
     assert load_pair(target="some/model").target.extend([1]).shape == (64,)
     assert not asked
-
-
-def test_a_half_downloaded_model_is_asked_from_the_hub(tmp_path, monkeypatch):
-    tiny("llama", num_hidden_layers=4).save_pretrained(tmp_path, max_shard_size="60KB")
-    next(tmp_path.glob("model-00002*")).unlink()
-    monkeypatch.setattr(checkpoint, "try_to_load_from_cache", lambda name, file: str(tmp_path / file))
+    tiny("llama", num_hidden_layers=4).save_pretrained(folder, max_shard_size="60KB")
+    next(folder.glob("model-00002*")).unlink()
     hub(monkeypatch, ["model.safetensors"], {"F32": 5})
     assert not locate("some/model").local
+
+
+def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
+    def enough(_: str) -> None:
+        raise CancelledError("enough")
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(CancelledError):
+        load_pair(target=folder, report=enough)
+    assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
+
+
+def test_a_download_tells_its_bytes_draws_no_bar_and_ends_when_nobody_waits_for_it(monkeypatch, capsys):
+    def snapshot(name: str, *, tqdm_class, **_) -> str:
+        """A hub whose files come in two pieces, of 4 GiB in all."""
+        files = tqdm_class(total=3, unit="it")
+        bar = tqdm_class(total=0, unit="B", desc="Downloading")
+        bar.total += 4 << 30
+        bar.refresh()
+        for update in (100 << 20, 2 << 30):
+            bar.update(update)
+        files.update(1)
+        bar.set_description("done")
+        return f"cache/{name}"
+
+    monkeypatch.setattr(loading, "snapshot_download", snapshot)
+    heard: list[str] = []
+    assert loading.fetch("some/model", heard.append) == Path("cache/some/model")
+    assert heard == ["Downloading some/model: 100 MiB of 4.0 GiB…", "Downloading some/model: 2.1 GiB of 4.0 GiB…"]
+    assert capsys.readouterr() == ("", "")
+
+    def stop(sentence: str) -> None:
+        heard.append(sentence)
+        raise CancelledError("enough")
+
+    with pytest.raises(CancelledError):
+        loading.fetch("some/model", stop)
+    assert len(heard) == 3
+
+
+# Tokenizers, devices, dtypes
 
 
 @pytest.mark.parametrize(
@@ -343,15 +435,6 @@ def test_tokenizers_that_differ_are_refused(tmp_path, other, reason):
     assert "pass tokenizer=" in text
     both = load_pair(target=tmp_path / "target", draft=tmp_path / "draft", tokenizer=tmp_path / "target")
     assert both.encode("quick fox") == [4, 6]
-
-
-def test_tokenizers_that_agree_are_accepted(tmp_path):
-    for name in ("target", "draft"):
-        tiny("llama").save_pretrained(tmp_path / name)
-        words("<call>").save_pretrained(tmp_path / name)
-    both = load_pair(target=tmp_path / "target", draft=tmp_path / "draft")
-    assert len(both.tokenizer) == 16
-    assert both.eos_ids == set()  # where a text ends, the generation_config says, and no tokenizer
     compare(words(), words())
 
 
@@ -361,16 +444,11 @@ def test_texts_of_sentencepiece_tokens():
     assert [texts(token) for token in range(6)] == ["<unk>", " the", "\n", "<0xE2>", "é", "#5"]
 
 
-@pytest.mark.parametrize(
-    "device", ["meta", "x" * 5000, 1.5, "cuda:99999999999999999999"], ids=lambda name: str(name)[:9]
-)
-def test_a_device_that_cannot_decode(device):
-    with pytest.raises(SettingsError, match="There is no device") as caught:
-        parse_device(device)
-    assert len(str(caught.value)) <= 500
-
-
 def test_devices_and_dtypes_by_name():
+    for device in ("meta", "x" * 5000, 1.5, "cuda:99999999999999999999"):
+        with pytest.raises(SettingsError, match="There is no device") as caught:
+            parse_device(device)
+        assert len(str(caught.value)) <= 500
     assert parse_device(None) is None
     assert parse_device("cpu") == torch.device("cpu")
     assert parse_dtype("float16") == parse_dtype(torch.float16) == torch.float16

@@ -73,20 +73,16 @@ def test_fresh_pairs_share_modules_and_texts_and_not_caches(mini):
     assert second.target.slot_bytes == first.target.slot_bytes > 0
 
 
-@pytest.mark.parametrize("text", ["the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"])
-def test_texts_of_tokens_add_up_to_the_text(mini, text):
-    ids = mini.encode(text)
-    pieces = [mini.token_text(token) for token in ids]
-    joined = b"".join(
-        bytes(int(part[3:5], 16) for part in piece.replace("><", ">|<").split("|"))
-        if piece.startswith("<0x")
-        else piece.encode()
-        for piece in pieces
-    )
-    assert joined.decode() == mini.decode(ids) == text
-
-
-def test_texts_of_tokens(mini):
+def test_texts_of_tokens_add_up_to_the_text(mini):
+    for text in ("the\n\tcat", " naïve – 日本 🦊", "x" * 40, "a  b<|endoftext|>"):
+        ids = mini.encode(text)
+        joined = b"".join(
+            bytes(int(part[3:5], 16) for part in piece.replace("><", ">|<").split("|"))
+            if piece.startswith("<0x")
+            else piece.encode()
+            for piece in map(mini.token_text, ids)
+        )
+        assert joined.decode() == mini.decode(ids) == text
     assert mini.token_text(mini.encode("a the")[-1]) == " the"
     assert mini.token_text(mini.encode("\n")[0]) == "\n"
     assert mini.token_text(mini.tokenizer.eos_token_id) == "<|endoftext|>"
@@ -105,16 +101,12 @@ def test_modules_in_memory_work_on_ids_without_a_tokenizer(bare):
     assert not bare.target.model.training
 
 
-def test_a_pair_may_have_no_draft():
+def test_a_pair_may_have_no_draft_and_else_the_smaller_context_holds():
     alone = load_pair(target=tiny("llama"))
     assert alone.draft is None
     assert alone.fresh().draft is None
     assert list(alone.runners) == ["target"]
-
-
-def test_the_smaller_context_holds():
-    both = load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32))
-    assert both.context == 32
+    assert load_pair(target=tiny("llama"), draft=tiny("gpt2", n_positions=32)).context == 32
 
 
 def test_eos_ids_are_those_of_the_generation_config_alone():
@@ -143,9 +135,8 @@ def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
     assert str(tmp_path) not in str(loaded.describe())
 
 
-@pytest.mark.parametrize(
-    ("prompt", "reason"),
-    [
+def test_bad_prompts_are_one_sentence(bare, mini):
+    for prompt, reason in (
         ("", "empty"),
         ([], "empty"),
         ([1, 64], "Id 64 is outside the vocabulary: ids go from 0 to 63"),
@@ -156,15 +147,10 @@ def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
         ([[1, 2]], "no token id"),
         (None, "None is neither"),
         (7, "7 is neither"),
-    ],
-)
-def test_bad_prompts_are_one_sentence(bare, prompt, reason):
-    with pytest.raises(PromptError, match=reason):
-        bare.encode(prompt)
-
-
-def test_an_empty_text_is_empty_whatever_the_tokenizer_adds(mini):
-    with pytest.raises(PromptError, match="empty"):
+    ):
+        with pytest.raises(PromptError, match=reason):
+            bare.encode(prompt)
+    with pytest.raises(PromptError, match="empty"):  # whatever the tokenizer adds
         mini.encode("")
     assert len(mini.encode("a")) == 1
 
@@ -182,11 +168,11 @@ def test_vocabularies_that_differ_in_padding_alone_are_cut_to_the_smaller():
     assert padded.vocab_size == 4100
 
 
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_a_family_that_cannot_verify_trees_is_refused_in_either_role(role):
-    other = {"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
-    with pytest.raises(UnsupportedModelError, match="gpt_neo"):
-        load_pair(**other)
+def test_a_family_that_cannot_verify_trees_is_refused_in_either_role():
+    for role in ("target", "draft"):
+        other = {"target": tiny("gpt2"), "draft": tiny("gpt2", seed=1)} | {role: tiny("gpt_neo")}
+        with pytest.raises(UnsupportedModelError, match="gpt_neo"):
+            load_pair(**other)
 
 
 def test_an_attention_without_masks_is_replaced():
@@ -204,9 +190,8 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
     assert load_pair(target=module, dtype="float32", device="cpu").target.dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "reason"),
-    [
+def test_bad_settings_are_one_sentence():
+    for given, error, reason in (
         ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, pythia"),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),
@@ -214,12 +199,10 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
         ({"device": "abacus"}, SettingsError, 'use "cpu"'),
         ({"device": "cuda:99"}, SettingsError, 'no cuda:99: use device="cpu"'),
         ({"tokenizer": presets.MINI / "target"}, ModelNotFoundError, "holds no tokenizer"),
-    ],
-)
-def test_bad_settings_are_one_sentence(given, error, reason):
-    with pytest.raises(error, match=reason) as caught:
-        load_pair(**given)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(error, match=reason) as caught:
+            load_pair(**given)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
@@ -233,14 +216,6 @@ def test_too_little_memory_is_found_before_anything_is_loaded(monkeypatch):
     monkeypatch.setattr(pair.Loader, "_load", lambda *_: pytest.fail("loaded"))
     with pytest.raises(OutOfMemoryError, match=r"mini.target .* and .*mini.draft .* need \d+ MiB .*float16"):
         load_pair()
-
-
-def test_presets_say_what_they_need():
-    for preset in presets.PRESETS.values():
-        both = preset.target_parameters + preset.draft_parameters
-        assert preset.draft_parameters < preset.target_parameters
-        assert (preset.draft is None) == (preset.draft_parameters == 0)
-        assert (preset.weight_bytes("float16"), preset.weight_bytes()) == (2 * both, 4 * both)
 
 
 def test_a_preset_may_be_a_target_alone(monkeypatch):

@@ -1,4 +1,4 @@
-"""The runner: what a pass computes and counts, what it refuses, what a failure leaves."""
+"""The runner: trees equal single paths, the cache equals a fresh prefill, masks are right, failures lose nothing."""
 
 from __future__ import annotations
 
@@ -8,25 +8,192 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from runners import CLOSE, plain
-from tiny import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runners import CLOSE, plain, run_tree, runner_of, small_buffers
+from strategies import draft_trees, token_lists
+from tiny import FAMILIES, WINDOW, tiny
 
 from speclab.errors import OutOfMemoryError
 from speclab.models.runner import Runner
+from speclab.tree import DraftTree
 
 pytestmark = pytest.mark.model
 
-LOGITS = 64
+every_family = pytest.mark.parametrize("family", FAMILIES)
+VOCABULARY = 64
+
+
+@every_family
+@given(prefix=token_lists(max_size=3 * WINDOW), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@settings(max_examples=10)
+def test_a_tree_pass_equals_decoding_each_path(family, prefix, tree, cut):
+    runner = runner_of(family).fork()
+    runner.extend(prefix)
+    got = run_tree(runner, tree, cut if cut is None else min(cut, len(tree)))
+    for node in range(len(tree)):
+        path = tree.token[list(tree.path(node))].tolist()
+        torch.testing.assert_close(got[node], plain(runner, prefix + path)[-1], **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3_text"])
+def test_a_tree_deeper_than_the_window_drafted_level_by_level_across_growth_and_fork(family):
+    prefix, depth = [11, 12, 13], WINDOW + 3
+    parents = [-1, *(max(0, node - 2) for node in range(1, 2 * depth + 1))]  # two chains from one root
+    tree = DraftTree.of([(7 * node) % 64 for node in range(len(parents))], parents, [0.0] * len(parents), "test")
+    mask, got = tree.ancestor_mask(), []
+    with small_buffers():
+        runner = Runner(tiny(family))
+        runner.extend(prefix)
+        for level in range(depth + 1):
+            nodes = np.flatnonzero(tree.depth == level)
+            positions = (len(prefix) + tree.depth[nodes]).tolist()
+            got.append(runner.forward(tree.token[nodes].tolist(), positions, mask[nodes, : nodes[-1] + 1]))
+            if level == depth // 2:
+                other, runner = runner, runner.fork(runner.length)
+                other.crop(len(prefix))
+                other.extend(list(range(10)))  # other positions in the same slots, of another cache
+    logits = torch.cat(got)
+    for leaf in (len(tree) - 2, len(tree) - 1):
+        path = list(tree.path(leaf))
+        want = plain(runner, prefix + tree.token[path].tolist())[len(prefix) :]
+        torch.testing.assert_close(logits[path], want, **CLOSE)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("extend"), token_lists(max_size=7)),
+    st.tuples(st.just("tree"), draft_trees(max_nodes=9), st.integers(0, 8), st.none() | st.integers(1, 8)),
+    st.tuples(st.just("crop"), st.floats(0, 1)),
+    st.tuples(st.just("fork"), st.floats(0, 1)),
+    st.tuples(st.just("failure"), token_lists(max_size=3)),
+)
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C: not an Exception."""
+
+
+def act(runner: Runner, committed: list[int], action) -> tuple[Runner, list[int]]:
+    match action:
+        case ("extend", tokens):
+            runner.extend(tokens)
+            return runner, committed + tokens
+        case ("tree", tree, node, cut):
+            run_tree(runner, tree, cut and min(cut, len(tree)))
+            path = list(tree.path(node % len(tree)))
+            runner.keep(len(committed), [len(committed) + row for row in path])
+            return runner, committed + tree.token[path].tolist()
+        case ("crop", share):
+            runner.crop(int(share * len(committed)))
+            return runner, committed[: runner.length]
+        case ("fork", share):
+            twin = runner.fork(int(share * len(committed)))
+            runner.extend([3, 1, 4])  # what happens to the original must not reach its fork
+            return twin, committed[: twin.length]
+        case ("failure", tokens):
+            hook = runner.model.get_output_embeddings().register_forward_pre_hook(mock.Mock(side_effect=Interruption))
+            with pytest.raises(Interruption):
+                runner.extend(tokens)
+            hook.remove()
+            return runner, committed
+    raise AssertionError(action)
+
+
+def assert_is_fresh_prefill(runner: Runner, committed: list[int]) -> None:
+    fresh = runner_of(runner.family).fork()
+    if committed:
+        fresh.extend(committed)
+    assert runner.length == runner.cache.length == len(committed)
+    for ours, theirs in zip(runner.cache.layers, fresh.cache.layers, strict=len(committed) > 0):
+        torch.testing.assert_close(ours.keys, theirs.keys, **CLOSE)
+        torch.testing.assert_close(ours.values, theirs.values, **CLOSE)
+    torch.testing.assert_close(runner.extend([7]), plain(fresh, [*committed, 7])[-1], **CLOSE)
+    runner.crop(len(committed))
+
+
+@every_family
+@given(actions=st.lists(ACTIONS, min_size=1, max_size=5))
+@settings(max_examples=8)
+def test_after_any_calls_the_cache_equals_a_fresh_prefill(family, actions):
+    with small_buffers():
+        runner, committed = runner_of(family).fork(), []
+        for action in actions:
+            runner, committed = act(runner, committed, action)
+            assert_is_fresh_prefill(runner, committed)
+
+
+# Masks: what each row was given to see, read back from the tensor that the model got
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
+@given(prefix=token_lists(max_size=20), tree=draft_trees(max_nodes=12), cut=st.none() | st.integers(1, 6))
+@settings(max_examples=15)
+def test_the_mask_given_is_the_ancestor_closure(family, prefix, tree, cut):
+    runner = runner_of(family).fork()
+    runner.extend(prefix)
+    cut = (cut and min(cut, len(tree) - 1)) or None
+    run_tree(runner, tree, cut)
+    part, before = runner.mask_given()
+    want = tree.attention_mask(len(prefix))
+    if family == "mistral":  # one mask for every layer, cut to the window; hybrids show their full layers' mask
+        columns = np.concatenate([np.arange(len(prefix)), len(prefix) + tree.depth])
+        want = want & ((len(prefix) + tree.depth)[:, None] - columns[None] < WINDOW)
+    want = want[cut:]
+    assert np.array_equal(part, want[:, -len(want) :])
+    assert before == want[:, : -len(want)].sum(axis=1).tolist()
+
+
+def masks_of(runner: Runner) -> list:
+    """The masks that the module is handed from now on, the full layers' where they differ."""
+    handed = []
+
+    def note(module, args, kwargs):
+        mask = kwargs["attention_mask"]
+        handed.append(mask["full_attention"] if isinstance(mask, dict) else mask)
+
+    runner.model.register_forward_pre_hook(note, with_kwargs=True)
+    return handed
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "mistral", "gemma3_text"])
+def test_the_mask_is_read_back_from_the_tensor_that_the_model_got(family):
+    runner = Runner(tiny(family))
+    runner.extend(list(range(5)))
+    handed = masks_of(runner)
+
+    def spoil(*_):
+        handed[-1][..., 2, 0] = -1.0  # a wrong mask must show
+
+    runner.model.register_forward_pre_hook(spoil)
+    runner.forward([1, 2, 3], [5, 6, 6], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=bool))
+    assert runner.mask_given()[1] == [5, 5, 4]
+    assert handed[0].shape == (1, 1, 3, 8)
+    assert handed[0].is_floating_point()
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
+def test_a_prompt_needs_no_mask_and_one_token_no_new_one_until_the_window_hides_something(family):
+    runner = Runner(tiny(family))
+    handed = masks_of(runner)
+    runner.extend([1, 2, 3])
+    assert (handed[0] is None) == (family == "llama")
+    for token in range(10):
+        runner.extend([token])
+    made = [mask.data_ptr() != runner._zeros.data_ptr() for mask in handed[1:]]
+    assert made == [family != "llama" and length > WINDOW for length in range(4, 14)]
+
+
+# What a pass computes and counts, what it refuses, what a failure leaves
 
 
 def test_extend_computes_the_logits_of_the_last_token_only():
     runner, shapes = Runner(tiny("llama")), []
     runner.model.get_output_embeddings().register_forward_hook(lambda m, a, out: shapes.append(out.shape))
-    assert runner.extend(list(range(30))).shape == (LOGITS,)
-    assert shapes == [(1, 1, LOGITS)]
+    assert runner.extend(list(range(30))).shape == (VOCABULARY,)
+    assert shapes == [(1, 1, VOCABULARY)]
 
 
-def test_a_fork_calls_no_model_and_counts_for_itself():
+def test_a_fork_calls_no_model_counts_for_itself_and_shares_no_storage():
     runner = Runner(tiny("gpt_neox"))
     runner.extend([1, 2, 3])
     runner.extend([4])
@@ -54,15 +221,10 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
         with pytest.raises(OutOfMemoryError):
             runner.forward([4, 5], [3, 4], np.tri(2, dtype=bool))
         hook.remove()
+    with pytest.raises(IndexError):  # another error is passed on
+        runner.extend([VOCABULARY])
     assert (runner.length, runner.cache.length, runner.calls) == (3, 3, 1)
     torch.testing.assert_close(runner.extend([4, 5]), plain(runner, [1, 2, 3, 4, 5])[-1], **CLOSE)
-
-
-def test_another_error_of_the_module_is_passed_on():
-    runner = Runner(tiny("gpt_neox"))
-    with pytest.raises(IndexError):
-        runner.extend([64])
-    assert (runner.length, runner.cache.length) == (0, 0)
 
 
 def test_no_gradients_are_kept_on_any_thread():
@@ -91,19 +253,14 @@ def test_crop_and_fork_refuse_what_is_not_there(length):
     assert runner.length == 3
 
 
-def test_facts_of_the_model():
+def test_a_runner_tells_what_its_model_is_and_cuts_logits_to_the_shared_vocabulary():
     runner = Runner(tiny("gpt2").train())
-    assert (runner.family, runner.name, runner.vocab_size, runner.context) == ("gpt2", "gpt2", 64, 256)
+    assert (runner.family, runner.name, runner.vocab_size, runner.context) == ("gpt2", "gpt2", VOCABULARY, 256)
     assert not runner.model.training
     assert (runner.slot_bytes, runner.capacity) == (0, 0)
-    runner.extend([1])
-    assert runner.slot_bytes == 2 * 2 * 32 * 4  # keys and values, 2 layers, width 32, 4 bytes
-    assert runner.capacity == 256
-
-
-def test_logits_are_cut_to_the_shared_vocabulary():
-    runner = Runner(tiny("gpt2"))
     runner.vocab_size = 50
     assert runner.extend([1, 2]).shape == (50,)
+    assert runner.slot_bytes == 2 * 2 * 32 * 4  # keys and values, 2 layers, width 32, 4 bytes
+    assert runner.capacity == 256
     assert runner.forward([1, 2], [2, 3], np.tri(2, dtype=bool)).shape == (2, 50)
     assert runner.fork().extend([1]).shape == (50,)

@@ -1,4 +1,4 @@
-"""Modules inside wrappers: compiled ones, peft's, and what is no model at all."""
+"""Modules that something else has wrapped or placed: compiled ones, peft's, device maps, tensor-parallel plans."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tiny import tiny
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_module
+from transformers import AutoModelForCausalLM
 
-from speclab import Autoregressive, LinearSpeculation, SettingsError, UnsupportedModelError, generate, load_pair
+from speclab import (
+    Autoregressive,
+    DynaTree,
+    LinearSpeculation,
+    Session,
+    SettingsError,
+    UnsupportedModelError,
+    generate,
+    load_pair,
+)
+from speclab.models.changes import SharedForward
 
 pytestmark = pytest.mark.model
 PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10
@@ -76,9 +89,69 @@ def test_a_learned_prompt_is_refused():
         load_pair(target=Wrapper(tiny("llama"), is_prompt_learning=True))
 
 
-@pytest.mark.parametrize("source", [nn.Linear(2, 2), 7, {"model": "gpt2"}, lambda: None])
 @pytest.mark.parametrize("role", ["target", "draft", "heads"])
-def test_what_is_no_model_is_one_sentence(source, role):
-    given = {"target": tiny("llama")} | {role: source}
-    with pytest.raises(SettingsError, match=r"A model is a hub id, a folder or a transformers model, and \w+ is none"):
-        load_pair(**given)
+def test_what_is_no_model_is_one_sentence(role):
+    for source in (nn.Linear(2, 2), 7, {"model": "gpt2"}, lambda: None):
+        with pytest.raises(
+            SettingsError, match=r"A model is a hub id, a folder or a transformers model, and \w+ is none"
+        ):
+            load_pair(**{"target": tiny("llama")} | {role: source})
+
+
+# Placed by a device_map or by a tensor-parallel plan: what of that can be seen on one CPU
+
+ROOMS = {"llama": "model", "gpt_neox": "gpt_neox", "gpt2": "transformer"}
+
+
+def spread(family, folder, *offloaded):
+    """A tiny model, and the same loaded again with these parts on disk; each part is run where its hook puts it."""
+    whole = tiny(family)
+    whole.save_pretrained(folder / family)
+    parts = [f"{name}.{part}" for name in [ROOMS[family]] for part, _ in whole.get_submodule(name).named_children()]
+    layers = next(part for part in parts if part.rsplit(".", 1)[1] in {"layers", "h"})
+    parts.remove(layers)
+    places = dict.fromkeys([*parts, f"{layers}.0", f"{layers}.1", "lm_head"], "cpu")
+    places |= dict.fromkeys(offloaded or [f"{layers}.1"], "disk")
+    again = AutoModelForCausalLM.from_pretrained(
+        folder / family, device_map=places, offload_folder=folder / "offloaded", dtype=torch.float32
+    )
+    return whole, again
+
+
+@pytest.mark.parametrize("family", ROOMS)
+def test_a_model_partly_on_disk_decodes_the_same_text(tmp_path, family):
+    whole, parted = spread(family, tmp_path)
+    assert {weight.device.type for weight in parted.parameters()} == {"cpu", "meta"}
+    pair = load_pair(target=parted, draft=whole)
+    assert pair.target.device.type == "cpu", "where its inputs go"
+    alone = load_pair(target=whole, draft=whole)
+    got, want = (Session(own, DynaTree(max_depth=6), PROMPT, max_new_tokens=12, check=True) for own in (pair, alone))
+    got.run()
+    want.run()
+    assert got.token_ids == want.token_ids
+    assert got.steps[-1].caches == want.steps[-1].caches
+
+
+def test_a_model_that_is_placed_is_not_moved_and_its_embedding_is_on_a_device(tmp_path):
+    _, parted = spread("llama", tmp_path)
+    for asked in ({"device": "cpu"}, {"dtype": "float32"}):
+        with pytest.raises(SettingsError, match="leave out device= and dtype=, and give them to from_pretrained"):
+            load_pair(target=parted, **asked)
+    _, parted = spread("llama", tmp_path, "model.embed_tokens")
+    with pytest.raises(UnsupportedModelError, match="keeps the embedding on a device"):
+        load_pair(target=parted)
+    assert load_pair(target=tiny("llama"), device="cpu", dtype="float64").target.dtype == torch.float64
+
+
+def test_weights_that_several_processes_share_go_through_the_module(tmp_path):
+    """With one process of a mesh: the weights are those of a tensor-parallel plan, whose module alone knows how."""
+    model = tiny("llama")
+    assert SharedForward(model).forward.name == "lean"
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        distribute_module(model, init_device_mesh("cpu", (1,)))
+        assert SharedForward(model).forward.name.startswith("module: its weights differ")
+        with pytest.raises(SettingsError, match="tensor-parallel"):
+            load_pair(target=model, dtype="float16")
+    finally:
+        distributed.destroy_process_group()
