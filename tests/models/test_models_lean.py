@@ -40,9 +40,7 @@ def _lean(variant: str, pack: bool) -> Runner:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(packed, "PACKED_BYTES", packed.PACKED_BYTES if pack else 0)
             model = tiny(family, **overrides)
-            model(
-                torch.tensor([[1]]), output_hidden_states=True
-            )  # the library changes the module at the first such call
+            model(torch.tensor([[1]]), output_hidden_states=True)  # changes the module the first time
             RUNNERS[variant, pack] = Runner(model)
     return RUNNERS[variant, pack]
 
