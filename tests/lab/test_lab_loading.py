@@ -216,7 +216,7 @@ def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
 
 def test_memory_in_use_goes_with_a_line_that_is_sent_anyway(make, messages, monkeypatch):
     counts = iter(range(1, 10_000))
-    monkeypatch.setattr(memory, "_held", lambda: next(counts) << 20)
+    monkeypatch.setattr(memory, "usage", lambda device: f"memory: {next(counts)} MiB in use")
     lab = make(max_new_tokens=200)
     lab.step()
     assert " MiB in use" in lab.status.line.value
@@ -234,7 +234,7 @@ def _step_messages(lab: Lab, messages) -> int:
 
 
 def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
-    failed = SimpleNamespace(device=torch.device("cuda:0"), through=FallbackChain(None, None))
+    failed = SimpleNamespace(device=torch.device("cuda:0"), implementation=FallbackChain(None, None))
     failed.implementation.dropped["CUDA graphs"] = "no memory was left for a pass"
     gpu = SimpleNamespace(target=failed, runners={"target": failed})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
