@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from speclab.errors import OutOfMemoryError, SettingsError
 from speclab.models.cache import KVCache
-from speclab.models.forward import Answer, Batch, Through
+from speclab.models.forward import Batch, Forward, ForwardOutput
 from speclab.models.memory import is_out_of_memory
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -93,24 +93,24 @@ class Modelled:
     each with the probability that the draft gives it: a draft that knows how sure it may be.
 
     Args:
-        through: what passes go through.
+        inner: what computes the passes.
         probs: `[GUESSES]`, sums to at most 1.
         right: `[positions]` int64, which successor the target chooses after each position; None for the draft.
     """
 
-    def __init__(self, through: Through, probs: Tensor, right: Tensor | None) -> None:
-        self._through, self._log_probs, self._right = through, probs.log(), right
+    def __init__(self, inner: Forward, probs: Tensor, right: Tensor | None) -> None:
+        self._inner, self._log_probs, self._right = inner, probs.log(), right
         self._places = torch.arange(GUESSES, device=probs.device)
 
     @property
     def name(self) -> str:
         """For records."""
-        return f"{self._through.name}, modelled logits"
+        return f"{self._inner.name}, modelled logits"
 
-    def __call__(self, batch: Batch, cache: KVCache) -> Answer:
-        """A pass, as `Through` says, with other logits."""
-        answer = self._through(batch, cache)
-        logits = answer.logits.fill_(RULED_OUT)
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says, with other logits."""
+        output = self._inner(batch, cache)
+        logits = output.logits.fill_(RULED_OUT)
         count = len(logits)
         tokens, positions = (to_device(given[-count:], logits.device) for given in (batch.tokens, batch.positions))
         successors = (tokens[:, None] * 7 + self._places * 31 + 1) % logits.shape[-1]
@@ -118,7 +118,7 @@ class Modelled:
             logits.scatter_(1, successors, self._log_probs.to(logits.dtype).expand(len(logits), -1))
         else:
             logits.scatter_(1, successors.gather(1, self._right[positions][:, None]), 0.0)
-        return answer._replace(found=None)
+        return output._replace(summary=None)
 
 
 def modelled(pair: ModelPair, acceptance: float) -> ModelPair:
@@ -135,5 +135,5 @@ def modelled(pair: ModelPair, acceptance: float) -> ModelPair:
     twin = pair.fresh()
     assert twin.draft is not None
     twin.target.implementation = Modelled(pair.target.implementation, probs.to(device), right.to(device))
-    twin.draft.implementation = Modelled(draft.through, probs.to(device), None)
+    twin.draft.implementation = Modelled(draft.implementation, probs.to(device), None)
     return twin

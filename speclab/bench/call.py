@@ -247,7 +247,7 @@ class PassClock:
 
 
 class _Timed:
-    """What a pass goes through, with a clock around it; everything else is as it was."""
+    """The implementation of a pass, with a clock around it; everything else is as it was."""
 
     def __init__(self, inner: Any, clock: PassClock) -> None:
         self._inner, self._clock = inner, clock
@@ -275,7 +275,7 @@ def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, 
 
     def timed(runner: Runner, clock: PassClock) -> Runner:
         own = runner.by_module() if by_module else copy.copy(runner)
-        own.through = _Timed(own.through, clock)
+        own.implementation = _Timed(own.implementation, clock)
         return own
 
     def head(runner: HeadRunner | Runner) -> HeadRunner | Runner:

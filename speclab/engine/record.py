@@ -16,7 +16,7 @@ from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import inverse_cdf, probabilities, transform, uniform
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
-from speclab.models.transfers import largest, to_device
+from speclab.models.transfers import to_device, topk
 from speclab.trace.records import CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 
@@ -88,7 +88,7 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     scores = verification.logits.float()  # [n, V]
     greedy = settings.temperature == 0
     probs = scores.softmax(-1) if greedy else transform(scores, settings).float()  # [n, V]
-    best, ids = largest(probs, min(NODE_TOP, probs.shape[-1]))  # [n, k]
+    best, ids = topk(probs, NODE_TOP)  # [n, k]
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
@@ -279,7 +279,7 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
 
 
 def _most_probable(probs: Probabilities) -> list[int]:
-    values, ids = largest(torch.from_numpy(probs)[None], min(RESIDUAL_TOP, len(probs)))
+    values, ids = topk(torch.from_numpy(probs)[None], RESIDUAL_TOP)
     return [token for token, value in zip(ids[0].tolist(), values[0].tolist(), strict=True) if value > 0]
 
 

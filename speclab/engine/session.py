@@ -259,7 +259,10 @@ class Session:
             if found is None:
                 return None
             if at < len(self.steps):  # our own drafter stays where it is: another one goes back
-                former, known = drafter_of(self.strategy, replace(self.pair, shared_state={})), self._learned_by(None, at)
+                former, known = (
+                    drafter_of(self.strategy, replace(self.pair, shared_state={})),
+                    self._learned_by(None, at),
+                )
                 if known is not None:
                     former.restore(known.state)
                 found = former.lookup(token, previous)

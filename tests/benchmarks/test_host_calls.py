@@ -9,7 +9,7 @@ from table_runner import random_law, table_pair
 from speclab.bench.counts import TRAINING_FREE
 from speclab.drafters import training_free
 from speclab.drafters.base import Context, Outcome
-from speclab.models.transfers import likeliest, on_host
+from speclab.models.transfers import to_host, topk
 from speclab.sources.transitions import TransitionTable
 
 every_strategy = pytest.mark.parametrize("strategy", TRAINING_FREE.values(), ids=TRAINING_FREE)
@@ -76,8 +76,8 @@ def test_a_harvest_calls_nothing_for_each_token_of_the_vocabulary():
 
 def test_what_is_harvested_comes_over_in_one_piece():
     """Side by side, whichever way it is packed: on the host, or on a device first."""
-    ids, probabilities = likeliest(torch.randn(7, 50), 4)
-    rows = on_host(ids, probabilities)
+    probabilities, ids = topk(torch.randn(7, 50).softmax(-1), 4)
+    rows = to_host(ids, probabilities)
     packed = torch.stack((ids.int(), probabilities.view(torch.int32)), 1).numpy()
     assert rows.dtype == packed.dtype
     assert rows.tolist() == packed.tolist()
