@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic.fields import FieldInfo
-from table_runner import mixed_law, random_law, table_pair
 from typer.testing import CliRunner
 
 import speclab
@@ -163,26 +162,6 @@ def test_links_lead_somewhere(path):
 def test_files_named_in_the_docs_exist(path):
     named = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", path.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_the_example_strategy_decodes_the_targets_own_text():
-    """The code under "A new strategy", as it stands there."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    code = text.partition("## A new strategy")[2].partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {"__name__": "example"}
-    preamble = (
-        "from pydantic import Field\n"
-        "from speclab.drafters.base import Context, Draft, Drafter, Strategy\n"
-        "from speclab.models.pair import ModelPair\n"
-        "from speclab.tree import DraftTree\n"
-    )
-    exec(preamble + code, names)
-    often = mixed_law(random_law(5, seed=1), lambda path: [float(token == path[-1]) for token in range(5)], 0.5)
-    pair = table_pair(often, None, 5, context=60)
-    plain = speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=57)
-    echo = speclab.generate(pair, names["Echo"](), [1, 2, 3], max_new_tokens=57)
-    assert echo.token_ids == plain.token_ids
-    assert echo.metrics.counts.accepted > 0
 
 
 @pytest.mark.model

@@ -308,8 +308,8 @@ def test_one_part_alone_answers_as_it_does_by_itself():
     ("chosen", "changes", "sentence"),
     [
         ({}, {"confidence": "recent"}, "only while trees are compared by it"),
-        ({}, {"node_budget": 13}, "a smaller budget leaves of the likeliest"),
-        ({}, {"children": 3}, "a smaller budget leaves of the likeliest"),
+        ({}, {"node_budget": 13}, "a smaller budget leaves of the most probable"),
+        ({}, {"children": 3}, "a smaller budget leaves of the most probable"),
         ({"mode": "first"}, {"mode": "merge"}, "one tree alone"),
         (PARTS, {"first": speclab.DynaTree(base_depth=2)}, "of the tree of DynaTree the record holds the nodes alone"),
     ],

@@ -1,0 +1,135 @@
+"""A strategy that a notebook cell defines works everywhere, unregistered; a cell that is run again replaces it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from records import assert_consistent, assert_same
+from table_runner import mixed_law, random_law, table_pair
+
+import speclab
+from speclab.analysis.whatif import in_force, what_if
+from speclab.drafters import from_str, to_str
+from speclab.drafters.base import DEFINED
+from speclab.errors import NotRecordedError
+from speclab.lab import Lab
+
+VOCAB, PROMPT = 12, [1, 2, 3, 1, 2]
+LAW = random_law(VOCAB, 3, low=0.5, high=2.5)
+NEAR = mixed_law(LAW, random_law(VOCAB, 4), 0.2)
+
+ARCHITECTURE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", ARCHITECTURE, re.DOTALL).group(1)
+
+CELL = """
+from math import exp
+
+from pydantic import Field
+
+from speclab.drafters.growth import GrownStrategy, Plan
+from speclab.drafters.measures import Depth
+from speclab.drafters.policies import Breadth, depth_gate
+
+
+class Nucleus(GrownStrategy):
+    mass: float = Field(0.6, gt=0, le=1, description="children until their probabilities add up to this")
+    levels: Depth = Field(3, ge=1, le=16, description="levels below the root")
+
+    def plan(self):
+        return Plan(Breadth(6, self._count, self._reason), (depth_gate("levels", self.levels),), node_budget=40)
+
+    def _count(self, top):
+        total = 0.0
+        for count, (token, log_prob) in enumerate(top, start=1):
+            total += exp(log_prob)
+            if total >= self.mass or count == 6:
+                return count
+
+    def _reason(self, top):
+        return f"{self._count(top)} tokens reach mass {self.mass:g}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    """What a test defines is forgotten after it."""
+    monkeypatch.setattr("speclab.drafters.DEFINED", dict(DEFINED))
+    monkeypatch.setattr("speclab.drafters.base.DEFINED", speclab.drafters.DEFINED)
+
+
+def run_cell(code: str, name: str) -> type[speclab.Strategy]:
+    namespace = {"__name__": "__main__"}
+    exec(compile(code, "<cell>", "exec", dont_inherit=True), namespace)  # as a kernel runs a cell
+    return namespace[name]
+
+
+def pair():
+    return table_pair(LAW, NEAR, VOCAB)
+
+
+@pytest.mark.parametrize(("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Nucleus")], ids=["documented", "grown"])
+def test_it_works_everywhere(code, name, tmp_path):
+    strategy = run_cell(code, name)()
+    field = next(iter(type(strategy).model_fields))
+    assert speclab.strategies()[name] is type(strategy)
+    assert from_str(to_str(strategy)) == strategy
+    plain = speclab.generate(pair(), speclab.Autoregressive(), PROMPT, max_new_tokens=30)
+    assert speclab.generate(pair(), strategy, PROMPT, max_new_tokens=30).token_ids == plain.token_ids
+    session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=30, check=True)
+    session.run()
+    assert session.token_ids == plain.token_ids
+    twin = session.fork(at=2)
+    twin.run()
+    assert twin.token_ids == plain.token_ids
+    assert_same(speclab.load_trace(session.trace.save(tmp_path / "run")), session.trace)
+    assert in_force(session.steps[1]) == strategy
+    inside = speclab.DualDraft(first=strategy, second="PromptLookup")
+    assert speclab.generate(pair(), inside, PROMPT, max_new_tokens=30).token_ids == plain.token_ids
+    lab = Lab(pair(), strategy, prompt=PROMPT, max_new_tokens=10)
+    lab.step()
+    assert lab.session.steps[0].settings["strategy"] == name
+    assert field in lab.session.steps[0].settings
+
+
+def test_a_grown_one_is_answered_by_the_record():
+    """Its breadth looks at the whole top-k, and its reasons name its own settings."""
+    nucleus = run_cell(CELL, "Nucleus")
+    session = speclab.Session(pair(), nucleus(), PROMPT, max_new_tokens=30)
+    step = session.step()
+    assert_consistent(step)
+    for event in step.events:
+        if event.kind == "expand":
+            probs = [prob for _, prob in step.nodes[event.node].draft_top]
+            count = event.values["branches"]
+            assert sum(probs[:count]) >= 0.6 > sum(probs[: count - 1]) or count == 6
+    said = {event.reason.split()[-2] for event in step.events if event.kind == "expand"}
+    gates = {event.values["gate"] for event in step.events if event.kind == "stop"}
+    assert (said, gates) <= ({"mass"}, {"levels", "node_budget"})
+    other = nucleus(mass=0.3, levels=2)
+    found, real = what_if(step, other), session.fork(at=0, strategy=other).step()
+    assert_same(found.tree, real.tree)
+    assert found.unknown == ()
+
+
+def test_one_without_a_way_to_grow_is_refused_by_what_if():
+    step = speclab.Session(pair(), run_cell(DOCUMENTED, "Echo")(), PROMPT, max_new_tokens=8).step()
+    with pytest.raises(NotRecordedError, match="Echo"):
+        what_if(step, in_force(step))
+
+
+def test_a_cell_that_is_run_again_replaces_the_class():
+    first = run_cell(CELL, "Nucleus")
+    lab = Lab(pair(), first(), prompt=PROMPT, max_new_tokens=10)
+    again = run_cell(CELL.replace("mass: float = Field(0.6", "mass: float = Field(0.9"), "Nucleus")
+    assert speclab.strategies()["Nucleus"] is again is not first
+    assert from_str("Nucleus").mass == 0.9
+    lab.fork(strategy=again())
+    lab.step()
+    assert lab.session.steps[-1].settings["mass"] == 0.9
+
+
+def test_classes_that_are_no_choice_are_not_listed():
+    run_cell(CELL.replace("Nucleus", "_Hidden"), "_Hidden")
+    assert not {"_Hidden", "GrownStrategy", "Strategy"} & speclab.strategies().keys()
