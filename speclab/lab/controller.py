@@ -14,6 +14,7 @@ from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.routing import Regret, regret
 from speclab.drafters import setting_names
 from speclab.errors import CancelledError, PromptError, SettingsError
+from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.models import LoadedModels
 from speclab.lab.runs import CURRENT, Comparer, Runs, cache_bytes, named_strategies
@@ -24,7 +25,6 @@ from speclab.trace.records import Step, Trace
 from speclab.views.drafter_state import key_at
 from speclab.views.explain import plural, position_summary, summary
 from speclab.views.export import export_html, save_view
-from speclab.views.markup import size
 from speclab.views.playback import PHASES, WHOLE, PlaybackPosition, positions
 from speclab.views.proposals import regret_words
 from speclab.views.registry import Frame
@@ -243,7 +243,7 @@ class SessionController:
         if beside is not None and beside.number == number:
             self._state.change_frame(beside=None)
         self._state.forks = self.runs.describe()
-        freed = size(cache_bytes(dropped.session.pair))
+        freed = byte_count(cache_bytes(dropped.session.pair))
         self._state.status = f"Dropped run {number}, {dropped.name}: {freed} of KV caches."
 
     @action("comparing", yields=True)

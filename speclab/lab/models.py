@@ -11,7 +11,7 @@ from speclab.errors import CancelledError
 from speclab.lab.state import ModelChoice
 
 if TYPE_CHECKING:
-    from speclab.models.pair import ModelPair
+    from speclab.files import byte_count
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from ipywidgets import HTML, Dropdown, HBox, Text
 from speclab.errors import ModelNotFoundError, SpeclabError
 from speclab.lab.widgets import on_change, set_if_changed, set_visible
 from speclab.lab.worker import Worker
+from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.views.markup import escape, tag
 
@@ -287,5 +288,5 @@ def _chosen(choice: str) -> str | None:
 
 
 def _label(name: str) -> str:
-    size = PRESETS[name].weight_bytes("float16") / 2**30
-    return f"{name} · {size:.1f} GiB" if size >= 0.1 else f"{name} (shipped)"
+    size = PRESETS[name].weight_bytes("float16")
+    return f"{name} · {byte_count(size)}" if size >= 2**27 else f"{name} (shipped)"

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import quoted, size
+from speclab.views.markup import quoted
 from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
 from speclab.views.playback import WHOLE, PlaybackPosition
 
@@ -210,7 +211,7 @@ def _told(record: CacheRecord) -> str:
     return (
         f"{record.name.capitalize()} cache: {plural(record.before, 'slot')}, {record.written} written, "
         f"{len(record.kept)} kept, {len(record.moved)} moved, {record.after} after the commit "
-        f"({size(record.after * record.slot_bytes)}); checks {'hold' if good else 'FAIL'}."
+        f"({byte_count(record.after * record.slot_bytes)}); checks {'hold' if good else 'FAIL'}."
     )
 
 
@@ -240,8 +241,8 @@ def _strips(step: Step, prompt: int, position: PlaybackPosition) -> list[Strip]:
 
 def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str, float]:
     record, right = strip.record, LEFT + ROW * CELL
-    allocated = size(record.capacity * record.slot_bytes)
-    room = f"{size(record.slot_bytes)} per slot · {record.capacity} allocated ({allocated})"
+    allocated = byte_count(record.capacity * record.slot_bytes)
+    room = f"{byte_count(record.slot_bytes)} per slot · {record.capacity} allocated ({allocated})"
     parts = [
         markup.text(f"{record.name.capitalize()} cache", 8, y, style="font-weight:600"),
         markup.text(room, right, y, text_anchor="end", style=f"fill:{colors.muted}"),
@@ -252,7 +253,7 @@ def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str
         times.append(("after the commit", True, None if slot is None else strip.landed().get(slot)))
     for name, after, marked in times:
         length = len(strip.states(after=after))
-        told = f"{name}: {plural(length, 'slot')}, {size(length * record.slot_bytes)}"
+        told = f"{name}: {plural(length, 'slot')}, {byte_count(length * record.slot_bytes)}"
         parts.append(markup.text(told, LEFT, y, style=f"fill:{colors.muted}"))
         drawn, y = draw_slots(strip, after, marked, y + 8, colors)
         parts.append(drawn)
@@ -287,7 +288,7 @@ def table(step: Step) -> str:
     """Every figure of every cache, as an HTML table."""
     rows = (
         (r.name, r.before, r.written, len(r.kept), ", ".join([f"{old}→{new}" for old, new in r.moved]) or "nothing",
-         r.after, r.committed, r.capacity, r.slot_bytes, size(r.after * r.slot_bytes),
+         r.after, r.committed, r.capacity, r.slot_bytes, byte_count(r.after * r.slot_bytes),
          "; ".join([f"{name}: {'yes' if ok else 'NO'}" for name, ok in checks(r)]))
         for r in step.caches
     )  # fmt: skip

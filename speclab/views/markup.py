@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeGuard
 
+from speclab.files import byte_count
 from speclab.trace.records import Value
 from speclab.views.palette import LOOKS, SANS, Theme
 
@@ -255,7 +256,7 @@ def written(name: str, value: Value) -> str:
     if isinstance(value, str):
         return value
     if name.endswith("_bytes"):
-        return size(value)
+        return byte_count(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
@@ -273,15 +274,6 @@ def change(before: Value, after: Value) -> str:
     gap = after - before
     size_of = f"{abs(gap):,}" if isinstance(gap, int) else f"{abs(gap):.2g}"
     return f"{'▲' if gap > 0 else '▼'}\u00a0{size_of}"
-
-
-def size(count: float) -> str:
-    """Bytes in words: `1.2 MiB`."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
 
 
 def bar(share: float, color: str, room: int = 110) -> Drawn:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from speclab.analysis.compare import ComparedRun, Comparison
+from speclab.files import byte_count
 from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import Drawn, bar, clip, escape, label, quoted, said, size, tag
+from speclab.views.markup import Drawn, bar, clip, escape, label, quoted, said, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS, css
 
 ROW, LEFT, WIDE, WORDS = 24.0, 12.0, 260.0, 92
@@ -70,7 +71,7 @@ def summary(forks: Sequence[Fork]) -> str:
     if not forks:
         return "No run has begun: Step decodes the first iteration."
     shown = next((fork.label for fork in forks if fork.present), "none")
-    caches = size(sum([fork.cache_bytes for fork in forks]))
+    caches = byte_count(sum([fork.cache_bytes for fork in forks]))
     return f"{plural(len(forks), 'run')}, their KV caches {caches}; shown: {shown}."
 
 
@@ -78,7 +79,7 @@ def forks_table(forks: Sequence[Fork]) -> str:
     """One row a run, as an HTML table."""
     rows = (
         (fork.number, fork.name, "–" if fork.parent is None else fork.parent, fork.at, fork.iterations, fork.tokens,
-         f"{fork.tokens_per_iteration:.2f}", size(fork.cache_bytes), "shown" if fork.present else "")
+         f"{fork.tokens_per_iteration:.2f}", byte_count(fork.cache_bytes), "shown" if fork.present else "")
         for fork in forks
     )  # fmt: skip
     head = (
