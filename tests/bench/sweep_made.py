@@ -8,8 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from speclab.bench.sweeping import Measured
+from pyarrow import parquet
+
+from speclab import FixedTree
+from speclab.bench.sweep import Measured, Sweep, sweep
 from speclab.drafters.base import Strategy
+
+OVER = ["depth=2:4", "branching=2,3"]
 
 
 def peak(strategy: Strategy) -> Measured:
@@ -20,7 +25,7 @@ def peak(strategy: Strategy) -> Measured:
 
 
 def troubled(strategy: Strategy) -> Measured:
-    """As `peak`; depth 3 raises, and so does depth 2 with one sentence of ours."""
+    """As `peak`; depth 3 raises."""
     if strategy.depth == 3:
         raise ZeroDivisionError("made up\nsecond line")
     return peak(strategy)
@@ -28,7 +33,7 @@ def troubled(strategy: Strategy) -> Measured:
 
 @dataclass(frozen=True)
 class Marked:
-    """As `peak`, and leaves a file for every call, named by trial and process; `deadly` depths kill their process.
+    """As `peak`, and leaves a file for every call, named by settings and process; `deadly` depths kill their process.
 
     Args:
         folder: of the marks.
@@ -41,9 +46,22 @@ class Marked:
     seconds: float = 0.0
 
     def __call__(self, strategy: Strategy) -> Measured:
-        calls = len(list(self.folder.glob(f"{strategy.depth}-{strategy.branching}-*")))
+        calls = self.calls(strategy.depth, strategy.branching)
         (self.folder / f"{strategy.depth}-{strategy.branching}-{calls}-{os.getpid()}").touch()
         if calls < dict(self.deadly).get(strategy.depth, 0):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.seconds)
         return peak(strategy)
+
+    def calls(self, depth: int, branching: int = 2) -> int:
+        return len(list(self.folder.glob(f"{depth}-{branching}-*")))
+
+
+def made(out: Path, executor=None, over=OVER, strategy=FixedTree, **asked) -> Sweep:
+    """A sweep over made-up figures."""
+    return sweep(strategy, over, out, executor=executor, **{"objective": "score", "measure": peak, **asked})
+
+
+def stored(out: Path) -> list[int]:
+    """The trials that the table holds."""
+    return sorted(parquet.read_table(out / "trials.parquet")["trial"].to_pylist())

@@ -1,15 +1,18 @@
-"""What a sweep tries and gives, on made-up figures: each trial once, the best as code, rows and columns."""
+"""What a sweep tries, keeps, gives and refuses, on made-up figures."""
 
 from __future__ import annotations
+
+import resource
+import time
 
 import optuna
 import pytest
 from pyarrow import parquet
-from sweep_made import troubled
-from sweeps import made, stored
+from sweep_made import made, stored, troubled
 
-from speclab import DynaTree, FixedTree
-from speclab.bench.sweeping import Measured
+from speclab import DynaTree, FixedTree, MeasurementError, SettingsError
+from speclab.bench.sweep import Measured
+from speclab.bench.sweep_study import read_rows
 
 pytestmark = pytest.mark.usefixtures("swift")
 
@@ -26,60 +29,124 @@ def test_a_grid_tries_the_default_and_every_combination_once(tmp_path, threads):
     assert found.best.code == "speclab.FixedTree(depth=4, branching=3)"
     assert found.strategy == FixedTree(depth=4, branching=3)
     assert (found.default.trial, found.default.code, found.default.objective) == (0, "speclab.FixedTree()", -2)
+    assert read_rows(tmp_path) == list(found.rows)
 
 
-def test_rows_lie_in_parquet_with_a_column_for_each_setting_and_figure(tmp_path, threads):
+def test_the_table_has_a_column_for_each_setting_and_figure(tmp_path, threads):
     found = made(tmp_path, threads, measure=troubled)
-    table = parquet.read_table(tmp_path / "trials.parquet").sort_by("trial")
+    table = parquet.read_table(tmp_path / "trials.parquet")
+    assert table == found.table()
     assert table["trial"].to_pylist() == list(range(7))
     assert table["setting_depth"].to_pylist() == [5, 2, 2, 3, 3, 4, 4]
-    assert table["score"].to_pylist() == [-2, -5, -4, None, None, -1, 0]
-    assert table["objective"].to_pylist() == table["score"].to_pylist()
+    assert table["objective"].to_pylist() == table["score"].to_pylist() == [-2, -5, -4, None, None, -1, 0]
     assert table["failed"].to_pylist()[2:4] == [None, "ZeroDivisionError: made up"]
-    assert set(table["worker"].to_pylist()) == {found.rows[0].worker}
-    assert found.table().num_rows == 7
     assert "2 of 7 trials have no figure; trial 3: ZeroDivisionError: made up" in found.notes()
 
 
 def test_settings_that_contradict_each_other_are_rows_that_say_why(tmp_path, threads):
     over = {"low_confidence": [0.3, 0.95], "high_confidence": [0.9, 0.99]}
     figure = {"measure": lambda strategy: Measured({"score": strategy.low_confidence})}
-    found = made(tmp_path, threads, strategy=DynaTree, over=over, **figure)
+    found = made(tmp_path, threads, over, DynaTree, **figure)
     pruned = [row for row in found.rows if row.pruned]
     assert [row.settings for row in pruned] == [{"low_confidence": 0.95, "high_confidence": 0.9}]
     assert "low_confidence (0.95) is above high_confidence (0.9)" in pruned[0].failed
     assert found.best.code == "speclab.DynaTree(high_confidence=0.99, low_confidence=0.95)"
 
 
-def test_a_setting_no_better_than_the_default_is_not_preferred(tmp_path, threads):
-    found = made(tmp_path, threads, over=["depth=2"], measure=lambda strategy: Measured({"score": 1.0}))
-    assert found.best.trial == 0
-    assert found.strategy == FixedTree()
-
-
-def test_less_is_better_of_times(tmp_path, threads):
-    asked = {"over": ["depth=2,6"], "objective": "tpot", "measure": lambda strategy: Measured({"tpot": strategy.depth})}
-    found = made(tmp_path, threads, **asked)
+def test_the_best_is_the_default_where_nothing_beats_it_and_the_least_of_times(tmp_path, threads):
+    equal = made(tmp_path / "equal", threads, ["depth=2"], measure=lambda strategy: Measured({"score": 1.0}))
+    assert (equal.best.trial, equal.strategy) == (0, FixedTree())
+    timed = {"objective": "tpot", "measure": lambda strategy: Measured({"tpot": strategy.depth}, text=strategy.depth)}
+    found = made(tmp_path / "timed", threads, ["depth=2,6"], **timed)
     assert found.best.settings == {"depth": 2}
-    assert "measured once a trial, so its noise is not known" in " ".join(found.notes())
+    assert "its noise is not known" in " ".join(found.notes())
+    assert "decoded 3 different texts" in " ".join(found.notes())
 
 
-def test_a_study_proposes_settings_within_their_ranges_and_hears_what_they_gave(tmp_path, threads):
-    over = ["depth=1:8", "branching=1:6", "prune_probability=0.1:0.3:0.1"]
-    found = made(tmp_path, threads, over=over, study="optuna", trials=11, workers=1)
-    assert len(found.rows) == 12
+def test_a_study_proposes_settings_in_their_ranges_and_goes_on_with_more_trials(tmp_path, threads):
+    asked = {
+        "over": ["depth=1:8", "branching=1:6", "prune_probability=0.1:0.3:0.1"], "study": "optuna", "workers": 1,
+    }  # fmt: skip
+    made(tmp_path, threads, trials=4, **asked)
+    found = made(tmp_path, threads, trials=9, resume=True, **asked)
+    assert [row.trial for row in found.rows] == stored(tmp_path) == list(range(10))
     assert found.default.settings == {"depth": 5, "branching": 2, "prune_probability": 0.0}, "outside the range given"
     assert {row.settings["prune_probability"] for row in found.rows[1:]} <= {0.1, 0.2, 0.3}
     assert all(1 <= row.settings["depth"] <= 8 and 1 <= row.settings["branching"] <= 6 for row in found.rows[1:])
     study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path / 'study.db'}")
-    assert [trial.value for trial in study.trials] == [row.objective for row in found.rows], (
-        "what its sampler learns from"
-    )
+    assert [trial.value for trial in study.trials] == [row.objective for row in found.rows]
     assert (study.best_value, study.direction.name) == (found.best.objective, "MAXIMIZE")
 
 
-def test_a_study_goes_on_with_more_trials(tmp_path, threads):
-    over = ["depth=1:8"]
-    made(tmp_path, threads, over=over, study="optuna", trials=2)
-    found = made(tmp_path, threads, over=over, study="optuna", trials=4, resume=True)
-    assert [row.trial for row in found.rows] == stored(tmp_path) == [0, 1, 2, 3, 4]
+def test_a_folder_is_gone_on_with_only_on_demand_and_only_by_the_same_sweep(tmp_path, threads):
+    made(tmp_path, threads, ["depth=2"])
+    with pytest.raises(MeasurementError, match="2 trials begun: go on with --resume"):
+        made(tmp_path, threads, ["depth=2"])
+    others = {
+        "over was": {"over": ["depth=2:3"]},
+        "objective was": {"objective": "tpot"},
+        "peak": {"measure": troubled},
+    }
+    for said, other in others.items():
+        with pytest.raises(MeasurementError, match=f"holds another sweep .*{said}"):
+            made(tmp_path, threads, resume=True, **{"over": ["depth=2"], **other})
+    assert len(made(tmp_path, threads, ["depth=2"], resume=True).rows) == 2
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path, threads):
+    def meanwhile(*_):
+        with pytest.raises(MeasurementError, match="is in use by another sweep"):
+            made(tmp_path, threads, resume=True)
+
+    made(tmp_path, threads, ["depth=2"], report=meanwhile)
+
+
+def test_what_no_setting_can_mend_stops_the_sweep(tmp_path, threads):
+    def nothing(strategy):
+        raise MeasurementError("the models are not there")
+
+    def never(strategy):
+        raise SettingsError(f"no depth of {strategy.depth}")
+
+    with pytest.raises(MeasurementError, match="the models are not there"):
+        made(tmp_path / "a", threads, measure=nothing)
+    with pytest.raises(MeasurementError, match="There is no figure 'speed': choose one of score"):
+        made(tmp_path / "b", threads, objective="speed")
+    found = made(tmp_path / "c", threads, ["depth=2"], measure=never)
+    with pytest.raises(MeasurementError, match="None of the 2 trials gave score; the first says: no depth of 5"):
+        _ = found.best
+
+
+def test_a_figure_that_is_no_number_is_a_row_that_says_so(tmp_path, threads):
+    found = made(tmp_path, threads, ["depth=2"], measure=lambda strategy: Measured({"score": float("nan")}))
+    assert [row.failed for row in found.rows] == ["score is nan, which cannot be compared."] * 2
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_what_is_done(tmp_path, threads, monkeypatch):
+    """Files may grow no further after the second trial, as on a disk that is full."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # optuna tries several times
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(row, done, total):
+        if done == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+
+    try:
+        with pytest.raises(MeasurementError, match=r"study\.db cannot be written or read .*--resume goes on"):
+            made(tmp_path, threads, workers=1, report=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [row.trial for row in read_rows(tmp_path)] == [0, 1]
+    found = made(tmp_path, threads, resume=True)
+    assert [row.trial for row in found.rows] == stored(tmp_path) == list(range(7))
+
+
+def test_a_folder_or_study_that_cannot_be_used_is_one_sentence(tmp_path, threads):
+    (tmp_path / "file").touch()
+    with pytest.raises(MeasurementError, match=r"file/sweep cannot be made \(Not a directory\)"):
+        made(tmp_path / "file" / "sweep", threads)
+    with pytest.raises(MeasurementError, match="holds no trials of a sweep"):
+        read_rows(tmp_path)
+    (tmp_path / "study.db").write_bytes(b"no database " * 100)
+    with pytest.raises(MeasurementError, match="not a database"):
+        made(tmp_path, threads, resume=True)

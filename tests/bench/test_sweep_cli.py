@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,8 +14,9 @@ from typer.testing import CliRunner
 
 import speclab
 from speclab import DynaTree, FixedTree, Goose, LinearSpeculation, MeasurementError, NoDraftError, PromptLookup
-from speclab.bench.sweeping import Decode, cli, decode, loop, sweep
-from speclab.bench.sweeping.workers import GivenWorkers
+from speclab.bench import sweep as sweeping
+from speclab.bench import sweep_cli
+from speclab.bench.sweep import Decode, Measured, sweep
 from speclab.cli import app
 
 VOCAB = 8
@@ -23,13 +25,13 @@ TEXTS = ["The river was high that spring, and", "def mean(values):\n"]
 
 @pytest.fixture
 def here(monkeypatch):
-    """Workers are threads of this process, and models are let go of afterwards."""
+    """Trials run in this process, and models are let go of afterwards."""
     before = torch.get_num_threads()
     with ThreadPoolExecutor(1) as executor:
-        monkeypatch.setattr(loop, "LocalWorkers", lambda slots: GivenWorkers(executor, 1))
+        monkeypatch.setattr(sweeping, "_workers", lambda *_: contextlib.nullcontext((executor, lambda: 1)))
         yield
     torch.set_num_threads(before)
-    decode._KEPT.clear()
+    sweeping._KEPT.clear()
 
 
 def run(*words: object):
@@ -41,16 +43,8 @@ def test_a_sweep_on_the_mini_family_gives_what_decoding_with_each_setting_gives(
     file, out = tmp_path / "texts.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in TEXTS))
     asked = (
-        "LinearSpeculation",
-        "--over",
-        "draft_tokens=2,8",
-        "--workload",
-        file,
-        "--max-new-tokens",
-        16,
-        "--out",
-        out,
-    )
+        "LinearSpeculation", "--over", "draft_tokens=2,8", "--workload", file, "--max-new-tokens", 16, "--out", out,
+    )  # fmt: skip
     done = run(*asked)
     assert done.exit_code == 0, done.output
     pair, want = speclab.load_pair(), {}
@@ -87,29 +81,35 @@ REFUSED = [
     (("FixedTree", "--over", "depth=1"), "--out DIR"),
     (("FixedTree", "--over", "width=1", "--out", "x"), "has no setting 'width'; its settings are: depth"),
     (("FixedTree", "--over", "depth=1", "--workload", "nowhere", "--out", "x"), "There is no workload 'nowhere'"),
-    (("FixedTree", "--over", "depth=1", "--cluster", "there", "--out", "x"), "'there' is no cluster: write tcp://"),
-    (("FixedTree", "--over", "depth=1", "--cluster", "local:" + "7" * 5000, "--out", "x"), "or local:4"),
+    (("FixedTree", "--over", "depth=1", "--objective", "speed", "--out", "x"), "There is no figure 'speed': choose"),
+    *(
+        (("FixedTree", "--over", "depth=1", "--out", "x", "--cluster", address), "is no cluster: write tcp://host:port")
+        for address in ("there", "127.0.0.1:8786", "local:0", "local:²", "tcp://" + "7" * 5000, "tcp://" + "a." * 400)
+    ),
 ]
 
 
-@pytest.mark.parametrize(("asked", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_cannot_be_run_is_one_sentence(asked, said, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("asked", "said"), REFUSED, ids=[asked[-1][:20] for asked, _ in REFUSED])
+def test_what_cannot_be_run_is_one_sentence_before_anything_is_measured(asked, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Decode, "__call__", lambda *_: 1 / 0)
     done = run(*asked)
     assert done.exit_code == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "x").exists()
 
 
-def test_ctrl_c_says_what_is_kept(tmp_path, monkeypatch):
-    def interrupted(*_, report, **__):
-        report(cli.Row(trial=0, strategy="FixedTree", settings={}, code="", objective=1.0), 1, 3)
-        raise KeyboardInterrupt
+def test_ctrl_c_says_what_is_kept(here, tmp_path, monkeypatch):
+    def interrupted(self, strategy):
+        if strategy.depth == 2:
+            raise KeyboardInterrupt
+        return Measured({"tokens_per_iteration": 1.0})
 
-    monkeypatch.setattr(cli, "sweep", interrupted)
+    monkeypatch.setattr(Decode, "__call__", interrupted)
     done = run("FixedTree", "--over", "depth=1:3", "--out", tmp_path / "out")
     assert done.exit_code == 130
-    assert "interrupted: 1 of 3 trials are done, and kept in" in done.stdout
+    assert "interrupted: 2 of 4 trials are done, and kept in" in done.stdout
     assert "--resume" in done.stdout
 
 
@@ -119,8 +119,8 @@ def test_ctrl_c_says_what_is_kept(tmp_path, monkeypatch):
 )
 def test_workers_share_the_cores_and_elsewhere_choose_for_themselves(tmp_path, monkeypatch, words, threads):
     given = []
-    monkeypatch.setattr(loop, "_cores", lambda: 4)
-    monkeypatch.setattr(cli, "sweep", lambda *_, measure, **__: given.append(measure) or 1 / 0)
+    monkeypatch.setattr(sweeping, "_cores", lambda: 4)
+    monkeypatch.setattr(sweep_cli, "sweep", lambda *_, measure, **__: given.append(measure) or 1 / 0)
     run("FixedTree", "--over", "depth=1:3", "--out", tmp_path, *words)
     assert [measure.threads for measure in given] == [threads]
 
@@ -170,14 +170,9 @@ def test_a_text_that_differs_is_told(pair):
 def test_models_that_are_not_there_stop_the_sweep(tmp_path, pair):
     with ThreadPoolExecutor(1) as executor:
         asked = {"executor": executor, "objective": "tokens_per_iteration"}
+        gone = Decode({"target": str(tmp_path / "gone")}, ["x"])
         with pytest.raises(MeasurementError, match="gone"):
-            sweep(
-                FixedTree,
-                ["depth=2"],
-                tmp_path / "a",
-                measure=Decode({"target": str(tmp_path / "gone")}, ["x"]),
-                **asked,
-            )
+            sweep(FixedTree, ["depth=2"], tmp_path / "a", measure=gone, **asked)
         lone = table_pair(random_law(VOCAB, 1), None, VOCAB)
         with pytest.raises(MeasurementError, match="draft"):
             sweep(DynaTree, ["max_depth=9"], tmp_path / "b", measure=Decode(lone, [[1, 2]]), **asked)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from speclab.bench.sweeping.decode import TIMED, Decode
-from speclab.bench.sweeping.found import Sweep
-from speclab.bench.sweeping.loop import slots_for, sweep, threads_for
-from speclab.bench.sweeping.plan import Study
-from speclab.bench.sweeping.rows import PARTS, Row
-from speclab.bench.sweeping.space import words
+from speclab.bench.sweep import TIMED, Decode, Report, Study, Sweep, local_slots, slots_for, sweep, threads_for
+from speclab.bench.sweep_settings import takes
+from speclab.bench.sweep_study import TABLE, Row
 from speclab.bench.workloads import load
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
@@ -47,82 +43,85 @@ def command(
     draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core, 1 where a clock decides.")] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="local:N | tcp://…", help="A Dask cluster instead.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one per core, 1 where a clock decides.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="tcp://…", help="A Dask scheduler elsewhere.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in DIR.")] = False,
 ) -> None:
     """Try settings of a strategy; print the best as code, beside the default; keep every trial."""
-    kind, console = _kind(strategy), Console()
+    console, known = Console(), strategies()
+    if strategy not in known:
+        raise SettingsError(f"There is no strategy {strategy!r}: choose one of {', '.join(known)}.")
     if not over:
-        console.print(_fields(kind))
+        console.print(_fields(known[strategy]))
         return
-    folder, prompts = _folder(out), _prompts(console, workload, limit)
-    threads, rounds = _threads(cluster, workers or slots_for(objective)), repeats or (3 if objective in TIMED else 1)
-    models = {"name": pair, "target": target, "draft": draft, "device": device, "dtype": dtype}
-    measure = Decode(_given(models), prompts, max_new_tokens, rounds, threads, workload)
-    run = partial(
-        sweep, kind, over, folder, study=study, trials=trials, objective=objective, measure=measure, executor=cluster,
-        workers=workers, resume=resume, seed=seed,
-    )  # fmt: skip
-    _print(console, _watched(console, run, folder))
-
-
-def _folder(out: Path | None) -> Path:
     if out is None:
         raise SettingsError("A sweep needs a folder for its trials: --out DIR")
-    return out
-
-
-def _prompts(console: Console, workload: str, limit: int | None) -> list[str]:
+    slots = local_slots(cluster) if cluster else workers or slots_for(objective)
     found = load(workload, limit)
     for note in found.notes:
         console.print(Text(note, style="dim"))
-    return [task.text for task in found.tasks]
+    models = {"name": pair, "target": target, "draft": draft, "device": device, "dtype": dtype}
+    measure = Decode(
+        {name: value for name, value in models.items() if value is not None},
+        [task.text for task in found.tasks],
+        max_new_tokens,
+        repeats or (3 if objective in TIMED else 1),
+        threads_for(slots) if slots else 0,  # workers elsewhere choose for themselves
+        workload,
+    )
+    with _bar(console, out) as report:
+        best = sweep(
+            known[strategy], over, out, study=study, trials=trials, objective=objective, measure=measure,
+            executor=cluster, workers=workers, resume=resume, seed=seed, report=report,
+        )  # fmt: skip
+    _print(console, best)
 
 
-def _given(models: dict[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in models.items() if value is not None}
-
-
-def _watched(console: Console, run: Callable[..., Sweep], out: Path) -> Sweep:
+@contextmanager
+def _bar(console: Console, out: Path) -> Iterator[Report]:
+    """A progress bar, moved by what is yielded; at Ctrl-C it says what is kept and how to go on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    kept = ""
+    kept = "what was done is kept"
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task("starting workers", total=None)
+        task = progress.add_task("starting workers", total=None)
 
         def report(row: Row, done: int, total: int) -> None:
             nonlocal kept
             kept = f"{done} of {total} trials are done, and kept"
-            figure = "no figure" if row.objective is None else f"{row.objective:.4g}"
-            progress.update(bar, total=total, completed=done, description=f"trial {row.trial}: {figure}")
+            description = f"trial {row.trial}: {_figure(row) or 'no figure'}"
+            progress.update(task, total=total, completed=done, description=description)
 
         try:
-            return run(report=report)
+            yield report
         except KeyboardInterrupt:
-            said = f"interrupted: {kept or 'what was done is kept'} in {out}; go on with --resume"
-            console.print(Text(said), soft_wrap=True)
+            sentence = f"interrupted: {kept} in {out}; go on with the same command and --resume"
+            console.print(Text(sentence), soft_wrap=True)
             raise typer.Exit(130) from None
 
 
 def _print(console: Console, found: Sweep) -> None:
-    best, default, objective = found.best, found.default, found.plan.objective
+    best, default = found.best, found.default
     table = Table(box=None, pad_edge=False)
-    for column in ("", "trial", objective, *best.settings):
+    for column in ("", "trial", found.objective, *best.settings):
         table.add_column(column, justify="left" if not column else "right")
     for name, row in (("default", default), ("best", best)):
-        figure = "–" if row.objective is None else f"{row.objective:.4g}"
-        table.add_row(name, str(row.trial), figure, *(Text(f"{value}") for value in row.settings.values()))
+        table.add_row(name, str(row.trial), _figure(row) or "–", *(Text(f"{each}") for each in row.settings.values()))
     console.print(table)
     if best.trial == 0:
         console.print(f"No setting of {len(found.rows) - 1} beats the default:", highlight=False)
     elif best.objective and default.objective:
         console.print(f"{best.objective / default.objective - 1:+.1%} against the default:", highlight=False)
-    # Code goes out as it is: no markup, and no line break of the console's.
-    console.print(Text(best.code, style="bold"), soft_wrap=True)
+    console.print(Text(best.code, style="bold"), soft_wrap=True)  # as it is: no markup, and no line break
     for note in found.notes():
         console.print(Text(note, style="dim"))
-    console.print(Text(f"{len(found.rows)} trials in {found.folder / PARTS}", style="dim"), soft_wrap=True)
+    console.print(Text(f"{len(found.rows)} trials in {found.folder / TABLE}", style="dim"), soft_wrap=True)
+
+
+def _figure(row: Row) -> str:
+    return "" if row.objective is None else f"{row.objective:.4g}"
 
 
 def _fields(kind: type[Strategy]) -> Table:
@@ -130,20 +129,5 @@ def _fields(kind: type[Strategy]) -> Table:
     for column in ("setting", "default", "takes", "what"):
         table.add_column(column)
     for name, field in kind.model_fields.items():
-        table.add_row(*(Text(cell) for cell in (name, str(field.default), words(field), field.description or "")))
+        table.add_row(*(Text(cell) for cell in (name, str(field.default), takes(field), field.description or "")))
     return table
-
-
-def _kind(name: str) -> type[Strategy]:
-    known = strategies()
-    if name not in known:
-        raise SettingsError(f"There is no strategy {name!r}: choose one of {', '.join(known)}.")
-    return known[name]
-
-
-def _threads(cluster: str | None, slots: int) -> int:
-    """Threads of torch in each worker; on machines elsewhere, their own choice."""
-    if cluster is None:
-        return threads_for(slots)
-    count = cluster.removeprefix("local:")
-    return threads_for(int(count)) if re.fullmatch("[0-9]{1,4}", count) and int(count) else 0

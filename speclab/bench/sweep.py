@@ -1,0 +1,476 @@
+"""`sweep` tries settings of a strategy one after another, keeps every trial, and finds the best.
+
+Trials run on the workers of a Dask cluster, on this machine or elsewhere: Dask replaces a worker that died, tries its
+trial again, and gives a trial up that several workers died of. What a trial came to is stored by `sweep_study`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from speclab.bench.sweep_settings import Asked, grid, read_over
+from speclab.bench.sweep_study import Job, Ledger, Row, opened, table
+from speclab.drafters.base import Strategy
+from speclab.errors import MeasurementError, NoDraftError, SettingsError, SpeclabError
+from speclab.trace.metrics import Counts, Metrics
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from speclab.models.pair import ModelPair
+
+Study = Literal["grid", "optuna"]
+TIMED = frozenset({"throughput", "ttft", "tpot"})
+"""Figures that a clock gives; the others are counts, the same on any machine."""
+LESS_IS_BETTER = frozenset({"ttft", "tpot", "iterations", "target_calls", "draft_calls"})
+
+VERSION = 2
+"""Of what a study holds; a sweep goes on only in a study of the same version."""
+DEATHS = 3
+"""Workers of this machine that may die of a trial before it counts as failed."""
+PATIENCE = 10
+"""Seconds to wait for a scheduler, and for its first worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a strategy: figures by name, of so many prompts, and a digest of the text decoded."""
+
+    figures: Mapping[str, float]
+    prompts: int = 0
+    text: str = ""
+
+
+Measure = Callable[[Strategy], Measured]
+Report = Callable[[Row, int, int], None]
+"""Is called with each trial: its row, how many are done, and how many there are in all."""
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Decodes every prompt with a strategy; the figures are those of all prompts taken together.
+
+    Counts of all prompts are added up before a figure is worked out, so a long text weighs more than a short one; a
+    figure by the clock is the median over `repeats` rounds, after a warm-up, and `…_spread` its (largest - least) /
+    median. Tables that a strategy carries from text to text start empty with each round.
+
+    Args:
+        pair: what `load_pair` is to load in each worker, by its arguments; or a pair in memory, where workers share it.
+        prompts: texts, or token ids.
+        max_new_tokens: of each.
+        repeats: rounds.
+        threads: of torch in each worker; 0 leaves its own choice.
+        name: what the prompts are called.
+    """
+
+    pair: Mapping[str, Any] | ModelPair
+    prompts: Sequence[str | Sequence[int]]
+    max_new_tokens: int = 128
+    repeats: int = 1
+    threads: int = 0
+    name: str = "prompts"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def shipped(cls, *, repeats: int = 1, threads: int = 0) -> Decode:
+        """The shipped prompts, with the mini family."""
+        from speclab.prompts import examples
+
+        return cls({}, [prompt.text for prompt in examples()], repeats=repeats, threads=threads, name="shipped")
+
+    def __call__(self, strategy: Strategy) -> Measured:
+        """Decodes all prompts `repeats` times, and once more before where the clock counts.
+
+        Raises:
+            MeasurementError: the models cannot be loaded, or are not what this strategy needs.
+        """
+        try:
+            pair = _loaded(self.pair, self.threads) if isinstance(self.pair, Mapping) else self.pair
+        except SpeclabError as error:
+            raise MeasurementError(str(error)) from None
+        if self.repeats > 1:
+            self._round(pair, strategy, self.prompts[:1])
+        rounds = [self._round(pair, strategy, self.prompts) for _ in range(self.repeats)]
+        figures = {name: [metrics.as_dict()[name] for metrics, _ in rounds] for name in rounds[0][0].as_dict()}
+        medians = {name: float(median(values)) for name, values in figures.items()}
+        if self.repeats > 1:
+            medians |= {f"{name}_spread": _spread(figures[name]) for name in sorted(TIMED)}
+        return Measured(medians, len(self.prompts), rounds[0][1])
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of what is measured."""
+        return [*Metrics(Counts(), 0.0, 0).as_dict(), *(f"{name}_spread" for name in sorted(TIMED) if self.repeats > 1)]
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the figures, for records. Not the threads: a sweep may go on with others."""
+        return {
+            "pair": dict(self.pair) if isinstance(self.pair, Mapping) else self.pair.describe(),
+            "workload": self.name, "prompts": len(self.prompts), "digest": _digest(map(str, self.prompts)),
+            "max_new_tokens": self.max_new_tokens, "repeats": self.repeats, "settings": dict(self.settings),
+        }  # fmt: skip
+
+    def _round(
+        self, pair: ModelPair, strategy: Strategy, prompts: Sequence[str | Sequence[int]]
+    ) -> tuple[Metrics, str]:
+        from speclab.engine.generate import generate
+
+        cold = replace(pair, carried={})
+        counts, ttft, calls, ids = Counts(), 0.0, 0, list[str]()
+        for prompt in prompts:
+            try:
+                result = generate(cold, strategy, prompt, max_new_tokens=self.max_new_tokens, **self.settings)
+            except NoDraftError as error:
+                raise MeasurementError(str(error)) from None
+            counts += result.metrics.counts
+            ttft += result.metrics.ttft / len(prompts)
+            calls += result.metrics.prefill_calls
+            ids.append(str(result.token_ids))
+        return Metrics(counts, ttft, calls), _digest(ids)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The trials of a sweep, by number."""
+
+    kind: type[Strategy]
+    objective: str
+    rows: tuple[Row, ...]
+    folder: Path
+
+    @property
+    def default(self) -> Row:
+        """Trial 0: the strategy with its defaults."""
+        return self.rows[0]
+
+    @property
+    def measured(self) -> tuple[Row, ...]:
+        """Trials that have a figure."""
+        return tuple(row for row in self.rows if row.objective is not None)
+
+    @property
+    def best(self) -> Row:
+        """The best trial; of equal ones the earliest, so a setting that only equals the default is not preferred.
+
+        Raises:
+            MeasurementError: no trial has a figure.
+        """
+        if not self.measured:
+            raise MeasurementError(
+                f"None of the {len(self.rows)} trials gave {self.objective}; the first says: {self.rows[0].failed}"
+            )
+        sign = -1 if self.objective in LESS_IS_BETTER else 1
+        return max(self.measured, key=lambda row: sign * (row.objective or 0.0))
+
+    @property
+    def strategy(self) -> Strategy:
+        """The best strategy, to decode with."""
+        return self.kind(**self.best.settings) if self.best.trial else self.kind()
+
+    def table(self) -> pyarrow.Table:
+        """All trials, as in `trials.parquet`."""
+        return table(self.rows)
+
+    def notes(self) -> list[str]:
+        """What to know before the best setting is believed, in sentences."""
+        on = f" was chosen on {self.best.prompts} prompts, and" if self.best.prompts else ""
+        notes = [f"The best{on} looks better on what it was chosen on than it is: try others."]
+        if self.objective in TIMED:
+            notes.append(self._noise())
+        elif "tokens_per_iteration" in self.best.figures:
+            notes.append(
+                f"{self.objective} is counted, not timed: the same on any machine, and blind to what a forward pass "
+                "costs, so larger trees tend to win; --objective throughput weighs that too."
+            )
+        if (texts := len({row.text for row in self.measured})) > 1:
+            notes.append(
+                f"The trials decoded {texts} different texts: with sampling, lossy acceptance or half precision "
+                "that may be; in float32 and greedily it may not."
+            )
+        if failed := [row for row in self.rows if row.failed is not None]:
+            notes.append(
+                f"{len(failed)} of {len(self.rows)} trials have no figure; trial {failed[0].trial}: {failed[0].failed}"
+            )
+        return notes
+
+    def _noise(self) -> str:
+        spreads = [row.figures[name] for row in self.measured if (name := f"{self.objective}_spread") in row.figures]
+        noise = (
+            f"(largest − least) / median of its repeats was {max(spreads):.1%} at most: a smaller difference is noise"
+            if spreads
+            else "it was measured once per trial, so its noise is not known: --repeats 3 shows it"
+        )
+        workers = len({row.worker for row in self.measured})
+        shared = f"; {workers} workers took part, and those on one machine slow each other" if workers > 1 else ""
+        return (
+            f"{self.objective} is timed: {noise}{shared}; trials ran one after another, not in turn: confirm the best "
+            "with speclab bench."
+        )
+
+
+def sweep(
+    strategy: type[Strategy],
+    over: Mapping[str, Asked] | Sequence[str],
+    out: str | os.PathLike[str],
+    *,
+    study: Study = "grid",
+    trials: int = 20,
+    objective: str = "tokens_per_iteration",
+    measure: Measure | None = None,
+    executor: Executor | str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Sweep:
+    """Tries settings of a strategy and finds the best; the defaults are trial 0. See `docs/sweeps.md`.
+
+    Args:
+        strategy, over: a class; its fields, as texts of the command line or as values by name (None: all allowed).
+        out: a folder for `study.db` and `trials.parquet`; with `resume`, one that holds this sweep.
+        objective: a figure of what `measure` returns for a strategy; by default `Decode.shipped`.
+        executor: of `concurrent.futures`; or a Dask scheduler, `tcp://…`; by default processes of this machine.
+        workers: trials at once; by default one per core, 1 where a clock decides, all that a scheduler has.
+
+    Raises:
+        SettingsError, MeasurementError: in one sentence; what is done is kept, as after Ctrl-C.
+    """
+    named = read_over(strategy, over)
+    points = grid(strategy, named) if study == "grid" else None
+    slots = workers or slots_for(objective)
+    measure = measure or Decode.shipped(repeats=3 if objective in TIMED else 1, threads=threads_for(slots))
+    if isinstance(measure, Decode) and objective not in measure.figures:
+        raise _no_figure(objective, measure.figures)
+    plan = {
+        "version": VERSION, "strategy": strategy.__name__, "over": {name: str(own) for name, own in named.items()},
+        "study": study, "objective": objective, "seed": seed, "measured": _described(measure),
+    }  # fmt: skip
+    maximize = objective not in LESS_IS_BETTER
+    with opened(Path(out), plan, maximize=maximize, resume=resume) as opened_study:
+        total = 1 + (trials if points is None else len(points))
+        ledger = Ledger(Path(out), strategy, named, opened_study, points, total)
+        ledger.resume()
+        try:
+            if len(ledger.rows) < total:
+                with _workers(f"local:{slots}" if executor is None else executor, slots) as (pool, free):
+                    _run(ledger, objective, measure, pool, free, report)
+        except BaseException:
+            with suppress(SpeclabError):
+                ledger.write_table()
+            raise
+        ledger.write_table()
+    return Sweep(strategy, objective, tuple(sorted(ledger.rows, key=lambda row: row.trial)), Path(out))
+
+
+def slots_for(objective: str) -> int:
+    """Trials at once on this machine: one per core; a single one where a clock decides, since others would slow it."""
+    return 1 if objective in TIMED else _cores()
+
+
+def threads_for(slots: int) -> int:
+    """Threads of torch for each of so many processes on this machine."""
+    return max(1, _cores() // slots)
+
+
+def local_slots(address: str) -> int | None:
+    """4 of `local:4`; None for the address of a scheduler, `tcp://host:port`.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    local = re.fullmatch(r"local:([0-9]{1,4})", address)
+    if local and int(local[1]):
+        return int(local[1])
+    remote = re.fullmatch(r"\w{2,5}://(\[[0-9a-fA-F:.]+\]|[\w.-]{1,253}):[0-9]{1,5}", address)
+    if remote is None or any(not 0 < len(part) < 64 for part in remote[1].rstrip(".").split(".")):
+        raise SettingsError(f"{address!r} is no cluster: write tcp://host:port of a Dask scheduler, or local:4")
+    return None
+
+
+def _run(
+    ledger: Ledger, objective: str, measure: Measure, pool: Executor, free: Callable[[], int], report: Report | None
+) -> None:
+    """Gives trials to the pool, as many at once as it has workers, and stores what comes back."""
+    running: dict[Future[Row], Job] = {}
+
+    def put(job: Job, row: Row) -> None:
+        ledger.put(job, row)
+        if report is not None:
+            report(row, len(ledger.rows), ledger.total)
+
+    while True:
+        while len(running) < free() and (job := ledger.take()):
+            if job.strategy is None:
+                put(job, job.row)
+            else:
+                with _answering():
+                    running[pool.submit(_measured, measure, job.strategy, job.row, objective)] = job
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            job = running.pop(future)
+            put(job, _outcome(future, job.row))
+
+
+def _outcome(future: Future[Row], row: Row) -> Row:
+    with _answering():
+        try:
+            return future.result()
+        except Exception as error:
+            if type(error).__name__ != "KilledWorker":  # of distributed: it gave the trial up
+                raise
+            deaths = getattr(error, "allowed_failures", DEATHS - 1) + 1
+            why = (
+                f"Its worker died {deaths} times, most likely for want of memory: take smaller trees or fewer workers."
+            )
+            return replace(row, failed=why)
+
+
+def _measured(measure: Measure, strategy: Strategy, row: Row, objective: str) -> Row:
+    """On a worker: the row of a trial. One trial at a time: two on the same cores would slow each other.
+
+    Raises:
+        MeasurementError: nothing can be measured here, whatever the strategy.
+    """
+    row = replace(row, worker=f"{socket.gethostname()}:{os.getpid()}")
+    with _ONE_AT_A_TIME:
+        began = perf_counter()
+        try:
+            found = measure(strategy)
+        except MeasurementError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever a strategy raises is a row that says so
+            sentence = str(error) if isinstance(error, SpeclabError) else f"{type(error).__name__}: {error}"
+            return replace(row, failed=next(iter(sentence.splitlines()), "")[:300], seconds=perf_counter() - began)
+        row = replace(row, prompts=found.prompts, text=found.text, seconds=perf_counter() - began)
+    if objective not in found.figures:
+        raise _no_figure(objective, found.figures)
+    value = float(found.figures[objective])
+    if not math.isfinite(value):
+        return replace(row, failed=f"{objective} is {value}, which cannot be compared.")
+    return replace(row, figures=dict(found.figures), objective=value)
+
+
+_ONE_AT_A_TIME = Lock()
+
+
+@contextmanager
+def _workers(executor: Executor | str, slots: int) -> Iterator[tuple[Executor, Callable[[], int]]]:
+    """What runs trials, and how many at once: the caller's executor, or the workers of a Dask cluster."""
+    if isinstance(executor, Executor):
+        yield executor, lambda: slots
+        return
+    try:
+        dask, distributed = import_module("dask"), import_module("distributed")
+    except ImportError:
+        raise MeasurementError("A sweep needs dask, which is not installed: pip install 'speclab[bench]'.") from None
+    here, pool = local_slots(executor), None
+    for name in ("client", "core", "nanny", "scheduler", "worker"):  # what fails is said in one sentence, below
+        logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
+    config = {
+        "distributed.scheduler.allowed-failures": DEATHS - 1,
+        "distributed.worker.profile.enabled": False,
+        "distributed.nanny.pre-spawn-environ": {},  # its settings of malloc cost torch a quarter of its speed
+    }
+    with ExitStack() as closing:
+        with _answering(f"The Dask cluster {executor}"), dask.config.set(config):
+            place: Any = executor
+            if here:
+                place = distributed.LocalCluster(
+                    n_workers=here, threads_per_worker=1, memory_limit=0, dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+                closing.callback(_close, place)
+            client = distributed.Client(place, timeout=PATIENCE, set_as_default=False)
+            closing.callback(_close, client)
+            client.wait_for_workers(1, timeout=PATIENCE)
+            pool = client.get_executor(pure=False)
+            pool.submit(_ready).result(timeout=3 * PATIENCE)
+
+        def free() -> int:  # workers that join later get trials as well
+            with _answering(f"The Dask cluster {executor}"):
+                return max(1, len(client.nthreads()))
+
+        yield pool, free
+
+
+def _close(part: Any) -> None:
+    with suppress(OSError, TimeoutError):  # it may be gone
+        part.close(timeout=2)
+
+
+def _ready() -> bool:
+    """On a worker: it can import speclab."""
+    return True
+
+
+@contextmanager
+def _answering(name: str = "The workers") -> Iterator[None]:
+    """Says in one sentence that workers cannot be reached, or cannot run what they are given."""
+    try:
+        yield
+    except SpeclabError:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, nothing can be measured
+        first = " ".join(str(error).rpartition(">: ")[2].split())[:160]
+        raise MeasurementError(
+            f"{name} cannot run trials ({type(error).__name__}: {first}): check that they are there and can import "
+            "speclab and what measures; what is done is kept, and --resume goes on"
+        ) from None
+
+
+def _no_figure(name: str, known: Iterable[str]) -> MeasurementError:
+    return MeasurementError(f"There is no figure {name!r}: choose one of {', '.join(known)}")
+
+
+def _described(measure: Measure) -> dict[str, Any]:
+    """Of what measures, for records: what it says itself, or its name."""
+    if (describe := getattr(measure, "describe", None)) is not None:
+        return dict(describe())
+    return {"function": f"{measure.__module__}.{getattr(measure, '__qualname__', type(measure).__qualname__)}"}
+
+
+_KEPT: dict[str, ModelPair] = {}
+"""In a worker: the models it decodes with, by what was asked for."""
+
+
+def _loaded(asked: Mapping[str, Any], threads: int) -> ModelPair:
+    import torch
+
+    from speclab.models.pair import load_pair
+
+    key = repr(sorted(asked.items()))
+    if key not in _KEPT:
+        if threads:
+            torch.set_num_threads(threads)
+        _KEPT.clear()
+        _KEPT[key] = load_pair(**asked)
+    return _KEPT[key]
+
+
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
+def _spread(values: Sequence[float]) -> float:
+    middle = median(values)
+    return (max(values) - min(values)) / middle if middle else 0.0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

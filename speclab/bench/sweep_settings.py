@@ -1,0 +1,201 @@
+"""What a sweep varies: `max_depth=3:8` read as an Optuna distribution, within the bounds of the strategy's field."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+from itertools import product
+from typing import Any, Literal, cast, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from speclab.drafters.base import Strategy
+from speclab.errors import MeasurementError, SettingsError
+
+try:
+    from optuna import Trial
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+except ImportError:
+    raise MeasurementError("A sweep needs optuna, which is not installed: pip install 'speclab[bench]'.") from None
+
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+Value = bool | int | float | str | None
+Asked = str | Iterable[Value] | None
+"""`low:high`, `low:high:step` or `v1,v2` as text; values; None for all that the field itself allows."""
+
+LARGEST_GRID = 10_000
+"""Settings of a grid; so that a forgotten step is noticed before the sweep and not days later."""
+
+_NUMBER = r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*"
+_RANGE = re.compile(f"{_NUMBER}:{_NUMBER}(?::{_NUMBER})?")
+_PARTS = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""")  # commas in quotes and brackets stay
+
+
+def read_over(kind: type[Strategy], over: Mapping[str, Asked] | Sequence[str]) -> dict[str, Distribution]:
+    """The fields to sweep, from texts such as `high_confidence=0.7:0.9:0.1`, or from values by name.
+
+    Raises:
+        SettingsError: there is no such field, or it does not take such a value.
+    """
+    if not isinstance(over, Mapping):
+        parted = [text.partition("=") for text in over]
+        over = {name.strip(): rest if equals else None for name, equals, rest in parted}
+        if len(over) < len(parted):
+            raise SettingsError("A setting is swept over twice: give all its values in one --over.")
+    if not over:
+        raise SettingsError(f"Nothing to sweep over: name a setting of {kind.__name__} ({_names(kind)}).")
+    return {name: _distribution(kind, name, asked) for name, asked in over.items()}
+
+
+def grid(kind: type[Strategy], over: Mapping[str, Distribution]) -> list[dict[str, Value]]:
+    """Every combination except the default settings, which a sweep measures anyhow.
+
+    Raises:
+        SettingsError: there are too many, or a range has no step.
+    """
+    for name, own in over.items():
+        if isinstance(own, FloatDistribution) and own.step is None:
+            raise SettingsError(
+                f"A grid over {name} needs a step, as in {name}={own.low}:{own.high}:0.1, or a list of values; "
+                "or take --study optuna"
+            )
+    listed = [_values(own) for own in over.values()]
+    size = math.prod(map(len, listed))
+    if size > LARGEST_GRID:
+        raise SettingsError(
+            f"That grid has {size:,} settings: give wider steps or fewer values, or --study optuna with --trials"
+        )
+    default = {name: value for name, value in kind().model_dump().items() if name in over}
+    points = (dict(zip(over, values, strict=True)) for values in product(*listed))
+    return [point for point in points if point != default]
+
+
+def suggest(trial: Trial, name: str, own: Distribution) -> Value:
+    """The value that the study's sampler proposes; a float is rounded so that it can be pasted as code."""
+    if isinstance(own, CategoricalDistribution):
+        return trial.suggest_categorical(name, own.choices)
+    if isinstance(own, IntDistribution):
+        return trial.suggest_int(name, own.low, own.high, step=own.step, log=own.log)
+    value = trial.suggest_float(name, own.low, own.high, step=own.step, log=own.log)
+    if own.step is not None:  # 0.8, and not 0.7999999999999999
+        return min(_values(own), key=lambda each: abs(cast("float", each) - value))
+    short = float(f"{value:.4g}")  # 0.007036, and not 0.00703573702872215
+    return short if own.low <= short <= own.high else value
+
+
+def contains(own: Distribution, value: Value) -> bool:
+    """Whether a value is one that the distribution can give."""
+    if isinstance(own, FloatDistribution) and own.step is None:
+        return isinstance(value, int | float) and own.low <= value <= own.high
+    return value in _values(own)
+
+
+def bounds(field: FieldInfo) -> tuple[float | None, float | None]:
+    """The smallest and the largest number that a field takes; an open bound of a float moves in by one rounding."""
+    low = high = None
+    for mark in field.metadata:
+        for name, inward in (("ge", 0), ("gt", 1), ("le", 0), ("lt", -1)):
+            bound = getattr(mark, name, None)
+            if bound is None:
+                continue
+            if inward:
+                bound = bound + inward if field.annotation is int else math.nextafter(bound, inward * math.inf)
+            low, high = (bound, high) if name[0] == "g" else (low, bound)
+    return low, high
+
+
+def takes(field: FieldInfo) -> str:
+    """What a field takes, in words: `0 to 1`, or its choices."""
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(map(str, get_args(field.annotation)))
+    if field.annotation is bool:
+        return "True, False"
+    low, high = bounds(field)
+    return "any" if low is None and high is None else f"{float(low or 0):.6g} to {float(high or math.inf):.6g}"
+
+
+def _distribution(kind: type[Strategy], name: str, asked: Asked) -> Distribution:
+    field = kind.model_fields.get(name)
+    if field is None:
+        raise SettingsError(f"{kind.__name__} has no setting {name!r}; its settings are: {_names(kind, name)}")
+    if asked is None:
+        return _whole_field(kind, name, field)
+    ends = _RANGE.fullmatch(asked) if isinstance(asked, str) and field.annotation in {int, float} else None
+    if ends is not None:
+        return _range(kind, name, *ends.groups())
+    given = [_value(part.strip()) for part in _PARTS.findall(asked)] if isinstance(asked, str) else list(asked)
+    values = list(dict.fromkeys(_checked(kind, name, value) for value in given))
+    if not values:
+        raise SettingsError(f"{name} has no values: write {name}=v1,v2 or {name}=low:high:step")
+    return CategoricalDistribution(values)
+
+
+def _whole_field(kind: type[Strategy], name: str, field: FieldInfo) -> Distribution:
+    if get_origin(field.annotation) is Literal:
+        return CategoricalDistribution(get_args(field.annotation))
+    if field.annotation is bool:
+        return CategoricalDistribution((False, True))
+    low, high = bounds(field)
+    if low is None or high is None:
+        raise SettingsError(f"{kind.__name__}: {name} has no range of its own: list its values, {name}=v1,v2")
+    return _numbers(low, high, 1 if field.annotation is int else None, whole=field.annotation is int)
+
+
+def _range(kind: type[Strategy], name: str, low: str, high: str, step: str | None) -> Distribution:
+    first, last = (Decimal(str(_checked(kind, name, _value(text)))) for text in (low, high))
+    whole = kind.model_fields[name].annotation is int
+    apart = Decimal(step) if step is not None else Decimal(1) if whole else None
+    if first > last or (apart is not None and (apart <= 0 or (whole and apart % 1))):
+        raise SettingsError(f"{name}={low}:{high}{f':{step}' if step else ''} is no range: low:high, or low:high:step")
+    if apart is not None:
+        last = first + (last - first) // apart * apart
+    return _numbers(float(first), float(last), float(apart) if apart else None, whole=whole)
+
+
+def _numbers(low: float, high: float, step: float | None, *, whole: bool) -> Distribution:
+    """A positive range over two to nine orders of magnitude is searched on a logarithmic scale."""
+    log = step in {None, 1} and low > 0 and 100 <= high / low <= 1e9
+    if whole:
+        return IntDistribution(int(low), int(high), step=int(step or 1), log=log)
+    return FloatDistribution(low, high, step=step, log=log and step is None)
+
+
+def _values(own: Distribution) -> Sequence[Value]:
+    """Every value of a distribution that has so many; `0.3`, and not `0.30000000000000004`."""
+    if isinstance(own, CategoricalDistribution):
+        return cast("Sequence[Value]", own.choices)
+    if isinstance(own, IntDistribution):
+        return range(own.low, own.high + 1, own.step)
+    low, high, step = (Decimal(str(number)) for number in (own.low, own.high, own.step))
+    return [float(low + place * step) for place in range(int((high - low) / step) + 1)]
+
+
+def _checked(kind: type[Strategy], name: str, value: Any) -> Value:
+    """The value as the field keeps it; one that only contradicts another field's default may be tried."""
+    try:
+        return cast("Value", kind(**{name: value}).model_dump()[name])
+    except SettingsError as error:
+        reason = error.__context__
+        if isinstance(reason, ValidationError) and not reason.errors()[0]["loc"]:
+            return float(value) if kind.model_fields[name].annotation is float else cast("Value", value)
+        raise SettingsError(
+            f"{error}; it takes {takes(kind.model_fields[name])}; the settings are: {_names(kind, name)}"
+        ) from None
+
+
+def _names(kind: type[Strategy], like: str = "") -> str:
+    near = get_close_matches(like, kind.model_fields)
+    return ", ".join([*near, *(name for name in kind.model_fields if name not in near)]) or "none"
+
+
+def _value(text: str) -> Any:
+    words = {"None": None, "True": True, "False": False}
+    try:
+        return words[text] if text in words else json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,140 @@
+"""Whatever kills a sweep, and when: no finished trial is lost, none counts twice, and what was under way is retried."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from distributed import LocalCluster
+from sweep_made import Marked, made, stored
+
+from speclab import MeasurementError
+from speclab.bench import sweep as sweeping
+from speclab.bench.sweep_study import read_rows
+
+OVER = ["depth=2:4"]
+
+
+def _killed_at(moment: int, out: Path, marks: Path, study: str) -> None:
+    """In a process of its own: a sweep that is killed as it sends its `moment`-th change to the database."""
+    sent = 0
+
+    def count(connection, cursor, statement, *_):
+        nonlocal sent
+        sent += statement.startswith(("INSERT", "UPDATE"))
+        if sent == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def at_once(connection, _record):
+        connection.execute("PRAGMA synchronous=OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", count)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", at_once)
+    with ThreadPoolExecutor(1) as threads:
+        made(out, threads, OVER, measure=Marked(marks), study=study, trials=3, workers=1, resume=out.exists())
+
+
+@pytest.mark.parametrize(("study", "moments"), [("grid", (11, 2, 3, 4, 5, 6, 7, 8)), ("optuna", (12, 5))])
+def test_a_driver_killed_at_any_moment_goes_on(tmp_path, study, moments):
+    """Killed again and again, each time some changes further on, until it comes to its end."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["test_sweep_kills", "pyarrow.parquet", "optuna.storages"])
+    out, marks = tmp_path / "out", tmp_path / "marks"
+    marks.mkdir()
+    done: list = []
+    kills = 0
+    for moment in (*moments, 1000):
+        driver = processes.Process(target=_killed_at, args=(moment, out, marks, study))
+        driver.start()
+        driver.join(60)
+        kills += driver.exitcode == -signal.SIGKILL
+        rows = read_rows(out) if (out / "study.db").exists() else []
+        assert rows[: len(done)] == done, "what is stored stands"
+        done = rows
+    assert driver.exitcode == 0
+    assert kills >= len(moments) - 1
+    assert [row.trial for row in done] == stored(out) == [0, 1, 2, 3]
+    if study == "grid":
+        assert [row.settings["depth"] for row in done] == [5, 2, 3, 4]
+    assert len(list(marks.iterdir())) <= 4 + kills, "at most the trial under way was measured again"
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from sweep_made import Marked, made
+
+if __name__ == "__main__":
+    out, marks = map(Path, sys.argv[1:])
+    made(out, None, ["depth=2:6"], measure=Marked(marks, seconds=0.3), workers=2)
+"""
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_driver(tmp_path, threads, ended_by):
+    marks, out, script = tmp_path / "marks", tmp_path / "out", tmp_path / "driver.py"
+    marks.mkdir()
+    script.write_text(DRIVER)
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    driver = subprocess.Popen([sys.executable, script, out, marks], env=path, stderr=subprocess.PIPE)
+    until(lambda: len(list(marks.iterdir())) >= 4 or driver.poll() is not None)
+    assert driver.poll() is None, "ended in the middle"
+    driver.send_signal(ended_by)
+    driver.communicate()
+    kept = [row.trial for row in read_rows(out)]
+    workers = {int(mark.name.rsplit("-", 1)[1]) for mark in marks.iterdir()}
+    until(lambda: not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers))
+    found = made(out, threads, ["depth=2:6"], measure=Marked(marks), resume=True)
+    assert [row.trial for row in found.rows] == stored(out) == list(range(5))
+    calls = [Marked(marks).calls(row.settings["depth"]) for row in found.rows]
+    assert all(calls[trial] == 1 for trial in kept)
+    assert sum(calls) <= 5 + 2, "at most the two under way were begun again"
+
+
+def test_workers_that_die_cost_no_trial_and_no_neighbour(tmp_path):
+    """Depth 2 kills every process that it meets, and its row says so; depth 3 kills one; one is killed from outside."""
+    marks, killed = tmp_path / "marks", []
+    marks.mkdir()
+
+    def kill(row, done, total):
+        if not killed and not row.failed:
+            killed.append(int(row.worker.rsplit(":", 1)[1]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    measure = Marked(marks, deadly=((2, 9), (3, 1)), seconds=0.1)
+    found = made(tmp_path / "out", None, OVER, measure=measure, workers=2, report=kill)
+    assert [row.objective for row in found.rows] == [-2, None, -2, -1]
+    assert "Its worker died 3 times" in found.rows[1].failed
+    assert [measure.calls(depth) for depth in (2, 3)] == [3, 2]
+    assert os.getpid() not in {int(mark.name.rsplit("-", 1)[1]) for mark in marks.iterdir()}
+
+
+def test_a_scheduler_that_goes_keeps_what_is_done_and_the_sweep_goes_on_elsewhere(tmp_path, threads, monkeypatch):
+    monkeypatch.setattr(sweeping, "PATIENCE", 2)
+    one = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None)
+    with pytest.raises(MeasurementError, match=r"cannot run trials .*--resume goes on"):
+        made(tmp_path, one.scheduler_address, report=lambda row, done, total: one.close(1) if done == 2 else None)
+    assert stored(tmp_path) == [0, 1]
+    found = made(tmp_path, threads, resume=True)
+    assert [row.trial for row in found.rows] == stored(tmp_path) == list(range(7))
+
+
+def test_a_scheduler_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeping, "PATIENCE", 0.2)
+    with pytest.raises(MeasurementError, match=r"tcp://127\.0\.0\.1:9 cannot run trials .*check that"):
+        made(tmp_path, "tcp://127.0.0.1:9")
+
+
+def until(true, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
