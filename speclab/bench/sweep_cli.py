@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from speclab.bench.sweep import TIMED, Decode, Report, Study, Sweep, local_slots, slots_for, sweep, threads_for
+from speclab.bench.sweep import Report, Study, Sweep, local_slots, slots_for, sweep, threads_for
+from speclab.bench.sweep_decode import TIMED, Decode
 from speclab.bench.sweep_settings import takes
 from speclab.bench.sweep_study import TABLE, Row
 from speclab.bench.workloads import load

@@ -27,8 +27,8 @@ from optuna.exceptions import OptunaError
 from optuna.trial import TrialState
 
 from speclab.bench.sweep_settings import Distribution, Value, contains, suggest
+from speclab.drafters import to_str
 from speclab.drafters.base import Strategy
-from speclab.drafters.written import written
 from speclab.errors import MeasurementError, SettingsError
 from speclab.files import write_whole
 
@@ -134,7 +134,7 @@ class Ledger:
             strategy = self.kind(**settings) if trial.number else self.kind()
         except SettingsError as error:
             return Job(trial, replace(row, failed=str(error), pruned=True), None)
-        return Job(trial, replace(row, code=f"speclab.{written(strategy)}"), strategy)
+        return Job(trial, replace(row, code=f"speclab.{to_str(strategy)}"), strategy)
 
     def put(self, job: Job, row: Row) -> None:
         """Stores what came of a trial: from here on it is done."""

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import speclab
 from speclab import DynaTree, FixedTree, Goose, LinearSpeculation, MeasurementError, NoDraftError, PromptLookup
 from speclab.bench import sweep as sweeping
-from speclab.bench import sweep_cli
+from speclab.bench import sweep_cli, sweep_decode
 from speclab.bench.sweep import Decode, Measured, sweep
 from speclab.cli import app
 
@@ -31,7 +31,7 @@ def here(monkeypatch):
         monkeypatch.setattr(sweeping, "_workers", lambda *_: contextlib.nullcontext((executor, lambda: 1)))
         yield
     torch.set_num_threads(before)
-    sweeping._KEPT.clear()
+    sweep_decode._KEPT.clear()
 
 
 def run(*words: object):

@@ -119,7 +119,9 @@ def test_workers_that_die_cost_no_trial_and_no_neighbour(tmp_path):
 
 def test_a_scheduler_that_goes_keeps_what_is_done_and_the_sweep_goes_on_elsewhere(tmp_path, threads, monkeypatch):
     monkeypatch.setattr(sweeping, "PATIENCE", 2)
-    one = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None)
+    one = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+    )
     with pytest.raises(MeasurementError, match=r"cannot run trials .*--resume goes on"):
         made(tmp_path, one.scheduler_address, report=lambda row, done, total: one.close(1) if done == 2 else None)
     assert stored(tmp_path) == [0, 1]
