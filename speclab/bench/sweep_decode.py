@@ -98,7 +98,7 @@ class Decode:
     ) -> tuple[Metrics, str]:
         from speclab.engine.generate import generate
 
-        cold = replace(pair, carried={})
+        cold = replace(pair, shared_state={})
         counts, ttft, calls, ids = Counts(), 0.0, 0, list[str]()
         for prompt in prompts:
             try:
