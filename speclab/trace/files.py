@@ -1,7 +1,7 @@
 """Traces as files: gzipped JSON with a version, checked when it is opened.
 
-Whatever loads can be drawn: the types of the records bound every number and text (`packing`), the rules below hold the
-fields against each other, and views rely on both.
+Whatever loads can be drawn: the types of the records bound every number and text (`codecs`), the rules below compare
+the fields with each other, and views rely on both.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -21,7 +20,7 @@ from speclab.costs.curve import Curve
 from speclab.errors import TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import NODES, adapter, first_error
-from speclab.trace.records import VERSION, BudgetRecord, CacheRecord, Event, Step, Trace
+from speclab.trace.records import VERSION, BudgetRecord, CacheRecord, Step, Trace
 
 MAX_BYTES = 64 << 20
 """Most bytes that a trace may unpack to, unless told otherwise: some 80,000 verified nodes."""
@@ -44,6 +43,21 @@ def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> T
 
 def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Trace:
     """Reads a trace from the bytes of a saved file; `name` is what errors call it."""
+    raw = _json(_unpacked(packed, name, max_bytes), name)
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
+    try:
+        trace = adapter(Trace).validate_python(raw)
+        wrong = next(_contradictions(trace), None)
+    except ValidationError as error:
+        wrong = first_error(error)
+    if wrong is not None:
+        raise _no_trace(name, wrong)
+    return trace
+
+
+def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
     if not packed.startswith(b"\x1f\x8b"):
         raise TraceError(f"{name} is not a trace: it is not gzipped; save one with trace.save()")
     try:
@@ -58,23 +72,7 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
         raise TraceError(
             f"{name} unpacks to more than {max_bytes:,} bytes: to load it all the same, pass max_bytes={4 * max_bytes}"
         )
-    return parse_trace(data, name)
-
-
-def parse_trace(data: bytes, name: str) -> Trace:
-    """Reads a trace from JSON bytes; `name` is what errors call it."""
-    raw = _json(data, name)
-    version = raw.get("version") if isinstance(raw, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
-    try:
-        trace = adapter(Trace).validate_python(raw)
-        wrong = next(_contradictions(trace), None)
-    except ValidationError as error:
-        wrong = first_error(error)
-    if wrong is not None:
-        raise _no_trace(name, wrong)
-    return trace
+    return data
 
 
 def _json(data: bytes, name: str) -> object:
@@ -91,14 +89,6 @@ def _no_trace(name: str, why: str) -> TraceError:
     return TraceError(f"{name} is not a speclab trace: {why}; save it again")
 
 
-class _At(NamedTuple):
-    """A step and what came before it: its place in the run, and the tokens of the text."""
-
-    step: Step
-    place: int
-    text: int
-
-
 def _contradictions(trace: Trace) -> Iterator[str]:
     """Where the fields of a trace do not belong together, as `steps.3.accepted must be …`."""
     if len(trace.prompt_ids) > PROMPT:
@@ -107,74 +97,73 @@ def _contradictions(trace: Trace) -> Iterator[str]:
     trees = {len(step.proposals) for step in trace.steps} - {0}
     if len(trees) > 1 or 1 in trees:
         yield "steps must have none or the same two or more proposals"
-    for place, step in enumerate(trace.steps):
-        at = _At(step, place, text)
-        yield from (f"steps.{place}.{field} must {must}" for field, must, holds in _RULES if not holds(at))
+    for index, step in enumerate(trace.steps):
+        rules = chain(_rules_of_the_tree(step, index, text), _rules_of_the_pass(step, text))
+        yield from (f"steps.{index}.{field} must {must}" for field, must, holds in rules if not holds)
         text += len(step.committed)
 
 
-def _path(at: _At) -> tuple[int, ...]:
-    """The accepted path from the root: a verified root is on it, though it is not among the accepted."""
-    verified = at.step.nodes[0].verdict == "root"
-    return ((0,) if verified else ()) + at.step.accepted
+Rules = Iterator[tuple[str, str, bool]]
+"""Field, what it must, and whether it does. Only the first broken rule is told, so each may rely on those before it."""
 
 
-def _is_path(at: _At) -> bool:
-    parents, path = at.step.tree.parent, _path(at)
+def _rules_of_the_tree(step: Step, index: int, text: int) -> Rules:
+    """`text`: tokens of the text before this step."""
+    n, first, counts = len(step.tree), step.prefix_length, step.counts
+    bonus = () if step.bonus is None else (step.bonus,)
+    yield "index", "count the steps from 0", step.index == index
+    yield "prefix_length", "be at most the tokens of the text so far", first <= text
+    rows = [(node.index, node.token, node.kv_slot) for node in step.nodes]
+    own = [(row, token, first + row) for row, token in enumerate(step.tree.token.tolist())]
+    yield "nodes", "be the nodes of the tree, one by one, each in the slot behind the prefix", rows == own
+    yield "nodes", "have the verdict root at the root alone", all(node.verdict != "root" for node in step.nodes[1:])
+    yield "accepted", "be a path of the tree from its root", _is_path(step)
+    accepted = step.tree.token[list(step.accepted)].tolist()
+    agrees = step.committed == (*accepted, *bonus) and len(step.committed) > 0
+    yield "committed", "be the accepted tokens and the bonus", agrees
+    counted = (counts.iterations, counts.committed, counts.accepted)
+    yield "counts", "count what was accepted and committed", counted == (1, len(step.committed), len(accepted))
+    yield "mask", "have a row and a column for each node", len(step.mask) == n
+    yield "events", "speak of nodes of the tree", all((event.node or 0) < n for event in step.events)
+    figures = [event.values.get(name) for event in step.events for name in ("added", "branches", "dropped")]
+    yield "events", "count children in numbers", not any(isinstance(figure, str) for figure in figures)
+
+
+def _rules_of_the_pass(step: Step, text: int) -> Rules:
+    n, prefix, left = len(step.tree), step.prefix_length, step.residual
+    seen = len(step.prefix_seen) == n and max(step.prefix_seen) <= prefix
+    yield "prefix_seen", "be a part of the prefix for each node", seen
+    extra = len(step.extra) <= NODES and all(
+        row.depth <= NODES and row.prefix_seen <= prefix and max(row.sees, default=0) < n + len(step.extra)
+        for row in step.extra
+    )
+    yield "extra", "see rows of this pass", extra
+    room = text + len(step.committed)
+    yield "caches", "fit the text, and move slots they hold", all(_cache_fits(cache, room) for cache in step.caches)
+    inside = left is None or ((left.node or 0) < n and all(trial.node < n for trial in left.trials))
+    yield "residual", "speak of nodes of the tree", inside
+    yield "proposals", "hold the tree that was verified", _proposals_fit(step)
+    yield "budget", "be a choice among the drafted nodes, by a cost curve", _budget_fits(step.budget)
+
+
+def _is_path(step: Step) -> bool:
+    """A verified root is on the accepted path, though it is not among the accepted."""
+    parents = step.tree.parent
+    path = ((0,) if step.nodes[0].verdict == "root" else ()) + step.accepted
     inside = all(node < len(parents) for node in path)
     return inside and all(parents[child] == parent for parent, child in pairwise((-1, *path)))
 
 
-def _nodes_agree(at: _At) -> bool:
-    step = at.step
-    expected = zip(range(len(step.tree)), step.tree.token.tolist(), strict=True)
-    return [(node.index, node.token) for node in step.nodes] == list(expected) and all(
-        node.kv_slot == step.prefix_length + node.index for node in step.nodes
-    )
-
-
-def _committed_agrees(at: _At) -> bool:
-    step = at.step
-    own = () if step.bonus is None else (step.bonus,)
-    return step.committed == (*step.tree.token[list(step.accepted)].tolist(), *own) and len(step.committed) > 0
-
-
-def _counts_agree(at: _At) -> bool:
-    counts, step = at.step.counts, at.step
-    return (counts.iterations, counts.committed, counts.accepted) == (1, len(step.committed), len(step.accepted))
-
-
-def _event_reads(event: Event) -> bool:
-    """Whether the figures that are counted are numbers."""
-    return not any(isinstance(event.values.get(name), str) for name in ("added", "branches", "dropped"))
-
-
-def _extra_rows_fit(at: _At) -> bool:
-    step, rows = at.step, len(at.step.tree) + len(at.step.extra)
-    return len(step.extra) <= NODES and all(
-        row.depth <= NODES and row.prefix_seen <= step.prefix_length and max(row.sees, default=0) < rows
-        for row in step.extra
-    )
-
-
-def _cache_fits(cache: CacheRecord, at: _At) -> bool:
+def _cache_fits(cache: CacheRecord, room: int) -> bool:
     """No longer than the text and what one pass may add to it; every slot that moved was there."""
-    room = at.text + len(at.step.committed)
-    held = cache.before + cache.written
     slots = (*cache.kept, *(slot for pair in cache.moved for slot in pair))
     fits = max(cache.before, cache.after, cache.committed) <= room and cache.written <= room + 4 * NODES
-    return fits and max(slots, default=-1) < held
+    return fits and max(slots, default=-1) < cache.before + cache.written
 
 
-def _residual_fits(at: _At) -> bool:
-    n, left = len(at.step.tree), at.step.residual
-    return left is None or ((left.node or 0) < n and all(one.node < n for one in left.trials))
-
-
-def _proposals_fit(at: _At) -> bool:
+def _proposals_fit(step: Step) -> bool:
     """The tree that was verified is the one chosen, or a part of it; or several were merged."""
-    step = at.step
-    chosen = [one.tree for one in step.proposals if one.chosen]
+    chosen = [proposal.tree for proposal in step.proposals if proposal.chosen]
     if len(chosen) != 1:
         return len(chosen) > 1 or not step.proposals
     tree, place = chosen[0], [0]
@@ -187,8 +176,7 @@ def _proposals_fit(at: _At) -> bool:
     return True
 
 
-def _budget_fits(at: _At) -> bool:
-    record: BudgetRecord | None = at.step.budget
+def _budget_fits(record: BudgetRecord | None) -> bool:
     if record is None:
         return True
     try:
@@ -197,40 +185,3 @@ def _budget_fits(at: _At) -> bool:
         return False
     drafted = len(record.probabilities) + record.verified_root
     return 1 <= record.verified <= drafted <= 16 * NODES and record.extra <= NODES and record.rows[-1] <= 16 * NODES
-
-
-_RULES: tuple[tuple[str, str, Callable[[_At], bool]], ...] = (
-    ("index", "count the steps from 0", lambda at: at.step.index == at.place),
-    ("prefix_length", "be at most the tokens of the text so far", lambda at: at.step.prefix_length <= at.text),
-    ("nodes", "be the nodes of the tree, one by one, each in the slot behind the prefix", _nodes_agree),
-    (
-        "nodes",
-        "have the verdict root at the root alone",
-        lambda at: all(n.verdict != "root" for n in at.step.nodes[1:]),
-    ),
-    ("accepted", "be a path of the tree from its root", _is_path),
-    ("committed", "be the accepted tokens and the bonus", _committed_agrees),
-    ("counts", "count what was accepted and committed", _counts_agree),
-    ("mask", "have a row and a column for each node", lambda at: len(at.step.mask) == len(at.step.tree)),
-    (
-        "prefix_seen",
-        "be a part of the prefix for each node",
-        lambda at: len(at.step.prefix_seen) == len(at.step.tree) and max(at.step.prefix_seen) <= at.step.prefix_length,
-    ),
-    ("extra", "see rows of this pass", _extra_rows_fit),
-    (
-        "events",
-        "speak of nodes of the tree",
-        lambda at: all((event.node or 0) < len(at.step.tree) for event in at.step.events),
-    ),
-    ("events", "count children in numbers", lambda at: all(map(_event_reads, at.step.events))),
-    (
-        "caches",
-        "fit the text, and move slots they hold",
-        lambda at: all(_cache_fits(one, at) for one in at.step.caches),
-    ),
-    ("residual", "speak of nodes of the tree", _residual_fits),
-    ("proposals", "hold the tree that was verified", _proposals_fit),
-    ("budget", "be a choice among the drafted nodes, by a cost curve", _budget_fits),
-)
-"""Field, what it must, and whether it does; each rule may rely on those before it."""

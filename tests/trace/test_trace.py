@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from strategies import draft_trees
 from traces import TREE, step_of, trace_of
 
 from speclab.trace.codecs import adapter
-from speclab.trace.files import load_trace, parse_trace
+from speclab.trace.files import load_trace, unpack_trace
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Residual, TokenProb, Trace, Trial
 from speclab.tree import CandidateSampling, DraftTree
@@ -62,7 +63,7 @@ def test_the_words_of_older_files_are_read():
         "shares": old["residual"]["tokens"],
         "tries": [{"node": 1, "target": 0.25, "against": 0.5}],
     }
-    assert_same(parse_trace(json.dumps(data).encode(), "old"), trace_of(step))
+    assert_same(unpack_trace(gzip.compress(json.dumps(data).encode()), "old"), trace_of(step))
 
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():

@@ -1,6 +1,6 @@
 """Damaged trace files by seed, and everything that may be done with one that loads all the same.
 
-`python tests/mutants.py 20000 3` makes so many from seed 3 and says what came of them.
+`python tests/trace/mutants.py 20000 3` makes so many from seed 3 and says what came of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from speclab.analysis import attribution, routing
 from speclab.drafters.measures import _MEASURED
 from speclab.errors import SpeclabError, TraceError
-from speclab.trace import conditions as breakpoints
+from speclab.trace.conditions import STEP_FIELDS, parse
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Trace
 from speclab.views import attention_mask as mask
@@ -153,7 +153,7 @@ def functions() -> tuple[list, list]:
         drafts_page.drafts_html, drafts_page.nodes_table, drafts.summary, cost.cost_html, summary.summary,
         lossy.step_words, strategy.summary,
         *(lambda step, mode=mode: mask.mask_svg(step, 0, mode) for mode in ("folded", "full", "compare")),
-        *(lambda step, of=field.of: of(step) for field in breakpoints.STEP_FIELDS.values()),
+        *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
         *(lambda step, measure=measure: strip.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
         _moments, _every_node,
     ]  # fmt: skip
@@ -192,7 +192,7 @@ def use(trace: Trace) -> None:
         view(trace, len(trace.steps))
     attribution.attribution(trace.steps)
     routing.statistics(trace)
-    breakpoints.parse("nodes > 1 and entropy > 0.5")
+    parse("nodes > 1 and entropy > 0.5")
     page.page(trace, other=beside.Beside(1, "itself", trace)).encode()
     with tempfile.TemporaryDirectory() as folder:
         trace.save(Path(folder) / "t")
@@ -209,6 +209,7 @@ def previews(trace: Trace) -> None:
             ghost_svg(step, what_if(step, in_force(step)))
 
 
+@cache
 def seeds() -> list[bytes]:
     """Short runs of different strategies, as saved."""
     from table_runner import mixed_law, random_law, table_pair
