@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from speclab.errors import CancelledError
-from speclab.lab.state import ModelChoice
-
-if TYPE_CHECKING:
-    from speclab.files import byte_count
-import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from ipywidgets import HTML, Dropdown, HBox, Text
 
-from speclab.errors import ModelNotFoundError, SpeclabError
+from speclab.errors import CancelledError, ModelNotFoundError, SpeclabError
+from speclab.files import byte_count
+from speclab.lab.state import ModelChoice
 from speclab.lab.widgets import on_change, set_if_changed, set_visible
 from speclab.lab.worker import Worker
-from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.views.markup import escape, tag
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
-
 
 PACE = 0.25
 """Seconds between two lines about a load."""
