@@ -50,13 +50,15 @@ class SessionSettings(Settings):
 
     max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")
     temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
-    top_k: int | None = Field(None, ge=1, lt=2**31, description="sample among the k likeliest tokens only")
-    top_p: float | None = Field(None, gt=0, le=1, description="sample among the likeliest tokens of this total mass")
+    top_k: int | None = Field(None, ge=1, lt=2**31, description="sample among the k most probable tokens only")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="sample among the most probable tokens of this total mass"
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
     stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
     check: bool = Field(False, description="compare every commit with the target decoding alone")
     acceptance: Literal["exact", "typical"] = Field(
-        "exact", description="exact keeps the target's law; typical (Medusa) changes the output distribution"
+        "exact", description="exact keeps the target's distribution; typical (Medusa) changes it"
     )
     typical_epsilon: float = Field(
         0.09, gt=0, le=1, title="ε", description="typical acceptance: a token at least this likely is taken"
@@ -67,7 +69,7 @@ class SessionSettings(Settings):
 
     @property
     def lossless(self) -> bool:
-        """Whether the output keeps the target's law."""
+        """Whether the output keeps the target's distribution."""
         return self.acceptance == "exact" or self.temperature == 0
 
 

@@ -73,7 +73,7 @@ class DraftTree:
         source: str | Sequence[str],
         candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC,
     ) -> DraftTree:
-        """Builds a tree from sequences; one `source` string stands for every node."""
+        """Builds a tree from sequences; one `source` string names every node's."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
         return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling)
 
@@ -190,6 +190,6 @@ def _check(tree: DraftTree) -> None:
         raise ValueError("a draft tree needs at least a root, and columns of one length")
     parents = tree.parent
     if parents[0] != -1 or (n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())):
-        raise ValueError("node 0 must be the only root, and every parent must stand before its children")
+        raise ValueError("node 0 must be the only root, and every parent must come before its children")
     if (np.diff(parents[1:]) < 0).any():
         raise ValueError("the nodes of a draft tree must be in breadth-first order")

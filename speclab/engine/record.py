@@ -213,7 +213,7 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
 def _tried(trial: Trial, rule: Rule) -> str:
     p, against = f"{trial.target:.2f}", f"{trial.against:.2f}"
     if rule.lossless:
-        verb = "accepted with probability" if trial.accepted else "rejected, its chance was"
+        verb = "accepted with probability" if trial.accepted else "rejected, its probability was"
         return f"drawn from the draft, {verb} {p} / {against} (what is left of the target's probability / the draft's)"
     if trial.accepted:
         return f"probable enough for typical acceptance (lossy): {p} > {against}"

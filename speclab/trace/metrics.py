@@ -82,7 +82,7 @@ class Metrics:
 
     @property
     def lossless(self) -> bool:
-        """Whether every acceptance rule that was used keeps the target's law."""
+        """Whether every acceptance rule that was used keeps the target's distribution."""
         return self.counts.lossy == 0
 
     @property

@@ -42,10 +42,10 @@ _RENAMED = {"target mass": "sample and match"}
 
 @dataclass(frozen=True, slots=True)
 class TokenProb:
-    """One token at the node where a sampled walk stopped: its probability for the target, and for the draft.
+    """One token at the node where sampled acceptance stopped: its probability for the target, and for the draft.
 
     `residual`: what acceptance left of `target`, the probability with which the target then drew it. `draft`: in the
-    law that the candidates were drawn from; None where none were drawn.
+    distribution that the candidates were drawn from; None where none were drawn.
     """
 
     token: Natural
@@ -70,7 +70,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """The law of the target's own token after `node` (None: before a drafted root), the likeliest of it first.
+    """The distribution of the bonus token after `node` (None: before a drafted root), the most probable tokens first.
 
     `trials`: children of that node, all rejected, in their order; none where the target drew once, and no candidate
     carries what it drew.
@@ -104,9 +104,9 @@ class NodeRecord:
 
     `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
     (a verified root). `target_choice`: the token the target chose *after* this node; on a path whose candidates were
-    tried one by one, the token that follows. `target_top`, `draft_top`: the likeliest next tokens after this node,
+    tried one by one, the token that follows. `target_top`, `draft_top`: the most probable next tokens after it,
     (token, probability), best first; `draft_top` is empty where the node was not expanded. `entropy`: of the target's
-    law after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
+    distribution after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
     """
 
     index: Natural
@@ -129,7 +129,7 @@ class ExtraRow:
 
     These rows come after the nodes: the first has KV slot and mask row `n`. `depth`: position is prefix length + depth.
     `sees`: nodes and extra rows that the target was *given* to see, by row; `prefix_seen`: how many prefix entries.
-    `target_choice`: its likeliest next token.
+    `target_choice`: its most probable next token.
     """
 
     token: Natural
@@ -214,7 +214,7 @@ class Step:
     with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
     that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
     `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
-    the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: the law that
+    the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: what
     the bonus was drawn from; None at temperature 0, and where the text ended before.
     `proposals`: the trees that stood for choice, where there were several. `budget`: how many of the drafted nodes were
     worth verifying, where costs decided.

@@ -19,7 +19,7 @@ def pair_of() -> speclab.ModelPair:
     return speclab.load_pair(target=tiny("llama4_text"), draft=tiny("llama4_text", seed=3))
 
 
-@pytest.mark.parametrize("length", [CHUNK - 3, 2 * CHUNK, 3 * CHUNK - 1])
+@pytest.mark.parametrize("length", [CHUNK - 3, 2 * CHUNK])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_the_text_is_the_librarys_across_chunks(variant, length):
     prompt = torch.randint(0, 64, (1, length), generator=torch.Generator().manual_seed(length))

@@ -90,12 +90,8 @@ ASKED = {
 }
 """Settings by the text that they are to change."""
 STRATEGIES = {
-    **{name: VARIANTS[name] for name in ("plain", "wide dynatree", "dynatree as in the paper", "lookahead")},
-    "two trees as one": VARIANTS["two trees as one"],
-    "drafted root": speclab.DynaTree(root="drafted"),
-    "rebuild": speclab.DynaTree(commit="rebuild"),
-    "copies": speclab.Goose(),
-    "drawn": DRAWN["tree without replacement"],
+    name: VARIANTS[name]
+    for name in ("plain", "wide dynatree", "dynatree as in the paper", "lookahead", "two trees as one")
 }
 
 
@@ -150,7 +146,7 @@ def test_a_fork_goes_on_by_the_same_config_and_the_same_prompt(root):
         own = library()
         session = speclab.Session(pair(), strategy, PROMPT, max_new_tokens=NEW, check=True)
         session.run()
-        for at in range(len(session.steps) + 1):
+        for at in (0, 1, len(session.steps) // 2, len(session.steps)):
             for other in (strategy, VARIANTS["lookahead"]):
                 twin = session.fork(at=at, strategy=other)
                 twin.run()
@@ -209,17 +205,17 @@ def assert_of_the_law(texts: list[tuple[int, ...]]) -> None:
 
 
 def test_plain_sampling_has_the_processed_law():
-    assert_of_the_law(texts_of(VARIANTS["plain"], range(600)))
+    assert_of_the_law(texts_of(VARIANTS["plain"], range(300)))
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "plain"])
 def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(name):
-    assert texts_of(VARIANTS[name], range(12)) == texts_of(VARIANTS["plain"], range(12))
+    assert texts_of(VARIANTS[name], range(6)) == texts_of(VARIANTS["plain"], range(6))
 
 
-@pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
-def test_drawn_candidates_give_texts_of_the_processed_law(strategy):
-    assert_of_the_law(texts_of(strategy, range(200)))
+@pytest.mark.parametrize("name", ["drawn chain", "tree without replacement"])
+def test_drawn_candidates_give_texts_of_the_processed_law(name):
+    assert_of_the_law(texts_of(DRAWN[name], range(200)))
 
 
 def test_the_bare_law_is_found_out(monkeypatch):

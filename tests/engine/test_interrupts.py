@@ -173,8 +173,8 @@ def interrupt(name: str, moments: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", RUNS)
 def test_an_iteration_and_its_record_come_together_or_not_at_all(name):
     """At the end of the iteration it has happened, before that it has not; every third time Ctrl-C comes twice."""
-    total, samples = count(session_of(*RUNS[name])), 24
-    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 180, total, 6)))
+    total, samples = count(session_of(*RUNS[name])), 14
+    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 180, total, 9)))
     before, after = interrupt(
         name, [(place,) if index % 3 else (place, 20 + index * 37 % 400) for index, place in enumerate(places)]
     )
@@ -191,7 +191,7 @@ def test_generate_hands_over_whole_iterations(name):
     with interrupted(()) as seen:
         speclab.generate(pair(), strategy, PROMPT, max_new_tokens=NEW, **settings)
     lengths, last = set(), seen[0] - 200
-    for place in [*range(1, last, seen[0] // 16), *range(last, seen[0], 20)]:
+    for place in [*range(1, last, seen[0] // 12), *range(last, seen[0], 25)]:
         try:
             with interrupted((place,)):
                 speclab.generate(pair(), strategy, PROMPT, max_new_tokens=NEW, **settings)

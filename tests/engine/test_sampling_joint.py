@@ -50,13 +50,13 @@ def test_there_are_81_outcomes_and_none_is_impossible():
 
 
 def test_plain_sampling_has_the_joint_law():
-    assert_drawn_from(Counter(plain(seed) for seed in range(2000)), LAW)
+    assert_drawn_from(Counter(plain(seed) for seed in range(1000)), LAW)
 
 
 @pytest.mark.parametrize("strategy", BEFOREHAND.values(), ids=BEFOREHAND)
 def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
     """Then their joint law is plain sampling's, too."""
-    seeds = range(60)
+    seeds = range(24)
     assert [text(strategy, seed) for seed in seeds] == [plain(seed) for seed in seeds]
 
 

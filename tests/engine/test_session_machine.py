@@ -226,5 +226,5 @@ def _fixed(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if not isinstance(value, float) and name != "base_depth"}
 
 
-Sessions.TestCase.settings = settings(max_examples=25, stateful_step_count=12)
+Sessions.TestCase.settings = settings(max_examples=20, stateful_step_count=12)
 TestSessions = pytest.mark.model(Sessions.TestCase)

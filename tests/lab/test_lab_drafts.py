@@ -160,7 +160,7 @@ def test_tries_are_recorded_with_the_numbers_that_decided(make):
         children = step.tree.children[step.residual.node]
         assert [one.node for one in step.residual.trials] == list(children)
         for at, one in enumerate(step.residual.trials):
-            assert f"its chance was {one.target:.2f} / {one.against:.2f}" in step.nodes[one.node].reason
+            assert f"its probability was {one.target:.2f} / {one.against:.2f}" in step.nodes[one.node].reason
             share = next(share for share in step.residual.tokens if share.token == step.tree.token[one.node])
             if not at:
                 assert (one.target, one.against) == pytest.approx((share.target, share.draft))
