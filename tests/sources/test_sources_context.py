@@ -19,13 +19,6 @@ def scanned(text, lengths, pick, limit):
     return reference.matches(text, sorted(lengths), pick, limit, COMPARED, REACH)
 
 
-@given(TEXTS, LENGTHS, PICKS, st.integers(1, 25))
-def test_a_match_is_what_a_scan_finds(text, lengths, pick, limit):
-    index = ContextIndex(lengths)
-    index.update(text)
-    assert index.match(pick, limit) == scanned(text, lengths, pick, limit)
-
-
 @given(TEXTS, LENGTHS, PICKS, st.integers(1, 25), st.lists(st.integers(0, 3), max_size=12))
 def test_a_match_further_on_is_what_a_scan_finds(text, lengths, pick, limit, after):
     """Tokens taken to stand behind the text belong to what is looked for, and are no place to copy from."""
@@ -48,24 +41,6 @@ def test_after_any_updates_and_cuts_it_equals_a_scan(changes, lengths, pick):
         index.update(text)
         assert len(index) == len(text)
         assert index.match(pick, 9) == scanned(text, lengths, pick, 9)
-
-
-@given(TEXTS, TEXTS, LENGTHS)
-def test_nothing_is_left_of_what_was_cut(text, more, lengths):
-    index, fresh = ContextIndex(lengths), ContextIndex(lengths)
-    index.update(text + more)
-    index.update(text)
-    fresh.update(text)
-    assert vars(index) == vars(fresh)
-
-
-def test_an_empty_text_and_one_shorter_than_the_ngram_have_no_match():
-    index = ContextIndex([3, 4])
-    for text in ([], [1], [1, 1], [1, 1, 1]):
-        index.update(text)
-        assert index.match("last", 5) == []
-    index.update([1, 1, 1, 1])
-    assert index.match("last", 5) == [(3, 3, (1, 1, 1, 1, 1))]
 
 
 def test_which_occurrence():

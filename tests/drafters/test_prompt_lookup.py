@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import lookup as reference
@@ -45,17 +44,3 @@ def test_the_record_says_what_was_found_for_each_length():
         {"ngram": 1, "position": 4, "copied": 4, "token": 0},
     ]
     assert draft_once(speclab.PromptLookup(), [3, 1]).events[0].values == {"route": "plain"}
-
-
-@pytest.mark.parametrize("prompt", [[1], [1, 2]])
-def test_a_prompt_shorter_than_the_ngram_is_decoded_plainly_until_there_is_one(prompt):
-    strategy = speclab.PromptLookup(longest_ngram=5, shortest_ngram=5)
-    session = speclab.Session(PAIR, strategy, prompt, max_new_tokens=12)
-    session.run()
-    assert session.token_ids == speclab.generate(PAIR, speclab.Autoregressive(), prompt, max_new_tokens=12).token_ids
-    assert len(session.steps[0].tree) == 1
-
-
-def test_lengths_in_the_wrong_order():
-    with pytest.raises(speclab.SettingsError, match=r"shortest_ngram \(4\) is above longest_ngram \(3\)"):
-        speclab.PromptLookup(shortest_ngram=4)

@@ -58,7 +58,7 @@ def own_text(**settings) -> list[int]:
 
 @pytest.mark.model
 @every_strategy
-@pytest.mark.parametrize("family", ["gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma3_text"])
+@pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2", "mistral", "gemma3_text"])
 def test_a_target_alone_gives_its_own_text(family, strategy):
     """On random models that were loaded without a draft, over a prompt with repeats; the library's own greedy text."""
     model, prompt = tiny(family, seed=2), [5, 9, 2, 40, 33, 7, 7, 1, 60, 22] * 2
@@ -72,9 +72,7 @@ def test_a_target_alone_gives_its_own_text(family, strategy):
 
 
 @every_strategy
-@pytest.mark.parametrize(
-    "sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_p": 0.8}, {"temperature": 1, "top_k": 3}]
-)
+@pytest.mark.parametrize("sampling", [{"temperature": 1.5, "top_p": 0.8}, {"temperature": 1, "top_k": 3}])
 def test_a_sampled_text_is_that_of_plain_sampling(strategy, sampling):
     for seed in range(2):
         assert speclab.generate(lone(), strategy, PROMPT, max_new_tokens=40, seed=seed, **sampling).token_ids == (
@@ -85,44 +83,27 @@ def test_a_sampled_text_is_that_of_plain_sampling(strategy, sampling):
 
 
 @every_strategy
-def test_the_law_is_one_where_drafts_are_often_right(strategy):
-    """Else the tests here would decode plainly."""
-    session = session_of(strategy)
+def test_an_iteration_is_one_target_call_over_the_tree_and_its_extra_rows_and_no_draft_call(strategy):
+    """Where drafts are often right; a draft model that is there is not asked."""
+    pair = table_pair(LAW, random_law(VOCAB, 9), VOCAB)
+    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW)
+    target = session.pair.target
+    assert target.calls == 1
     while not session.done:
-        assert_consistent(session.step())
+        calls, rows = target.calls, target.rows
+        step = session.step()
+        assert_consistent(step)
+        assert (target.calls - calls, target.rows - rows) == (1, len(step.tree) + len(step.extra))
+        assert (step.counts.target_calls, step.counts.draft_calls) == (1, 0)
+    assert session.pair.draft.calls == session.metrics.draft_calls == 0
     assert session.token_ids == own_text()
-    lengths = {len(step.accepted) for step in session.steps}
-    assert len(lengths) >= 3
+    assert len({len(step.accepted) for step in session.steps}) >= 3
     assert session.metrics.tokens_per_iteration > 1.2
 
 
-# One target call, no draft call
-
-
 @every_strategy
-def test_an_iteration_is_one_target_call_over_the_tree_and_its_extra_rows(strategy):
-    session = session_of(strategy)
-    assert session.pair.target.calls == 1
-    while not session.done:
-        calls, rows = session.pair.target.calls, session.pair.target.rows
-        step = session.step()
-        assert session.pair.target.calls - calls == 1
-        assert session.pair.target.rows - rows == len(step.tree) + len(step.extra)
-        assert (step.counts.target_calls, step.counts.draft_calls) == (1, 0)
-
-
-@every_strategy
-def test_a_draft_that_is_there_is_not_called(strategy):
-    pair = table_pair(LAW, random_law(VOCAB, 9), VOCAB)
-    session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=30)
-    session.run()
-    assert session.pair.draft.calls == session.metrics.draft_calls == 0
-
-
-@every_strategy
-@pytest.mark.parametrize("length", [256, 4096])
-def test_no_draft_reads_more_of_a_longer_text(strategy, length):
-    drafter, text = strategy.drafter(lone()), Counted([1, 2, 3, 4, 5, 6, 7, 8] * (length // 8))
+def test_no_draft_reads_more_of_a_longer_text(strategy):
+    drafter, text = strategy.drafter(lone()), Counted([1, 2, 3, 4, 5, 6, 7, 8] * 512)
     drafter.draft(Context(text, 1000, lambda: None))
     for token in (1, 2, 3):
         text.append(token)
@@ -149,23 +130,6 @@ def test_a_fork_goes_on_with_what_was_learned(strategy):
             assert mine.events == its.events
             assert mine.adaptation == its.adaptation
     assert_same(session.trace, before)
-
-
-@every_strategy
-def test_going_back_and_forking_does_not_disturb_the_session(strategy):
-    whole, session = session_of(strategy), session_of(strategy)
-    whole.run()
-    for _ in range(4):
-        session.step()
-    session.goto(1)
-    twin = session.fork(max_new_tokens=25)
-    twin.run()
-    session.goto(len(session.steps))
-    session.run()
-    assert len(whole.steps) == len(session.steps)
-    for mine, its in zip(whole.steps, session.steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert mine.adaptation == its.adaptation
 
 
 @every_strategy
@@ -211,12 +175,6 @@ def _interrupt(*_: object) -> None:
 def test_a_prompt_shorter_than_any_ngram(strategy, prompt):
     plain = speclab.generate(lone(), speclab.Autoregressive(), prompt, max_new_tokens=12).token_ids
     assert speclab.generate(lone(), strategy, prompt, max_new_tokens=12).token_ids == plain
-
-
-@every_strategy
-def test_an_empty_prompt_is_refused(strategy):
-    with pytest.raises(speclab.PromptError, match="at least one token"):
-        speclab.generate(lone(), strategy, [], max_new_tokens=4)
 
 
 @every_strategy

@@ -91,7 +91,7 @@ def breadth_first(tree: reference.Tree) -> list:
     return order
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(geese(), TEXTS, st.integers(0, 40), st.integers(0, 999), st.floats(0, 1), st.floats(0.01, 1), st.integers(0, 30))
 def test_the_tree_is_the_one_of_direct_construction(strategy, text, rows, seed, spine, branch, depth):
     drafter, plain = filled(strategy, text, rows, seed)
@@ -104,22 +104,12 @@ def test_the_tree_is_the_one_of_direct_construction(strategy, text, rows, seed, 
     expected = reference.draft_tree(plain, text, strategy.model_dump(), spine, depth, widths)
     assert paths_of(tree) == breadth_first(expected)
     assert list(tree.source) == [expected[path][1] for path in paths_of(tree)]
-    probs = np.exp(tree.log_prob).tolist()
-    assert probs == pytest.approx([expected[path][0] for path in paths_of(tree)], rel=1e-4)
-
-
-@given(geese(), TEXTS, st.integers(0, 40), st.integers(0, 999), st.integers(0, 30))
-def test_whatever_the_settings_it_is_a_tree_within_its_bounds(strategy, text, rows, seed, depth):
-    drafter, _ = filled(strategy, text, rows, seed)
-    tree = drafter.draft(Context(text, depth, lambda: None)).tree
     assert len(tree) <= strategy.node_budget
     assert tree.depth.max() <= depth
-    assert (np.diff(tree.depth) >= 0).all()
-    assert (tree.log_prob <= 0).all()
     for children in tree.children:
-        tokens = tree.token[list(children)].tolist()
-        assert len(set(tokens)) == len(tokens), "no token twice under one parent"
         assert "context" not in [tree.source[child] for child in children][1:], "context before transition"
+    probs = np.exp(tree.log_prob).tolist()
+    assert probs == pytest.approx([expected[path][0] for path in paths_of(tree)], rel=1e-4)
 
 
 @given(
@@ -244,51 +234,6 @@ def test_confidence_moves_nodes_to_the_spine_by_degrees():
         draft = drafter.draft(Context(text, 1000, lambda: None))
         assert draft.events[0].values["confidence"] == pytest.approx(confidence)
         assert (len(draft.tree), draft.tree.source.count("context")) == (nodes, spine)
-
-
-def test_without_a_match_the_whole_budget_goes_to_transitions():
-    draft = draft_of(speclab.Goose(score_threshold=0.0), [5, 4, 1])
-    assert draft.events[0].values["route"] == "transitions"
-    assert set(draft.tree.source[1:]) == {"transition"}
-    assert len(draft.tree) == 60
-
-
-def test_without_match_and_transitions_it_is_plain_decoding():
-    draft = draft_of(speclab.Goose(), [0, 1, 5])
-    assert (draft.events[0].values["route"], len(draft.tree)) == ("plain", 1)
-
-
-def test_without_transitions_the_spine_takes_what_is_left():
-    strategy = speclab.Goose(bypass="off")
-    draft = strategy.drafter(lone()).draft(Context(REPEATED, 1000, lambda: None))
-    assert draft.tree.depth.tolist() == list(range(21))
-
-
-def test_the_running_acceptance_sets_the_spine():
-    """9, 18 and 20 nodes of 60 at the paper's ratios; 30 would be the last, but a spine has at most 20."""
-    for acceptance, spine in ((0.4, 9), (0.6, 18), (0.85, 20)):
-        draft = draft_of(speclab.Goose(bypass="off", score_threshold=0.0), REPEATED, (acceptance, 0.1))
-        assert draft.tree.source.count("context") == spine
-        assert len(draft.tree) == 60
-
-
-def test_shares_follow_the_schedule():
-    """Half of the 50 others at the root; 25 along 9 spine nodes as 1, 1/2, 1/3, …"""
-    strategy = speclab.Goose(bypass="off", score_threshold=0.0, branch_depth=8, successors=10)
-    drafter = strategy.drafter(lone(random_law(64, 1), 64))
-    rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) * 2
-    drafter.table.harvest([-1] * 64, range(64), rows)
-    drafter._rates = type(drafter._rates)(RunningRate(0.3), RunningRate(0.1))
-    tree = drafter.draft(Context([*range(20), *range(8)], 1000, lambda: None)).tree
-    points = Counter()
-    for node in range(1, len(tree)):
-        path = tree.path(node)
-        if tree.source[node] == "transition":
-            points[sum(tree.source[above] == "context" for above in path)] += 1
-    assert sum(points.values()) == 50
-    assert points[0] >= 25
-    assert [points[place] for place in range(1, 5)] >= [8, 4, 2, 2]
-    assert sorted(points.values(), reverse=True) == [points[place] for place in sorted(points)]
 
 
 # Records

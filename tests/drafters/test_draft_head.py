@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-import torch
 from heads import random_head
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import assert_consistent
-from reference.eagle2 import best_paths, candidates, head_law
+from reference.eagle2 import best_paths, head_law
 from refusals import refused
 from table_runner import random_law, table_pair
 from tiny import tiny
 
 import speclab
-from speclab.models.runner import Runner
 
 PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
 VOCAB = 16
-FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "gemma3_text", "phi")
+FAMILIES = ("gpt_neox", "llama", "gpt2", "opt", "mistral", "gemma3_text")
 SMALL = {"node_budget": 14, "depth": 3, "children": 4}
 
 
@@ -40,7 +36,7 @@ def assert_tree(tree, wanted) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 5), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_tree_is_eagle2s_on_any_draft(seed, budget, depth, children):
     law = random_law(8, seed)
     pair = table_pair(random_law(8, seed + 1), law, 8)
@@ -52,12 +48,6 @@ def test_the_tree_is_eagle2s_on_any_draft(seed, budget, depth, children):
         assert_consistent(step)
         wanted = best_paths(lambda path: law((*text, *path)), budget, depth, children)  # noqa: B023
         assert_tree(step.tree, wanted)
-
-
-def test_the_published_values_give_710_candidates():
-    assert candidates(60, 8, 10, 50) == 710
-    values = [(s.node_budget, s.depth, s.children) for s in speclab.DraftHead.presets().values()]
-    assert values[:2] == [(60, 7, 10), (60, 8, 10)]
 
 
 @pytest.mark.model
@@ -188,12 +178,3 @@ def test_a_head_that_the_pair_lacks():
     pair = speclab.load_pair(target=target, heads=[random_head(target)])
     with refused(speclab.NoDraftError, "head 3", "0 to 0"):
         speclab.generate(pair, speclab.DraftHead(head=3), PROMPT, max_new_tokens=4)
-
-
-@pytest.mark.model
-def test_hidden_states_do_not_change_what_the_target_says():
-    target = tiny("gemma3_text", vocab=VOCAB)
-    watching, plain = Runner(target), Runner(target)
-    watching.watch((-1, 1))
-    assert torch.equal(watching.extend(PROMPT), plain.extend(PROMPT))
-    assert math.prod(watching.hidden.rows(0, len(PROMPT), (1,)).shape) == len(PROMPT) * 32

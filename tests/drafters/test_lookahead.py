@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from reference.lookahead import Lookahead as Reference
@@ -31,6 +29,7 @@ def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
     return speclab.Lookahead(**values, text_ngrams=draw(st.booleans()))
 
 
+@settings(max_examples=40)
 @given(lookaheads(), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12), st.none() | st.integers(0, 12))
 def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
     """Candidates and their shares, rows of the window and the target's answers, up to the end of the context."""
@@ -54,14 +53,6 @@ def run(strategy, **settings):
     session = speclab.Session(table_pair(LAW, None, VOCAB), strategy, PROMPT, **({"max_new_tokens": 40} | settings))
     session.run()
     return session
-
-
-@pytest.mark.parametrize("text_ngrams", [True, False])
-def test_it_is_right_now_and_then(text_ngrams):
-    """Else the tests here would decode plainly."""
-    session = run(speclab.Lookahead(window=6, ngram=4, text_ngrams=text_ngrams))
-    assert session.metrics.tokens_per_iteration > 1.3
-    assert len({len(step.accepted) for step in session.steps}) >= 3
 
 
 def test_the_window_costs_rows_and_no_pass():
@@ -89,26 +80,6 @@ def test_a_row_of_the_window_sees_the_first_level_up_to_its_column_and_its_colum
     assert [row.depth for row in step.extra] == [1, 2, 1, 2, 3, 2, 3, 4]
     assert {row.prefix_seen for row in step.extra} == {step.prefix_length}
     assert step.mask.shape == (n, n)
-
-
-def test_the_answers_of_one_iteration_are_the_newest_level_of_the_next():
-    steps = run(speclab.Lookahead(window=4, ngram=4)).steps
-    for before, after in itertools.pairwise(steps):
-        assert [row.token for row in after.extra[-4:]] == [row.target_choice for row in before.extra[-4:]]
-
-
-def test_the_window_narrows_where_the_context_ends():
-    """Noise, so that hardly a guess is right and the text comes to its end in small steps."""
-    context = len(PROMPT) + 20
-    pair = table_pair(LAW, None, VOCAB, context)
-    session = speclab.Session(
-        pair, speclab.Lookahead(window=6, ngram=4), PROMPT, max_new_tokens=20, temperature=9, seed=3
-    )
-    session.run()
-    for step in session.steps:
-        columns = max(0, min(6, context - step.prefix_length - 2))
-        assert len(step.extra) == max(0, 3 * columns - 1)
-    assert {len(step.extra) for step in session.steps} >= {17, 2, 0}
 
 
 def test_the_window_looks_at_no_draw():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from records import assert_consistent
 from reference import transitions as reference
 from table_runner import TableRunner, mixed_law, random_law, table_pair
@@ -26,20 +24,6 @@ def lone(law=LAW):
 
 def paths_of(tree):
     return [tuple(tree.token[list(tree.path(node))[1:]].tolist()) for node in range(1, len(tree))]
-
-
-@given(st.integers(1, 200), st.integers(1, 12))
-def test_the_template_is_a_tree_within_the_budget_and_siblings_are_the_first_ranks(budget, successors):
-    nodes = template(budget, successors)
-    assert len(nodes) < budget or budget == len(nodes) + 1
-    depth, ranks = [0], Counter()
-    for place, (parent, rank) in enumerate(nodes, start=1):
-        assert parent < place
-        assert rank == ranks[parent] < successors
-        ranks[parent] += 1
-        depth.append(depth[parent] + 1)
-    assert depth == sorted(depth)
-    assert [parent for parent, _ in nodes] == sorted(parent for parent, _ in nodes)
 
 
 def test_the_papers_template():
@@ -88,16 +72,6 @@ def test_every_iteration_is_the_papers(budget):
         == speclab.generate(lone(), speclab.Autoregressive(), [1, 2, 3, 1, 2], max_new_tokens=30).token_ids
     )
     assert session.metrics.counts.accepted > 5
-
-
-def test_one_target_call_an_iteration_and_no_work_that_grows_with_the_prompt():
-    for length in (8, 400):
-        session = speclab.Session(lone(), speclab.TokenRecycling(), [1, 2, 3, 4] * (length // 4), max_new_tokens=20)
-        while not session.done:
-            calls, rows = session.pair.target.calls, session.pair.target.rows
-            step = session.step()
-            assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree))
-            assert step.counts.draft_calls == 0
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
