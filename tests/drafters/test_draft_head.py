@@ -152,18 +152,6 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
     assert gates == {"depth", "children", "node_budget"}
 
 
-def test_the_record_names_the_heads_cache_and_what_it_wrote():
-    target = tiny("llama", vocab=VOCAB)
-    pair = speclab.load_pair(target=target, draft=tiny("llama", vocab=VOCAB), heads=random_head(target, name="prose"))
-    session = speclab.Session(pair, speclab.DraftHead(**SMALL), PROMPT, max_new_tokens=12)
-    for step in (session.step(), session.step()):
-        assert [cache.name for cache in step.caches] == ["target", "prose"]
-        head = step.caches[1]
-        assert head.after == step.prefix_length, "its last entry is that of the root"
-        expanded = sum(bool(node.draft_top) for node in step.nodes[1:])
-        assert head.written >= head.after - head.before + expanded
-
-
 # Bad input
 
 

@@ -88,10 +88,9 @@ def test_the_statistic_of_an_iteration(statistic, root, seed):
 def test_on_the_shipped_prompts_history_costs_no_tokens():
     """As many tokens an iteration with it as without; by the paper's statistic it takes some."""
     pair, iterations = speclab.load_pair(), {}
-    for name, settings in {"off": {"history": "off"}, "path": {}, "nodes": {"history_statistic": "nodes"}}.items():
+    for name, chosen in {"off": {"history": "off"}, "path": {}, "nodes": {"history_statistic": "nodes"}}.items():
         made = [
-            speclab.generate(pair, speclab.DynaTree(**settings), prompt.text, max_new_tokens=32)
-            for prompt in examples()
+            speclab.generate(pair, speclab.DynaTree(**chosen), prompt.text, max_new_tokens=32) for prompt in examples()
         ]
         iterations[name] = sum(one.metrics.counts.iterations for one in made)
     assert iterations["path"] <= iterations["off"] < iterations["nodes"]

@@ -142,15 +142,6 @@ def test_a_text_that_cannot_be_read(pair, tmp_path, place, said):
     assert caught.value.__cause__ is None
 
 
-def test_a_text_that_may_not_be_read(pair, counting, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
-    with pytest.raises(speclab.SettingsError, match="Permission denied"):
-        speclab.generate(pair, speclab.Retrieval(text=str(counting)), "w1", max_new_tokens=4)
-
-
 def test_a_text_without_a_tokenizer(counting):
     pair = table_pair(random_law(VOCAB, 1), None, VOCAB)
     with pytest.raises(speclab.SettingsError, match="tokenizer="):

@@ -10,7 +10,6 @@ from reference import transitions as reference
 from table_runner import TableRunner, mixed_law, random_law, table_pair
 
 import speclab
-from speclab.drafters.base import Context
 from speclab.drafters.token_recycling import LEVELS, template
 
 VOCAB = 12
@@ -74,14 +73,7 @@ def test_every_iteration_is_the_papers(budget):
     assert session.metrics.counts.accepted > 5
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_no_node_lies_beyond_the_context(depth):
-    drafter = speclab.TokenRecycling().drafter(lone())
-    drafter.prefill(TableRunner(LAW, VOCAB), [1, 2, 3, 4, 5])
-    assert drafter.draft(Context([1, 2, 3, 4, 5], depth, lambda: None)).tree.depth.max() == depth
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize("rows", [2, 100])
 def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
     """The last row's logits, every row in the table, and the cache as one pass leaves it."""
     monkeypatch.setattr("speclab.drafters.training_free.PREFILL_ROWS", rows)

@@ -192,15 +192,6 @@ def test_the_end_of_text_inside_a_path(strategy):
         assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=NEW).token_ids == whole[: whole.index(eos) + 1]
 
 
-@every_strategy
-def test_a_budget_of_one_node_is_plain_decoding(strategy):
-    if "node_budget" in type(strategy).model_fields:
-        session = session_of(strategy.changed(node_budget=1), max_new_tokens=20)
-        session.run()
-        assert session.token_ids == own_text()[:20]
-        assert {len(step.tree) for step in session.steps} == {1}
-
-
 def test_a_table_that_is_too_large_is_hashed_and_the_record_says_so():
     """A vocabulary of 150,000 under a bound of 1 MiB: the same text, and a table within its bound."""
     wide = 150_000

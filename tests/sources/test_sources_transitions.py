@@ -85,15 +85,6 @@ def test_going_back_leaves_a_table_that_never_went_on(before, after, pairs, hash
     assert contents(go_on(table, after)) == contents(go_on(copy, after)) == then, "and both go on alike"
 
 
-@given(BATCHES, st.data())
-def test_any_moment_can_be_gone_back_to(batches, data):
-    table = new(5)
-    states = [table.snapshot(), *(go_on(table, [one]).snapshot() for one in batches)]
-    for moment in sorted(data.draw(st.sets(st.integers(0, len(batches)))), reverse=True):
-        table.restore(states[moment])
-        assert contents(table) == contents(go_on(new(5), batches[:moment]))
-
-
 def test_a_moment_that_nobody_keeps_is_freed():
     table = TransitionTable(VOCAB, WIDTH, 5)
     first = table.snapshot()
