@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SettingsError
+from speclab.settings import parse_value
 
 try:
     from optuna import Trial
@@ -128,7 +128,7 @@ def _distribution(kind: type[Strategy], name: str, asked: Asked) -> Distribution
     ends = _RANGE.fullmatch(asked) if isinstance(asked, str) and field.annotation in {int, float} else None
     if ends is not None:
         return _range(kind, name, *ends.groups())
-    given = [_value(part.strip()) for part in _PARTS.findall(asked)] if isinstance(asked, str) else list(asked)
+    given = [parse_value(part.strip()) for part in _PARTS.findall(asked)] if isinstance(asked, str) else list(asked)
     values = list(dict.fromkeys(_checked(kind, name, value) for value in given))
     if not values:
         raise SettingsError(f"{name} has no values: write {name}=v1,v2 or {name}=low:high:step")
@@ -147,7 +147,7 @@ def _whole_field(kind: type[Strategy], name: str, field: FieldInfo) -> Distribut
 
 
 def _range(kind: type[Strategy], name: str, low: str, high: str, step: str | None) -> Distribution:
-    first, last = (Decimal(str(_checked(kind, name, _value(text)))) for text in (low, high))
+    first, last = (Decimal(str(_checked(kind, name, parse_value(text)))) for text in (low, high))
     whole = kind.model_fields[name].annotation is int
     apart = Decimal(step) if step is not None else Decimal(1) if whole else None
     if first > last or (apart is not None and (apart <= 0 or (whole and apart % 1))):
@@ -191,11 +191,3 @@ def _checked(kind: type[Strategy], name: str, value: Any) -> Value:
 def _names(kind: type[Strategy], like: str = "") -> str:
     near = get_close_matches(like, kind.model_fields)
     return ", ".join([*near, *(name for name in kind.model_fields if name not in near)]) or "none"
-
-
-def _value(text: str) -> Any:
-    words = {"None": None, "True": True, "False": False}
-    try:
-        return words[text] if text in words else json.loads(text)
-    except ValueError:
-        return text

@@ -7,34 +7,20 @@ would have been accepted there as well. What lies beyond is called unknown.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
-from typing import TYPE_CHECKING
-
-from speclab.trace.records import Proposal, Step
-from speclab.tree import DraftTree
-from speclab.views import playback
-from speclab.views.draft_tree import Reading
-from speclab.views.explain import plural
-from speclab.views.markup import label, quoted
-
-if TYPE_CHECKING:
-    from speclab.analysis.routing import Regret
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from math import exp
-from typing import TYPE_CHECKING
 
-from speclab.views import markup
-from speclab.views.draft_tree import Small, columns, small_svg
-from speclab.views.markup import bar, cards, escape, said
-from speclab.views.palette import LOOKS, SANS, Theme, css
-
-if TYPE_CHECKING:
-    from speclab.analysis.routing import Regret
-from speclab.analysis.routing import Part, Routing, statistics
-from speclab.trace.records import Trace
+from speclab.analysis.routing import Part, Regret, Routing, statistics
+from speclab.trace.records import Proposal, Step, Trace
+from speclab.tree import DraftTree
+from speclab.views import markup, playback
+from speclab.views.draft_tree import Reading, Small, columns, small_svg
+from speclab.views.explain import plural
+from speclab.views.markup import bar, cards, escape, label, quoted, said
 from speclab.views.metrics_chart import LEFT, WIDE, Axis, iterations_axis, nice, small
-from speclab.views.palette import SOURCE_COLORS
+from speclab.views.palette import LOOKS, SANS, SOURCE_COLORS, Theme, css
 
 
 def merged(step: Step) -> bool:
