@@ -1,7 +1,7 @@
 """One call of a method on one prompt, timed: speclab's loop, or transformers' own `generate`.
 
-Seconds and number of forward passes by role: of speclab at the runner, of transformers at the module. On CUDA a pair of
-events brackets each pass, so that no reading waits for the device; they are read after the call.
+Seconds and number of forward passes by role: of speclab at the runner, of transformers at the module. On CUDA no
+reading of these clocks waits for the device; they are read after the call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -123,8 +123,7 @@ def _transformers(
     if not settings.stop_at_eos:
         extra["eos_token_id"] = None
     ids = torch.tensor([list(prompt_ids)], device=module.device)
-    now, cuda = _clock(pair), module.device.type == "cuda"
-    target, draft = PassClock(cuda), PassClock(cuda)
+    now, target, draft = _clock(pair), PassClock(module.device), PassClock(module.device)
     modules: dict[nn.Module, PassClock] = {module: target} | ({draft_module: draft} if draft_module else {})
     with _timed_modules(modules), _quiet():
         began = now()
@@ -214,36 +213,26 @@ def thinned(arrived: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ..
     return tuple(arrived[round(place * last / (PLACES - 1))] for place in range(PLACES))
 
 
-@dataclass
 class PassClock:
-    """Forward passes of one role, added up."""
+    """Forward passes of one role: their number, and the seconds inside them."""
 
-    cuda: bool = False
-    calls: int = 0
-    _spent: float = 0.0
-    _began: float = 0.0
-    _events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
+    def __init__(self, device: torch.device) -> None:
+        self._watch = Stopwatch(device)
+        self.calls = 0
 
     def start(self) -> None:
         """A pass begins."""
         self.calls += 1
-        if self.cuda:
-            self._events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
-            self._events[-1][0].record()
-        else:
-            self._began = perf_counter()
+        self._watch.mark("outside")
 
     def stop(self) -> None:
         """It ends."""
-        if self.cuda:
-            self._events[-1][1].record()
-        else:
-            self._spent += perf_counter() - self._began
+        self._watch.mark("inside")
 
     @property
     def seconds(self) -> float:
-        """Inside all passes; on CUDA call it when the device has been waited for."""
-        return self._spent + sum(float(began.elapsed_time(ended)) for began, ended in self._events) / 1000
+        """Inside all passes."""
+        return self._watch.phase_seconds.get("inside", 0.0)
 
 
 class _Timed:
@@ -270,8 +259,7 @@ def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, 
         pair: left as it is.
         by_module: take the modules' own forward, not a lean one.
     """
-    cuda = pair.target.device.type == "cuda"
-    target, draft = PassClock(cuda), PassClock(cuda)
+    target, draft = PassClock(pair.target.device), PassClock(pair.target.device)
 
     def timed(runner: Runner, clock: PassClock) -> Runner:
         own = runner.by_module() if by_module else copy.copy(runner)
