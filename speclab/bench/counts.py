@@ -102,7 +102,7 @@ def count(
                 counts = [session.metrics.counts for session in sessions]
                 rates[name].append(sum(c.committed for c in counts) / sum(c.iterations for c in counts))
                 if name == ROUTED:
-                    parts += [part for one in sessions if (told := statistics(one.trace)) for part in told.parts]
+                    parts += [part for one in sessions if (known := statistics(one.trace)) for part in known.parts]
                 done()
             equal += same
         own = {name: [part for part in parts if part.name == name] for name in dict.fromkeys(p.name for p in parts)}

@@ -194,11 +194,11 @@ class Page:
     @property
     def models(self) -> str:
         """The pair in a few words: `mini: target of 10.9 M parameters, draft of 1.1 M parameters, float32`."""
-        told = self.run.pair
-        sizes = [f"{role} of {told[f'{role}_parameters'] / 1e6:,.3g} M parameters"
-                 for role in ("target", "draft") if told.get(f"{role}_parameters")]  # fmt: skip
-        kind = [str(told["target_dtype"])] if told.get("target_dtype") else []
-        name = str(told.get("pair", "models"))
+        described = self.run.pair
+        sizes = [f"{role} of {described[f'{role}_parameters'] / 1e6:,.3g} M parameters"
+                 for role in ("target", "draft") if described.get(f"{role}_parameters")]  # fmt: skip
+        kind = [str(described["target_dtype"])] if described.get("target_dtype") else []
+        name = str(described.get("pair", "models"))
         return f"{name}: {', '.join((*sizes, *kind))}" if sizes else name
 
     @property

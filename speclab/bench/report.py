@@ -84,22 +84,22 @@ def _lead(page: Page) -> list[Item]:
     """The finding: the fastest of speclab, the fastest of transformers, and whether every text was the target's."""
     top, base = page.best, page.run.baseline
     if top is None or top.speedup is None or top.method == base:
-        told = "Nothing here is faster than the baseline." if page.rows else "There is no result yet."
-        return [text(told, "lead")]
+        sentence = "Nothing here is faster than the baseline." if page.rows else "There is no result yet."
+        return [text(sentence, "lead")]
     over = top.speedup
     quartiles = f"in the median of {over.count} prompts (quartiles {times(over.low)} to {times(over.high)})"
     where = quartiles if over.count > 1 else "on the one prompt"
-    told = (
+    sentence = (
         f"The fastest of speclab's methods is {page.name(top)}: {times(over.median)} {base} {where}, with "
         f"{number(top.mean('tokens_per_iteration'))} tokens per iteration."
     )
     others = [(o.speedup.median, page.name(o)) for o in page.rows if o.group == "transformers" and o.speedup]
     if others:
-        told += f" Of transformers' own, {max(others)[1]} is the fastest: {times(max(others)[0])}."
+        sentence += f" Of transformers' own, {max(others)[1]} is the fastest: {times(max(others)[0])}."
     compared = sum(one.compared for one in page.rows)
     if compared and compared == sum(one.equal for one in page.rows):
-        told += " Every text compared is the target's own, token for token."
-    return [text(told, "lead")]
+        sentence += " Every text compared is the target's own, token for token."
+    return [text(sentence, "lead")]
 
 
 def _warnings(page: Page) -> list[Item]:
@@ -110,8 +110,8 @@ def _warnings(page: Page) -> list[Item]:
     absent = [name for name in run.methods if name not in {one.method for one in page.rows}]
     if run.ended is None:
         kept = plural(len(page.stored.results), "call")
-        told = f"The run was cut short or still goes on; {kept} are kept, and they are all here."
-        notices.append(("Unfinished", told))
+        sentence = f"The run was cut short or still goes on; {kept} are kept, and they are all here."
+        notices.append(("Unfinished", sentence))
     if absent:
         notices.append(("Not reached", f"No result of {', '.join(absent)}."))
     if unequal:
@@ -122,7 +122,7 @@ def _warnings(page: Page) -> list[Item]:
         few = plural(page.prompts, "prompt")
         notices.append(("Few prompts", f"Only {few}: medians and quartiles of so few say little."))
     notices += [("Note", note) for note in page.stored.notes]
-    return [{"kind": "warning", "label": label, "text": told} for label, told in notices]
+    return [{"kind": "warning", "label": label, "text": sentence} for label, sentence in notices]
 
 
 def _how(page: Page) -> list[Item]:

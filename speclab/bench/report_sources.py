@@ -146,8 +146,8 @@ def _synergy_line(one: Summary, alone: Sequence[Summary]) -> Line:
     whole, singles = one.mean(TOKENS.figure), {other.method: other.mean(TOKENS.figure) for other in alone}
     known = [amount for amount in singles.values() if amount]
     ratio = synergy(whole, known) if whole and known else None
-    told = ", ".join(f"{name} {number(amount)}" for name, amount in singles.items())
-    return Line(one.method, [words(one.kind), words(told), Cell(number(whole)), Cell(times(ratio))])
+    singly = ", ".join(f"{name} {number(amount)}" for name, amount in singles.items())
+    return Line(one.method, [words(one.kind), words(singly), Cell(number(whole)), Cell(times(ratio))])
 
 
 def _bound_lines(method: str, kind: str, results: Sequence[Result]) -> Iterable[Line]:
