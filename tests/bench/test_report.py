@@ -113,7 +113,8 @@ def test_what_a_reader_must_know_first_is_named():
 
 def test_names_are_text_never_markup():
     name = "</script><img src=x onerror=alert(1)>"
-    some = [*results(), result(name, kind="<b>", prompt_id="p", cost=0.1), result(name, prompt_id="q", failed=name)]
+    fastest = result(name, prompt_id="prose-0", cost=0.1)
+    some = [*results(), fastest, result(name, kind="<b>", prompt_id="p"), result(name, prompt_id="q", failed=name)]
     told = {"title": name, "protocol": name, "x_name": name, "machine": {name: name}, "arguments": {name: name}}
     html = report_html([stored(some, notes=(name,), methods=(*METHODS, name), **told)])
     assert "<img" not in html
