@@ -336,10 +336,10 @@ class SessionController:
         """Shows a recorded run, from a path or from what reads it; Step goes on with the session under way."""
         trace = source() if callable(source) else load_trace(source)
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
-        said = f"Opened {name or source}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
+        words = f"Opened {name or source}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
         kept = self._state.frame
         frame = Frame(trace, min(1, len(trace.steps)), pinned=kept.pinned, beside=kept.beside)
-        self._state.update(status=said, frame=frame, done=0, total=0)
+        self._state.update(status=words, frame=frame, done=0, total=0)
 
     # What the others share.
 
@@ -356,8 +356,8 @@ class SessionController:
         self.session = Session(pair, config.strategy, prompt_ids(pair, config.prompt), **config.settings)
         self.runs.begin(self.session, config)
         count = len(self.session.prompt_ids)
-        said = f"{count} prompt tokens are in the caches. Step decodes the first iteration."
-        self._take(self.session, config, status=said)
+        words = f"{count} prompt tokens are in the caches. Step decodes the first iteration."
+        self._take(self.session, config, status=words)
 
     def _live(self) -> Session:
         if self.session is None:
@@ -374,8 +374,8 @@ class SessionController:
         step = self._state.step
         if step is None:
             raise SettingsError("No iteration is shown: Step first, then look at its phases.")
-        said = summary(step) if position == WHOLE else position_summary(step, position)
-        self._state.update(status=said, frame=replace(self._state.frame, position=position))
+        words = summary(step) if position == WHOLE else position_summary(step, position)
+        self._state.update(status=words, frame=replace(self._state.frame, position=position))
 
     def _show(self, reason: str = "", status: str = "", **changes: Any) -> None:
         session, kept = self.session, self._state.frame

@@ -58,7 +58,7 @@ class Lab(VBox):
 
     Args:
         pair: the models; by default the shipped family, loaded when the lab is first shown or stepped.
-        strategy: by default DynaTree with settings for a draft that is seldom sure.
+        strategy: by default DynaTree with settings for a low-confidence draft.
         prompt: text or token ids; by default the first shipped example.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
     """

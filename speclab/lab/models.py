@@ -156,9 +156,9 @@ class MemoryNote(HTML):
     def _look(self, models: ModelChoice) -> None:
         if self._worker.cancelled.wait(PATIENCE):
             return
-        said, fine = _words(models)
+        words, fine = _words(models)
         if not self._worker.cancelled.is_set():
-            self._show(tag("span", escape(said), class_="sl-muted" if fine else "sl-bad"))
+            self._show(tag("span", escape(words), class_="sl-muted" if fine else "sl-bad"))
 
     def _show(self, value: str) -> None:
         set_if_changed(self, value=value)

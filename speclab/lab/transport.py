@@ -129,14 +129,14 @@ class RunUntil(HBox):
 
     def _check(self) -> None:
         """Says at once what is wrong with the argument; an expression gets its names below it."""
-        said = ""
+        words = ""
         try:
             self.read()
         except SettingsError as error:
-            said = tag("div", escape(error), class_="sl-bad", role="alert")
+            words = tag("div", escape(error), class_="sl-bad", role="alert")
         named = BREAKPOINTS[self.condition.value] == ANY_EXPRESSION
-        set_if_changed(self.hint, value=said + _names() if named else said)
-        set_visible(self.hint, bool(said) or named)
+        set_if_changed(self.hint, value=words + _names() if named else words)
+        set_visible(self.hint, bool(words) or named)
 
     def _go(self, command: Callable[[Expression], Any]) -> None:
         try:

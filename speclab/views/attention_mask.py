@@ -1,4 +1,8 @@
-"""The parts of the mask picture: the folded prefix, the entries, rules where a level begins, labels and frames."""
+"""The tree-attention mask: which entries each row of the verification pass was given to see.
+
+Columns are the prefix (folded into one band) and then the nodes in breadth-first order, so that columns group by depth.
+`folded` and `full` draw the mask that the target was *given*; `compare` sets it against the ancestor closure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ n = markup.number
 
 
 class Grid:
-    """One mask: `cell` pixels an entry, its tree part from (`x`, `TOP`) to (`right`, `bottom`)."""
+    """One mask: `cell` pixels per entry, its tree part from (`x`, `TOP`) to (`right`, `bottom`)."""
 
     def __init__(self, step: Step, colors: Theme) -> None:
         self.step, self.colors = step, colors

@@ -1,4 +1,8 @@
-"""One small line plot: a value by a whole number, with points that were measured and a point that was chosen."""
+"""How many nodes were worth verifying: what a pass costs by nodes, and the expected tokens per second.
+
+The first panel is the measured cost curve, the second what follows from it, with the point that was chosen; the table
+says what would have been chosen on other machines, which are modelled.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from speclab.trace.records import BudgetRecord, Step
 from speclab.tree import Floats
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import Drawn, bar, said, tag
+from speclab.views.markup import Drawn, bar, labelled, tag
 from speclab.views.metrics_chart import nice
 from speclab.views.palette import LOOKS, PHASE_COLORS, Theme, css
 
@@ -104,7 +108,7 @@ _NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is expected on one machine, by nodes verified, from 1: seconds of the pass, tokens a second; the best."""
+    """What is expected on one machine, by nodes verified, from 1: seconds of the pass, tokens per second; the best."""
 
     name: str
     note: str
@@ -113,7 +117,7 @@ class Machine:
 
     @property
     def best(self) -> int:
-        """Nodes that give the most tokens a second."""
+        """Nodes that give the most tokens per second."""
         return int(self.rate.argmax()) + 1
 
 
@@ -151,8 +155,8 @@ def summary(step: Step) -> str:
 def cost_html(step: Step) -> str:
     """Sentence, picture and table of one step."""
     if step.budget is None:
-        return said("Budget", NOTHING)
-    return tag("div", said("Budget", summary(step)), cost_svg(step), table(step), class_="speclab-cost")
+        return labelled("Budget", NOTHING)
+    return tag("div", labelled("Budget", summary(step)), cost_svg(step), table(step), class_="speclab-cost")
 
 
 def cost_svg(step: Step) -> str:
@@ -174,7 +178,7 @@ def cost_svg(step: Step) -> str:
     parts = [
         plot(above, 1000 * here.seconds, PHASE_COLORS["verify"], chosen, "", measured),
         plot(below, here.rate, LOOKS["accepted"].color, chosen, label),
-        markup.text("nodes verified, the likeliest first", below.middle, below.foot + 30, text_anchor="middle",
+        markup.text("nodes verified, the most probable first", below.middle, below.foot + 30, text_anchor="middle",
                     style=f"fill:{colors.muted}"),
     ]  # fmt: skip
     return markup.svg(below.width, below.foot + 40, summary(step), colors, parts)

@@ -1,4 +1,7 @@
-"""A strip of cache slots: what each held, and how it is drawn."""
+"""The KV caches over one iteration: a strip for each, 64 slots per row, while the pass ran and after the commit.
+
+Kept rows carry their place on the path (1, 2, 3 …), so that a move shows as the same sign elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -253,8 +256,8 @@ def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str
         times.append(("after the commit", True, None if slot is None else strip.landed().get(slot)))
     for name, after, marked in times:
         length = len(strip.states(after=after))
-        told = f"{name}: {plural(length, 'slot')}, {byte_count(length * record.slot_bytes)}"
-        parts.append(markup.text(told, LEFT, y, style=f"fill:{colors.muted}"))
+        words = f"{name}: {plural(length, 'slot')}, {byte_count(length * record.slot_bytes)}"
+        parts.append(markup.text(words, LEFT, y, style=f"fill:{colors.muted}"))
         drawn, y = draw_slots(strip, after, marked, y + 8, colors)
         parts.append(drawn)
     if not strip.position.reached("commit"):

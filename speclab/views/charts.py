@@ -1,4 +1,4 @@
-"""Figures of several kinds beside each other: a row a thing, a point a series, one axis from 0."""
+"""Two charts for lessons: figures of several kinds on one axis, and two shapes of a draft tree from the theory."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ class Drawn:
 
 
 def shapes_sentence(spine: SpineShape, even: IsotropicShape) -> str:
-    """One sentence, such as: spine of 7 with 8.8 branches: 4.31 tokens a pass; isotropic, 3 levels of 3: 2.10."""
+    """One sentence, such as: spine of 7 with 8.8 branches: 4.31 tokens per pass; isotropic, 3 levels of 3: 2.10."""
     return (
-        f"spine of {spine.spine_length} with {sum(spine.widths):.1f} branches: {spine.expected_tokens:.2f} tokens a "
+        f"spine of {spine.spine_length} with {sum(spine.widths):.1f} branches: {spine.expected_tokens:.2f} tokens per "
         f"pass; isotropic, {plural(even.depth, 'level')} of {even.branching}: {even.expected_tokens:.2f}"
     )
 

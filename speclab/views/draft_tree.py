@@ -313,8 +313,8 @@ def _small_mark(small: Small, place: Place, x: float, y: float, texts: Mapping[i
     symbol = markup.shape(look, x, y, radius, 0.9, colors) if drawn else small.symbol(place.node, x, y, radius)  # type: ignore[misc]
     strong = look in {"root", "accepted", "bonus", "corrected"}
     style = f"font:10px {MONO};" + ("font-weight:600" if strong else f"fill:{colors.muted}")
-    said = f"the target's own token {markup.quoted(own[0], texts)}" if own else _hover(small, place.node, texts)
-    hover = markup.title(said) if said else ""
+    words = f"the target's own token {markup.quoted(own[0], texts)}" if own else _hover(small, place.node, texts)
+    hover = markup.title(words) if words else ""
     return markup.tag("g", hover, symbol, markup.text(label, x + SMALL_LABEL_X, y + 3.5, style=style))
 
 

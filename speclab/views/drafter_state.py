@@ -1,6 +1,7 @@
 """What the drafter knew and decided in an iteration, whatever strategy it is of: its records, shown by their names.
 
-Its route and why, the matches it found, the values it went by before and after, and where its tokens came from.
+Its route and why, the matches it found, the values it went by before and after, where its tokens came from, and what it
+had learned of one token.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from speclab.views.markup import (
     change,
     counts,
     escape,
+    labelled,
     line,
     quoted,
-    said,
     spoken,
     tag,
     written,
@@ -46,8 +47,8 @@ def routes_of(step: Step) -> tuple[Event, ...]:
 
 def route_words(step: Step) -> str:
     """Which way the drafter went, and why."""
-    told = [_route_words(event) for event in routes_of(step)]
-    return " Within it, ".join(told) or "None recorded: this strategy always drafts the same way."
+    found = [_route_words(event) for event in routes_of(step)]
+    return " Within it, ".join(found) or "None recorded: this strategy always drafts the same way."
 
 
 def _route_words(event: Event) -> str:
@@ -70,11 +71,13 @@ def strategy_html(trace: Trace, cursor: int | None = None, comparison: Compariso
     """The panel, as HTML: sentences, then tables with bars; every bar has its number."""
     steps = trace.steps[:cursor]
     if not steps:
-        return said("Route", "Nothing is drafted yet.")
+        return labelled("Route", "Nothing is drafted yet.")
     step = steps[-1]
     words = [
-        said("Route", route_words(step)), said("Accepted path", path_words(step)), said("Learned", learned_words(step))
-    ]  # fmt: skip
+        labelled("Route", route_words(step)),
+        labelled("Accepted path", path_words(step)),
+        labelled("Learned", learned_words(step)),
+    ]
     tables = (
         matches_table(step), routes_table(steps), values_table(steps, css().ink), sources_table(trace, cursor),
         paths_table(steps), comparison_table(comparison) if comparison else "",
@@ -84,7 +87,7 @@ def strategy_html(trace: Trace, cursor: int | None = None, comparison: Compariso
 
 
 def matches_table(step: Step) -> str:
-    """One row a match, longest n-gram first, and one a length without any; nothing where none was looked for."""
+    """One row per match, longest n-gram first, and one per length without any; nothing where none was looked for."""
     found = [event.values for event in step.events if event.kind == "match"]
     lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
     lengths -= {int(_number(values, "ngram")) for values in found}
@@ -119,7 +122,7 @@ def values_of(step: Step) -> dict[str, Value]:
 
 
 def values_table(steps: Sequence[Step], ink: str) -> str:
-    """One row a value: in the newest iteration, after it, and its course over the run."""
+    """One row per value: in the newest iteration, after it, and its course over the run."""
     step = steps[-1]
     courses = [values_of(each) for each in steps]
     after = step.adaptation.after
@@ -137,7 +140,7 @@ def values_table(steps: Sequence[Step], ink: str) -> str:
 
 
 def routes_table(steps: Sequence[Step]) -> str:
-    """One row a route: how often it was taken, and the tokens it gave; nothing where there is but one."""
+    """One row per route: how often it was taken, and the tokens it gave; nothing where there is but one."""
     routes = Counter(_route_name(step) for step in steps)
     if len(routes) < 2:
         return ""
@@ -194,7 +197,7 @@ def source_counts(steps: Iterable[Step]) -> dict[str, tuple[int, int]]:
 
 
 def sources_table(trace: Trace, cursor: int | None = None) -> str:
-    """One row a source: proposed and accepted, in the newest iteration and in the run."""
+    """One row per source: proposed and accepted, in the newest iteration and in the run."""
     steps = trace.steps[:cursor]
     run, now = source_counts(steps), source_counts(steps[-1:])
     colors = {name: SOURCE_COLORS[i % len(SOURCE_COLORS)] for i, name in enumerate(sources_of(trace))}
@@ -237,20 +240,20 @@ def comparison_table(comparison: Comparison) -> str:
     most, color = max(figures.values()), LOOKS["accepted"].color
     rows = ((name, f"{figure:.2f}", bar(figure / most, color)) for name, figure in figures.items())
     table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)
-    return table + said("Synergy", sentence)
+    return table + labelled("Synergy", sentence)
 
 
 _NAMES = {1: "unigram", 2: "bigram"}
 
 
 def lookup_sentence(found: Lookup) -> str:
-    """One sentence, such as: After '␣the', as iteration 5 left the table, the likeliest are '␣king' 41% (unigram)."""
+    """Such as: After '␣the', as iteration 5 left the table, the most probable are '␣king' 41% (unigram)."""
     row = found.used
     if row is None:
         key = _key(found, found.rows[-1])
         return f"Nothing was learned of what follows {key} {_when(found)}."
     best = ", ".join([f"{quoted(token, found.texts)} {score:.0%}" for token, score in row.successors[:3]])
-    return f"After {_key(found, row)}, {_when(found)}, the likeliest are {best} ({name_of(row)})."
+    return f"After {_key(found, row)}, {_when(found)}, the most probable are {best} ({name_of(row)})."
 
 
 def key_at(trace: Trace, cursor: int, node: int | None = None) -> tuple[int, ...]:
@@ -283,14 +286,14 @@ def lookup_html(found: Lookup, drafted: Mapping[int, str] | None = None) -> str:
     values = " · ".join([f"{spoken(name)} {written(name, value)}" for name, value in found.values.items()])
     most = max([score for row in found.rows for _, score in row.successors], default=1.0)
     tables = (_table(found, row, most, drafted or {}) for row in found.rows)
-    words = said("Successors", lookup_sentence(found)), said("State of the table", f"{values}.")
+    words = labelled("Successors", lookup_sentence(found)), labelled("State of the table", f"{values}.")
     return markup.tag("div", *words, cards(*tables))
 
 
 def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> str:
     name = f"{name_of(row).capitalize()}: after {_key(found, row)}"
     if not row.successors:
-        return said(name, "Not seen yet.")
+        return labelled(name, "Not seen yet.")
     color = LOOKS["accepted"].color if row is found.used else LOOKS["not reached"].color
     known = [drafted.get(token) for token, _ in row.successors]
     rows = (

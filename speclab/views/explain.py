@@ -1,4 +1,4 @@
-"""Why a node stands where it stands, in one sentence, from its record and the drafting events."""
+"""What an iteration did and why each node was accepted, rejected or not reached, in plain sentences and tables."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _judged(record: NodeRecord) -> str:
 
 
 def _growth(step: Step, node: int) -> list[str]:
-    told = [event for event in step.events if event.node == node]
-    pruned = [event for event in told if event.kind == "prune"]
-    grown = [sentence(event) for event in told if event.kind != "prune"]
+    found = [event for event in step.events if event.node == node]
+    pruned = [event for event in found if event.kind == "prune"]
+    grown = [sentence(event) for event in found if event.kind != "prune"]
     return [*grown, _pruned(sum(map(dropped, pruned)), pruned[0].reason)] if pruned else grown
 
 
@@ -103,8 +103,8 @@ def node_table(step: Step, node: int) -> str:
         ("target probability", "not in this pass" if record.target_prob is None else f"{record.target_prob:.4f}"),
         ("verdict", f"{record.verdict}: {record.reason}" if record.reason else record.verdict),
         ("target's choice after it", quoted(record.target_choice, step.texts)),
-        ("target's likeliest after it", _top(step, record.target_top)),
-        ("draft's likeliest after it", _top(step, record.draft_top) or "not expanded"),
+        ("target's most probable after it", _top(step, record.target_top)),
+        ("draft's most probable after it", _top(step, record.draft_top) or "not expanded"),
         ("entropy after it", f"{record.entropy:.3f} nats"),
         ("KV slot, mask row", f"{record.kv_slot}, {record.index}"),
     ]  # fmt: skip
@@ -180,7 +180,7 @@ def _own(step: Step) -> str:
 
 
 def position_summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
-    """One sentence on what the moment shows."""
+    """One sentence on what the position shows."""
     return _TOLD[position.phase](step, position)
 
 
@@ -201,8 +201,8 @@ def _adapt(step: Step, _: PlaybackPosition) -> str:
     change = step.adaptation
     moved = [f"{name} {change.before.get(name)} → {value}" for name, value in change.after.items()
              if change.before.get(name) != value]  # fmt: skip
-    told = change.reason or "nothing to change"
-    return f"Adapt: {told}{': ' if moved else ''}{', '.join(moved)}."
+    found = change.reason or "nothing to change"
+    return f"Adapt: {found}{': ' if moved else ''}{', '.join(moved)}."
 
 
 def _draft(step: Step, position: PlaybackPosition) -> str:
@@ -231,7 +231,7 @@ def _accept(step: Step, position: PlaybackPosition) -> str:
     if decision.winner is not None:
         outcome = f"node {decision.winner} carries it, go down"
     elif decision.candidates:
-        outcome = "no child carries it, so it is the correction and the walk ends"
+        outcome = "no child carries it, so it is the correction and the accept path ends"
     else:
         outcome = "there is no child, so it is the bonus token"
     return f"Accept, decision {taken} of {len(steps)}: {where} the target chose {choice}; {outcome}."
@@ -248,7 +248,7 @@ _TOLD: dict[Phase, Callable[[Step, PlaybackPosition], str]] = {
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:
-    """One row an iteration, as an HTML table."""
+    """One row per iteration, as an HTML table."""
     rows = (
         (step.index + 1, step.prefix_length, step.counts.drafted, len(step.accepted), len(step.committed),
          "" if step.bonus is None else quoted(step.bonus, step.texts), 1000 * step.counts.seconds)

@@ -1,4 +1,4 @@
-"""A token's text made visible and safe: `␣ ⏎ ⇥ <0xE2> <U+200B>`, escaped for XML, HTML and plotly."""
+"""Strings of SVG and HTML: tokens made visible and safe, tags, tables, symbols, legends, bars and small lines."""
 
 from __future__ import annotations
 
@@ -294,9 +294,9 @@ def line(values: Sequence[float], ink: str, room: int = 90) -> Drawn:
     pitch = room / max(len(shown) - 1, 1)
     points = (f"{pitch * i:.1f} {15 - 13 * (v - low) / (high - low):.1f}" for i, v in enumerate(shown))
     path = tag("path", d="M" + "L".join(points), style=f"fill:none;stroke:{ink};stroke-width:1.5")
-    said = f"over the iterations from {shown[0]:.3g} to {shown[-1]:.3g}, between {low:.3g} and {high:.3g}"
+    words = f"over the iterations from {shown[0]:.3g} to {shown[-1]:.3g}, between {low:.3g} and {high:.3g}"
     size = {"xmlns": "http://www.w3.org/2000/svg", "width": room, "height": 17, "viewBox": f"0 0 {room} 17"}
-    return Drawn(tag("svg", title(said), path, role="img", aria_label=said, **size))
+    return Drawn(tag("svg", title(words), path, role="img", aria_label=words, **size))
 
 
 def cards(*blocks: str) -> str:
@@ -306,7 +306,7 @@ def cards(*blocks: str) -> str:
     return tag("div", *(tag("div", block, style=own) for block in blocks if block), style=style)
 
 
-def said(label: str, sentence: str) -> str:
+def labelled(label: str, sentence: str) -> str:
     """A sentence under a name."""
     style = f"font:13px/1.5 {SANS};margin:0 0 4px;max-width:110ch"
     return tag("div", tag("b", escape(f"{label}. ")), escape(sentence), style=style)

@@ -1,4 +1,7 @@
-"""Where the time went: this run's seconds by phase, beside plain decoding of as many tokens."""
+"""The run so far on one axis of iterations: tokens, acceptance by depth, seconds by phase, adapted settings.
+
+Under every figure stands its definition, from `speclab.trace.metrics`; below, this run beside plain decoding.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from speclab.views.playback import PHASES, verified_root
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Plain decoding with the same target: seconds a token, whether that was measured or modelled, and how."""
+    """Plain decoding with the same target: seconds per token, whether that was measured or modelled, and how."""
 
     seconds_per_token: float
     how: Literal["measured", "modelled"]
@@ -26,17 +29,17 @@ class Plain:
 
 
 def modelled_plain(steps: Sequence[Step]) -> Plain | None:
-    """An upper bound from this run: one target pass a token, each as long as the shortest verification pass here."""
+    """An upper bound from this run: one target pass per token, each as long as the shortest verification pass here."""
     passes = [step.seconds["verify"] for step in steps if step.seconds.get("verify")]
     if not passes:
         return None
     return Plain(
-        min(passes), "modelled", "one pass a token, each as long as the shortest verification pass of this run"
+        min(passes), "modelled", "one pass per token, each as long as the shortest verification pass of this run"
     )
 
 
 def phase_seconds(steps: Sequence[Step]) -> dict[str, float]:
-    """Seconds a phase, in the order of the phases; a phase that took no time is left out."""
+    """Seconds per phase, in the order of the phases; a phase that took no time is left out."""
     names = dict.fromkeys([*PHASES, *(name for step in steps for name in step.seconds)])
     total = {name: sum([step.seconds.get(name, 0.0) for step in steps]) for name in names}
     return {name: seconds for name, seconds in total.items() if seconds > 0}
@@ -209,7 +212,7 @@ def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def depths_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """A row a depth: a bar where the iteration accepted so deep, a line where it only drafted so deep."""
+    """One row per depth: a bar where the iteration accepted so deep, a line where it only drafted so deep."""
     counts, colors, pitch = depth_counts(axis.steps)[:DEEPEST], axis.colors, 13.0
     if not counts:
         return "", 0.0
@@ -231,8 +234,8 @@ def depths_panel(axis: Axis, y: float) -> tuple[str, float]:
         parts.append(markup.text(f"{share:.0%}", FIGURES + 104, at + 10, text_anchor="end", style="font-size:10px"))
         parts.append(small(f"{accepted} of {drafted}", FIGURES + 114, at + 10, colors))
     high = len(counts) * pitch
-    parts.append(small("bar: accepted so deep; line: drafted so deep", LEFT, y + high + 12, colors))
-    parts.append(small("accepted so deep / drafted so deep", FIGURES, y + high + 12, colors))
+    parts.append(small("bar: accepted at depth; line: drafted at depth", LEFT, y + high + 12, colors))
+    parts.append(small("accepted / drafted at this depth", FIGURES, y + high + 12, colors))
     return "".join(parts), high + 10
 
 
@@ -274,7 +277,7 @@ def adapted(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def settings_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """One step line a setting, over its own range, with its first and its newest value."""
+    """One step line per setting, over its own range, with its first and its newest value."""
     names, colors = adapted(axis.steps)[:SETTINGS], axis.colors
     parts = [_heading("settings", "adapted", y, colors)] if names else []
     for row, name in enumerate(names):

@@ -30,7 +30,7 @@ LOOKS: dict[str, Look] = {
     "root": Look("root", "#4D4D4D", "square", "▪", "the newest committed token, already the target's own"),
     "accepted": Look("accepted", "#0072B2", "circle", "A", "drafted, and what the target chose"),
     "rejected": Look("rejected", "#D55E00", "x", "R", "drafted where the target chose another token"),
-    "not reached": Look("not reached", "#999999", "circle-open", "–", "the walk never came here", filled=False),
+    "not reached": Look("not reached", "#999999", "circle-open", "–", "not on the accept path", filled=False),
     "bonus": Look("bonus", "#56B4E9", "star", "B", "the target's own token after a path accepted to its end"),
     "corrected": Look("corrected", "#F0E442", "diamond", "C", "the target's own token where every child was rejected"),
     "drafted": Look("drafted", "#8C6BB1", "circle-open", "D", "drafted, not verified yet", filled=False),

@@ -1,4 +1,4 @@
-"""The acceptance walk, decision by decision, read back from a Step; and the positions that phase stepping shows."""
+"""The accept path, decision by decision, read back from a Step; and the positions that phase stepping shows."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def events_until(step: Step, position: PlaybackPosition = WHOLE) -> tuple[Event,
 
 
 def verdicts(step: Step, position: PlaybackPosition = WHOLE) -> tuple[str, ...]:
-    """For each node, what is known of it by then: a verdict, or "drafted" while the walk has not come by."""
+    """For each node, what is known of it by then: a verdict, or "drafted" while the accept path has not come by."""
     if position.reached("commit") or (position.phase == "accept" and position.level is None):
         return tuple([node.verdict for node in step.nodes])
     taken = decisions(step)[: position.level or 0] if position.phase == "accept" else ()

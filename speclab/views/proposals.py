@@ -18,7 +18,7 @@ from speclab.tree import DraftTree
 from speclab.views import markup, playback
 from speclab.views.draft_tree import Reading, Small, columns, small_svg
 from speclab.views.explain import plural
-from speclab.views.markup import bar, cards, escape, label, quoted, said
+from speclab.views.markup import bar, cards, escape, label, labelled, quoted
 from speclab.views.metrics_chart import LEFT, WIDE, Axis, iterations_axis, nice, small
 from speclab.views.palette import LOOKS, SANS, SOURCE_COLORS, Theme, css
 
@@ -89,13 +89,13 @@ def choice_words(step: Step) -> str:
     """Which trees there were, and which was verified, and why."""
     trees = [f"{one.name} with {_size(one)}, mean confidence {_figures(one)}" for one in step.proposals]
     root = quoted(int(step.tree.token[0]), step.texts)
-    told = f"{'Two' if len(trees) == 2 else len(trees)} trees from {root}: {'; '.join(trees)}."
+    words = f"{'Two' if len(trees) == 2 else len(trees)} trees from {root}: {'; '.join(trees)}."
     if merged(step):
-        return f"{told} They were verified as one, of {plural(len(step.tree) - 1, 'node')}."
+        return f"{words} They were verified as one, of {plural(len(step.tree) - 1, 'node')}."
     place = next(i for i, one in enumerate(step.proposals) if one.chosen)
     name, ahead = step.proposals[place].name, margin(step, place)
     why = f"by a margin of {figure(ahead)}" if ahead else "for of two equal trees the first is"
-    return f"{told} {name} was verified, {why}."
+    return f"{words} {name} was verified, {why}."
 
 
 def figure(value: float) -> str:
@@ -125,10 +125,10 @@ def outcome_words(step: Step, place: int, regret: Regret | None = None) -> str:
     more = len(read.path) - len(step.accepted)
     gap = f"{abs(more)} {'more' if more > 0 else 'fewer'}" if more else "as many"
     least = "at least " if unknown else ""
-    told = f"{name} would have had {least}{len(read.path)} accepted{run}: {gap}.{_then(step, proposal.tree, read)}"
+    words = f"{name} would have had {least}{len(read.path)} accepted{run}: {gap}.{_then(step, proposal.tree, read)}"
     if unknown:
-        told += f" What the target makes of the {plural(unknown, 'node')} beyond is unknown without verifying."
-    return told
+        words += f" What the target makes of the {plural(unknown, 'node')} beyond is unknown without verifying."
+    return words
 
 
 def _run(step: Step, tree: DraftTree, read: Reading) -> str:
@@ -183,7 +183,7 @@ def summary(step: Step) -> str:
 _MEANINGS = {
     "accepted": "the text goes on with it",
     "rejected": "the target chose another token",
-    "not reached": "the walk does not come here",
+    "not reached": "the accept path does not reach it",
     "drafted": "unknown: not verified",
     "bonus": "the target's own token, past the tree's end",
     "corrected": "the target's own token, in place of the candidates",
@@ -218,22 +218,22 @@ def drafts_html(step: Step, regret: Regret | None = None, *, tooltips: bool = Tr
     """
     if not step.proposals:
         return ""
-    words = [said("Choice", choice_words(step))]
+    words = [labelled("Choice", choice_words(step))]
     if merged(step):
-        words.append(said("Merged", sources_words(step)))
+        words.append(labelled("Merged", sources_words(step)))
     else:
         names = {True: "Verified", False: "Not verified" if regret is None else "The other"}
         places = sorted(range(len(step.proposals)), key=lambda place: not step.proposals[place].chosen)
-        words += [said(names[step.proposals[i].chosen], outcome_words(step, i, regret)) for i in places]
+        words += [labelled(names[step.proposals[i].chosen], outcome_words(step, i, regret)) for i in places]
     if regret is not None:
-        words.append(said("On request", regret_words(step, regret)))
+        words.append(labelled("On request", regret_words(step, regret)))
     colors = css()
     body = _union(step, colors) if merged(step) else _side_by_side(step, regret, colors, tooltips=tooltips)
     return markup.tag("div", *words, figures_table(step, regret), body, class_="speclab-drafts-view")
 
 
 def figures_table(step: Step, regret: Regret | None = None) -> str:
-    """One row a tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
+    """One row per tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
     largest = max([one.confidence for one in step.proposals]) or 1.0
     other_score = any(abs(one.score - one.confidence) > 1e-9 for one in step.proposals)
     rows = []
@@ -337,9 +337,9 @@ def _triangle(shape: str, x: float, y: float, r: float, style: str) -> str:
 
 def _legend(entries: Sequence[tuple[str, str, float]], colors: Theme) -> str:
     content, height = markup.legend(tuple(entries), 4.0, 14.0, 640.0)
-    said = "Symbols: " + "; ".join([entry[1] for entry in entries])
+    words = "Symbols: " + "; ".join([entry[1] for entry in entries])
     inner = markup.tag("g", content, style=f"fill:{colors.muted}")
-    return markup.svg(660.0, height + 6, said, colors, [inner])
+    return markup.svg(660.0, height + 6, words, colors, [inner])
 
 
 def nodes_table(step: Step) -> str:
@@ -371,7 +371,7 @@ def routing_sentence(trace: Trace, cursor: int | None = None) -> str:
 
 
 def routing_html(trace: Trace, cursor: int | None = None) -> str:
-    """Margins over the iterations, and a row a tree; nothing where no iteration had two trees."""
+    """Margins over the iterations, and one row per tree; nothing where no iteration had two trees."""
     found = statistics(trace, cursor)
     if found is None:
         return ""
@@ -403,7 +403,7 @@ def margins(steps: Sequence[Step]) -> list[float | None]:
 
 
 def margins_svg(trace: Trace, cursor: int | None = None) -> str:
-    """A bar an iteration: up where the first tree scored higher, down where the second did."""
+    """One bar per iteration: up where the first tree scored higher, down where the second did."""
     colors, steps = css(), trace.steps[:cursor]
     shown = steps[-MOST:]
     axis = Axis(steps, shown, max(LEAST, min(len(trace.steps), MOST)), colors)

@@ -1,4 +1,4 @@
-"""Where a sampled walk stopped: what the target and the draft gave the tokens there, and what was left to draw from."""
+"""Where sampling stopped: what the target and the draft gave the tokens there, and what was left to draw from."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from speclab.trace.records import Residual, Step, TokenProb, Trial
 from speclab.views import markup
 from speclab.views.explain import plural, step_words, warning
-from speclab.views.markup import label, quoted, said
+from speclab.views.markup import label, labelled, quoted
 from speclab.views.palette import SOURCE_COLORS, Theme, css
 
 MOST = 10
-"""Tokens drawn: the candidates, the token drawn, and the likeliest besides."""
+"""Tokens drawn: the candidates, the token drawn, and the most probable besides."""
 ROW, NAME, NOTE, BAR, FIGURE, LEFT = 20.0, 94.0, 74.0, 90.0, 46.0, 4.0
 TOP = 44.0
 
 
 def where(step: Step) -> str:
-    """The place where the walk stopped, in words."""
+    """The place where sampling stopped, in words."""
     node = step.residual.node if step.residual else None
     return "before the root" if node is None else f"after node {node} {quoted(step.nodes[node].token, step.texts)}"
 
@@ -32,20 +32,18 @@ def sentence(step: Step) -> str:
     token = quoted(step.bonus, step.texts)
     if left.trials and not step.counts.lossy:
         tried = "; then ".join([_tested(step, one) for one in left.trials])
-        return (
-            f"The draft's {tried}. The target drew {token} from what was left, where it has {_figure(drawn.residual)}."
-        )
+        own = f"The target sampled {token} from the residual, where it has {_figure(drawn.residual)}."
+        return f"The draft's {tried}. {own}"
     if left.trials:
         tried = "; ".join([_too_unlikely(step, one) for one in left.trials])
-        return f"{tried}. The target drew {token} from its own law, where it has {_figure(drawn.target)}."
+        return f"{tried}. The target sampled {token} from its own distribution, where it has {_figure(drawn.target)}."
     if not candidates:
-        return (
-            f"There was no candidate {where(step)}: the target drew {token} from its own law, {_figure(drawn.target)}."
-        )
+        own = f"the target sampled {token} from its own distribution (p = {_figure(drawn.target)})"
+        return f"There was no candidate {where(step)}: {own}."
     named = " or ".join([quoted(share.token, step.texts) for share in candidates])
     mass = sum([share.target for share in candidates])
     return (
-        f"The target drew once and {token} came, with {_figure(drawn.target)}. A candidate, {named}, would have come "
+        f"The target sampled {token} (p = {_figure(drawn.target)}). A candidate, {named}, would have come "
         f"with {_figure(mass)} in all; given that none did, {token} has {_figure(drawn.residual)}."
     )
 
@@ -53,7 +51,8 @@ def sentence(step: Step) -> str:
 def _tested(step: Step, one: Trial) -> str:
     token = quoted(int(step.tree.token[one.node]), step.texts)
     quotient = one.target / one.against if one.against else 1.0
-    return f"{token} stood with {_figure(one.target)} / {_figure(one.against)} = {_figure(quotient)}: rejected"
+    ratio = f"{_figure(one.target)} / {_figure(one.against)} = {_figure(quotient)}"
+    return f"{token} would be accepted with probability {ratio}: rejected"
 
 
 def _too_unlikely(step: Step, one: Trial) -> str:
@@ -76,15 +75,15 @@ def _candidates(step: Step, left: Residual) -> list[TokenProb]:
 
 
 def residual_html(step: Step) -> str:
-    """The rule, the sentence, and the bars; empty where no law was drawn from."""
+    """The rule, the sentence, and the bars; empty where nothing was sampled."""
     if step.residual is None:
         return ""
     lossy = step_words(step)
-    rule = said("Rule", f"{step.rule or 'not recorded'}.")
+    rule = labelled("Rule", f"{step.rule or 'not recorded'}.")
     words = [
         rule,
         markup.tag("p", warning(f"{lossy}.")) if lossy else "",
-        said("Where the walk stopped", sentence(step)),
+        labelled("Where sampling stopped", sentence(step)),
     ]
     return markup.tag("div", *words, residual_svg(step), class_="speclab-residual")
 
@@ -99,41 +98,42 @@ def shown(step: Step, left: Residual) -> list[TokenProb]:
 
 
 def residual_svg(step: Step) -> str:
-    """One row a token; a bar each for target, draft and what was left, all on one scale from 0 to 1."""
+    """One row per token; a bar each for target, draft and what was left, all on one scale from 0 to 1."""
     colors, left = css(), step.residual
     if left is None:
-        text = markup.text("the target drew nothing here", 12, 24, style=f"fill:{colors.muted}")
-        return markup.svg(300, 40, "No residual law: the target drew nothing here.", colors, [text])
+        text = markup.text("the target sampled nothing here", 12, 24, style=f"fill:{colors.muted}")
+        return markup.svg(300, 40, "No residual: the target sampled nothing here.", colors, [text])
     rows = shown(step, left)
-    laws = _laws(rows)
-    parts = [_heads(laws, colors)]
+    distributions = _distributions(rows)
+    parts = [_heads(distributions, colors)]
     parts += [
-        _row(step, left, share, [law[3][i] for law in laws], TOP + ROW * i, colors) for i, share in enumerate(rows)
+        _row(step, left, share, [law[3][i] for law in distributions], TOP + ROW * i, colors)
+        for i, share in enumerate(rows)
     ]
     hidden = len(left.tokens) - len(rows)
     bottom = TOP + ROW * len(rows)
     if hidden:
         note = f"not drawn: {plural(hidden, 'less likely token')} of the record"
         parts.append(markup.text(note, LEFT, bottom + 12, style=f"fill:{colors.muted};font-size:10px"))
-    wide = LEFT + NAME + NOTE + (BAR + FIGURE) * len(laws)
+    wide = LEFT + NAME + NOTE + (BAR + FIGURE) * len(distributions)
     label = f"Iteration {step.index + 1}, {where(step)}. Rule: {step.rule}. {sentence(step)}"
     return markup.svg(wide, bottom + (20 if hidden else 6), label, colors, parts)
 
 
-def _laws(rows: Sequence[TokenProb]) -> list[tuple[str, str, str, list[float | None]]]:
-    """Name, meaning, colour and values of the laws there are."""
-    laws: list[tuple[str, str, str, list[float | None]]] = [
-        ("target p", "its own law", SOURCE_COLORS[0], [share.target for share in rows])
+def _distributions(rows: Sequence[TokenProb]) -> list[tuple[str, str, str, list[float | None]]]:
+    """Name, meaning, colour and values of the distributions there are."""
+    distributions: list[tuple[str, str, str, list[float | None]]] = [
+        ("target p", "its distribution", SOURCE_COLORS[0], [share.target for share in rows])
     ]
     if any(share.draft is not None for share in rows):
-        laws.append(("draft q", "gave the candidates", SOURCE_COLORS[1], [share.draft for share in rows]))
-    laws.append(("left", "residual law", SOURCE_COLORS[2], [share.residual for share in rows]))
-    return laws
+        distributions.append(("draft q", "gave the candidates", SOURCE_COLORS[1], [share.draft for share in rows]))
+    distributions.append(("residual", "max(0, p − q)", SOURCE_COLORS[2], [share.residual for share in rows]))
+    return distributions
 
 
-def _heads(laws: Sequence[tuple[str, str, str, list[float | None]]], colors: Theme) -> str:
+def _heads(distributions: Sequence[tuple[str, str, str, list[float | None]]], colors: Theme) -> str:
     parts = []
-    for i, (name, meaning, _, _) in enumerate(laws):
+    for i, (name, meaning, _, _) in enumerate(distributions):
         x = LEFT + NAME + NOTE + (BAR + FIGURE) * i
         parts.append(markup.text(name, x, 16, style="font-weight:600"))
         parts.append(markup.text(meaning, x, 30, style=f"fill:{colors.muted};font-size:10px"))
@@ -167,7 +167,7 @@ def _colors(count: int) -> tuple[str, ...]:
 
 
 def table(step: Step) -> str:
-    """Every token of the record, as an HTML table; empty where no law was drawn from."""
+    """Every token of the record, as an HTML table; empty where nothing was sampled."""
     left = step.residual
     if left is None:
         return ""
@@ -177,5 +177,5 @@ def table(step: Step) -> str:
          "drawn" if share.token == step.bonus else "")
         for share in left.tokens
     )  # fmt: skip
-    caption = f"Where the walk of iteration {step.index + 1} stopped, {where(step)} ({step.rule})"
+    caption = f"Where sampling stopped in iteration {step.index + 1}, {where(step)} ({step.rule})"
     return markup.table(caption, ("token", "target p", "draft q", "left", ""), rows)

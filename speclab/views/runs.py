@@ -1,4 +1,4 @@
-"""The runs of a lab as a tree: a line a run over its iterations, leaving its parent's where it was forked."""
+"""The runs of a lab: the tree of forks, and runs compared on one prompt by texts, figures, seconds and depths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speclab.files import byte_count
 from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import Drawn, bar, clip, escape, label, quoted, said, tag
+from speclab.views.markup import Drawn, bar, clip, escape, label, labelled, quoted, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS, css
 
 ROW, LEFT, WIDE, WORDS = 24.0, 12.0, 260.0, 92
@@ -76,7 +76,7 @@ def summary(forks: Sequence[Fork]) -> str:
 
 
 def forks_table(forks: Sequence[Fork]) -> str:
-    """One row a run, as an HTML table."""
+    """One row per run, as an HTML table."""
     rows = (
         (fork.number, fork.name, "–" if fork.parent is None else fork.parent, fork.at, fork.iterations, fork.tokens,
          f"{fork.tokens_per_iteration:.2f}", byte_count(fork.cache_bytes), "shown" if fork.present else "")
@@ -97,7 +97,7 @@ def forks_table(forks: Sequence[Fork]) -> str:
 
 
 def _words(fork: Fork) -> str:
-    figures = f"{plural(fork.tokens, 'token')}, {fork.tokens_per_iteration:.2f} an iteration"
+    figures = f"{plural(fork.tokens, 'token')}, {fork.tokens_per_iteration:.2f} tokens per iteration"
     return f"{fork.number}{' · shown' if fork.present else ''} · {figures} · {fork.name}"
 
 
@@ -136,10 +136,10 @@ def compared_html(found: Comparison) -> str:
     """Everything about strategies on one prompt; the numbers stand in tables, which can be copied."""
     if not found.runs:
         return ""
-    words = [said("Prompt", prompt_words(found)), said("Texts", text_words(found))]
+    words = [labelled("Prompt", prompt_words(found)), labelled("Texts", text_words(found))]
     if found.stopped:
         done = sum(run.complete for run in found.runs)
-        words.insert(0, said("Stopped", f"{done} of {len(found.runs)} that began came to the end of the text."))
+        words.insert(0, labelled("Stopped", f"{done} of {len(found.runs)} that began came to the end of the text."))
     return _page(found, "strategy", words, "Each ran once, one after another")
 
 
@@ -147,13 +147,15 @@ def runs_html(found: Comparison) -> str:
     """The same of a run and its forks; empty where there is one alone."""
     if len(found.runs) < 2:
         return ""
-    return _page(found, "run", [said("Texts", text_words(found))], "A fork has its first iterations from its parent")
+    return _page(
+        found, "run", [labelled("Texts", text_words(found))], "A fork has its first iterations from its parent"
+    )
 
 
 def _page(found: Comparison, kind: str, words: list[str], note: str) -> str:
     parts = (figures_table(found, kind), seconds_table(found, kind), depths_table(found, kind), _text(found))
     blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
-    measured = said("Measured", f"{note}: seconds are of this machine at that time.")
+    measured = labelled("Measured", f"{note}: seconds are of this machine at that time.")
     return tag("div", *words, *blocks, measured, class_="speclab-compared-view")
 
 
@@ -235,7 +237,7 @@ def seconds_table(found: Comparison, kind: str = "strategy") -> str:
 
 
 def _stacked(run: ComparedRun, longest: float) -> Drawn:
-    """A piece a phase; it says nothing to a screen reader: its numbers stand beside it."""
+    """One piece per phase; it says nothing to a screen reader: its numbers stand beside it."""
     style = "display:inline-block;height:10px;width:{:.1f}px;background:{}"
     pieces = [
         tag("span", title=f"{phase} {1000 * run.seconds(phase):.1f} ms",
@@ -257,7 +259,7 @@ def depths_table(found: Comparison, kind: str = "strategy") -> str:
             rows.append((run.name, *shares, *([""] * (deepest - len(shares)))))
     head = (kind, *(f"depth {depth + 1}" for depth in range(deepest)))
     more = f", the first {DEEPEST}" if any(len(run.depths) > DEEPEST for run in found.runs) else ""
-    return markup.table(f"Acceptance by depth{more}: accepted so deep / drafted so deep", head, rows)
+    return markup.table(f"Acceptance by depth{more}: accepted / drafted at this depth", head, rows)
 
 
 def _share(drafted: int, accepted: int) -> str:

@@ -1,4 +1,4 @@
-"""What sets two iterations, or two runs at the same iteration, apart: in words, from their records alone."""
+"""Two iterations side by side: their difference in words, from their records alone, then both trees on one scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from speclab.trace.records import Step, Trace
 from speclab.views import explain
 from speclab.views.draft_tree import Small, columns, small_svg
 from speclab.views.explain import plural, summary
-from speclab.views.markup import cards, escape, quoted, said, tag
+from speclab.views.markup import cards, escape, labelled, quoted, tag
 from speclab.views.palette import SANS, css
 from speclab.views.proposals import verified
 
@@ -153,7 +153,7 @@ def _not_kept(step: Step, node: int, token: int, asked: int) -> str:
     prob = dict(record.draft_top[:asked]).get(token)
     least = [e.values.get("least_kept") for e in step.events if e.kind == "prune" and e.node == node]
     if prob is None or not least:
-        return f"looked at its {plural(asked, 'likeliest token')} alone"
+        return f"looked at its {plural(asked, 'most probable token')} alone"
     return f"pruned it: path probability {record.path_prob * prob:.2g}, and the nodes kept have {least[0]:.2g} and more"
 
 
@@ -207,4 +207,4 @@ def _page(label: str, words: tuple[str, ...], steps: list[tuple[str, Step]], *, 
         heading = tag("div", tag("b", escape(f"{name}. ")), escape(summary(step)))
         svg = small_svg(small, xs, step.texts, f"{name}. {summary(step)}", colors)
         panels.append(tag("div", heading, svg, style=f"font:13px/1.5 {SANS}"))
-    return tag("div", said(label, " ".join(words)) if words else "", cards(*panels), class_="speclab-beside-view")
+    return tag("div", labelled(label, " ".join(words)) if words else "", cards(*panels), class_="speclab-beside-view")

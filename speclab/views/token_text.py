@@ -1,4 +1,8 @@
-"""The style sheet of the text view. Each kind has a tint and a line of its own, so that colour is not alone."""
+"""The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
+
+Generated tokens come in chunks of 64; one more step rewrites the last chunk only, so a long run stays cheap to show.
+Each kind has a tint and a line of its own, so that colour is not alone.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +130,8 @@ def _own_prob(step: Step) -> float | None:
 def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict", *, unfolded: bool = False) -> str:
     """The prompt and `cursor` iterations of text as HTML, with legend and style; `unfolded` shows what was rejected."""
     chunks = text_chunks(trace, cursor, by)
-    told = summary(trace, cursor)
-    body = markup.tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=told)
+    words = summary(trace, cursor)
+    body = markup.tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=words)
     name = "speclab-text sl-open" if unfolded else "speclab-text"
     return f"<style>{STYLE}</style>" + markup.tag("div", legend(trace, by), body, class_=name)
 

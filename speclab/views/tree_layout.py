@@ -1,6 +1,7 @@
-"""Where each node stands: x is its depth, y the order of the leaves, a parent midway between first and last child.
+"""Where each node is drawn: x is its depth, y the order of the leaves, a parent midway between first and last child.
 
-So no two edges cross (leaf order of a breadth-first tree), and the picture takes one row a leaf.
+So no two edges cross (leaf order of a breadth-first tree), and the picture takes one row per leaf. A scene is the tree
+in pixels: marks and links.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def leaf_rows(parents: Sequence[int]) -> list[float]:
 def choose_nodes(
     tree: DraftTree, path: Sequence[int], keep: Iterable[int] = (), limit: int = FOLD_ABOVE
 ) -> frozenset[int]:
-    """The nodes to draw: all, or above `limit` the path, its siblings, `keep`, and the likeliest.
+    """The nodes to draw: all, or above `limit` the path, its siblings, `keep`, and the most probable.
 
     Closed under parents. A stub costs as much room as a node, so both count towards `limit`; what must be shown may
     exceed it.

@@ -1,31 +1,29 @@
 """A tree that was not drafted, drawn over the one that was: what would be gone is struck out, what is new is ringed.
 
-Nodes keep their places while a threshold moves.
+Nodes keep their places while a threshold moves; under its slider a strip of dots shows where the values lie.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING, cast
 
+from speclab.drafters.measures import Measure, measured
 from speclab.trace.records import NodeRecord, Step, Verdict
 from speclab.tree import DraftTree
 from speclab.views import tree_layout as layout
 from speclab.views.draft_tree import scene_svg
 from speclab.views.explain import plural
-from speclab.views.markup import quoted
+from speclab.views.markup import escape, quoted, tag
 from speclab.views.palette import css
 from speclab.views.playback import verified_root
 from speclab.views.tree_layout import Link, Mark, Scene, scene
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
-from collections import Counter
-from collections.abc import Sequence
-
-from speclab.drafters.measures import Measure, measured
-from speclab.views.markup import escape, tag
 
 NOT_CHOSEN = -1
 _NAMES = {"drafted": "would be new", "struck": "would not be drafted"}
@@ -58,8 +56,8 @@ def whatif_sentence(step: Step, found: WhatIf) -> str:
     if same:
         return f"This iteration's tree would have been the same: {_counts(step, found)}."
     known = ", as far as the record knows" if found.unknown else ""
-    told = f"What this iteration's tree would have been{known}: {_counts(step, found)}."
-    return told + (f" {_unknown(step, found)}." if found.unknown else "")
+    words = f"What this iteration's tree would have been{known}: {_counts(step, found)}."
+    return words + (f" {_unknown(step, found)}." if found.unknown else "")
 
 
 def _counts(step: Step, found: WhatIf) -> str:
@@ -82,8 +80,8 @@ def _unknown(step: Step, found: WhatIf) -> str:
     names += [f"{more} more"] if more else []
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     behind = "it" if len(found.unknown) == 1 else "them"
-    told = f"{listed} would have more children, and the record does not hold what the draft says behind {behind}"
-    return told[0].upper() + told[1:]
+    words = f"{listed} would have more children, and the record does not hold what the draft says behind {behind}"
+    return words[0].upper() + words[1:]
 
 
 def _name(step: Step, found: WhatIf, node: int) -> str:

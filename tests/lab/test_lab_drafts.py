@@ -7,7 +7,7 @@ from lab_tools import Messages, decoded, settle, show
 
 import speclab
 from speclab.analysis.routing import regret
-from speclab.views import proposals as drafts
+from speclab.views import proposals
 from speclab.views.explain import CHANGES
 
 CACHES, DRAFTS, DECISIONS = "Caches", "Drafts", "Decisions"
@@ -42,7 +42,7 @@ def test_what_is_said_of_the_other_tree_is_what_verifying_it_shows(make, tempera
             break  # the text ends inside it: what would have come after is not in the record
         found = regret(lab.session, index)
         for place in range(2):
-            read, true = drafts.reading(step, place), drafts.reading(step, place, found)
+            read, true = proposals.reading(step, place), proposals.reading(step, place, found)
             for mine, theirs in zip(read.looks, true.looks, strict=True):
                 assert mine in {theirs, "drafted"}
             assert true.path[: len(read.path)] == read.path
@@ -78,7 +78,7 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     assert settle(lab)
     found = regret(lab.session, step.index)
     assert lab.state.regret.accepted == found.accepted
-    assert lab.state.status == drafts.regret_words(step, found)
+    assert lab.state.status == proposals.regret_words(step, found)
     assert "On request." in panel(lab)
     assert "verified on request" in panel(lab)
     assert (lab.session.token_ids, lab.session.cursor, lab.session.trace) == (text, cursor, trace)
@@ -141,13 +141,13 @@ def test_the_bars_stand_with_the_node_where_a_sampled_walk_stopped(make):
     why, decisions = lab.panels.views["why"].widget, lab.panels.tabs.views["decisions"].widget
     assert "draws without replacement" in decisions.value
     lab.select(stop)
-    assert "Where the walk stopped." in why.value
+    assert "Where sampling stopped." in why.value
     lab.select((stop + 1) % len(step.tree))
-    assert "Where the walk stopped." not in why.value
-    assert "Where the walk stopped." in lab.snapshot()
+    assert "Where sampling stopped." not in why.value
+    assert "Where sampling stopped." in lab.snapshot()
     lab.fork(temperature=0.0)
     lab.step()
-    assert "Where the walk stopped." not in decisions.value
+    assert "Where sampling stopped." not in decisions.value
 
 
 def test_tries_are_recorded_with_the_numbers_that_decided(make):

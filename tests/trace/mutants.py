@@ -27,25 +27,23 @@ from speclab.errors import SpeclabError, TraceError
 from speclab.trace.conditions import STEP_FIELDS, parse
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import Trace
-from speclab.views import attention_mask as mask
-from speclab.views import budget_chart as cost
-from speclab.views import cache_slots as caches
-from speclab.views import draft_tree as tree
-from speclab.views import drafter_state as lookup
-from speclab.views import drafter_state as strategy
-from speclab.views import explain, residual
-from speclab.views import explain as lossy
-from speclab.views import explain as summary
-from speclab.views import export as page
-from speclab.views import metrics_chart as metrics
-from speclab.views import playback as walk
-from speclab.views import proposals as drafts
-from speclab.views import proposals as drafts_page
-from speclab.views import proposals as routes
-from speclab.views import side_by_side as beside
-from speclab.views import token_text as text
-from speclab.views import whatif_tree as strip
-from speclab.views.registry import VIEWS, Frame
+from speclab.views import (
+    attention_mask,
+    budget_chart,
+    cache_slots,
+    draft_tree,
+    drafter_state,
+    explain,
+    export,
+    metrics_chart,
+    playback,
+    proposals,
+    residual,
+    side_by_side,
+    token_text,
+    whatif_tree,
+)
+from speclab.views.registry import VIEWS, Frame, View
 
 NUMBERS = [-1, 0, 1, 2, 63, 64, 4096, 10**5, 2**31, 2**53, 2**63 - 1, 2**63, 10**400, 1e-320, 0.5, 1.5, 1e9, 1e300,
            -1e300, 1.7e308, math.nan, math.inf, -math.inf]  # fmt: skip
@@ -148,32 +146,34 @@ def _mapped(chance: random.Random, item: dict, _: object) -> object:
 def functions() -> tuple[list, list]:
     """Every view of a step, and every view of a run at a cursor."""
     of_step = [
-        tree.tree_svg, tree.table, mask.summary, mask.table, mask.categories, caches.cache_svg, caches.table,
-        caches.slots_table, explain.events_table, residual.residual_html, residual.residual_svg, residual.table,
-        drafts_page.drafts_html, drafts_page.nodes_table, drafts.summary, cost.cost_html, summary.summary,
-        lossy.step_words, strategy.summary,
-        *(lambda step, mode=mode: mask.mask_svg(step, 0, mode) for mode in ("folded", "full", "compare")),
+        attention_mask.categories, cache_slots.slots_table, residual.residual_svg, proposals.summary,
+        budget_chart.cost_html, drafter_state.summary, _positions, _every_node,
         *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
-        *(lambda step, measure=measure: strip.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
-        _moments, _every_node,
+        *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
     ]  # fmt: skip
     of_run = [
-        text.summary, text.table, metrics.metrics_svg, metrics.metrics_table, metrics.summary, strategy.strategy_html,
-        routes.routing_html, summary.table, lossy.run_words, lookup.key_at,
-        *(lambda trace, cursor, by=by: text.text_html(trace, cursor, by)
+        token_text.summary, metrics_chart.summary, proposals.routing_html, drafter_state.key_at,
+        *(lambda trace, cursor, by=by: token_text.text_html(trace, cursor, by)
           for by in ("verdict", "source", "iteration", "probability")),
-        *(lambda trace, cursor, view=view: view.render(Frame(trace, cursor, selected=0)) for view in VIEWS.values()),
-        lambda trace, cursor: beside.beside_html(trace, cursor, beside.Beside(1, "itself", trace), trace.steps[-1]),
+        *(lambda trace, cursor, view=view: _view(view, trace, cursor) for view in VIEWS.values()),
     ]  # fmt: skip
     return of_step, of_run
 
 
-def _moments(step) -> None:
-    events = [walk.PlaybackPosition("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
-    for moment in (*walk.positions(step)[:12], *events):
-        summary.position_summary(step, moment)
-        tree.tree_svg(step, 0, position=moment)
-        caches.cache_svg(step, 0, position=moment)
+def _positions(step) -> None:
+    events = [playback.PlaybackPosition("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
+    for moment in (*playback.positions(step)[:12], *events):
+        explain.position_summary(step, moment)
+        draft_tree.tree_svg(step, 0, position=moment)
+        cache_slots.cache_svg(step, 0, position=moment)
+
+
+def _view(view: View, trace: Trace, cursor: int) -> None:
+    """As the lab, a snapshot and a page show it, itself beside itself."""
+    frame = Frame(trace, cursor, selected=0, pinned=trace.steps[-1], beside=side_by_side.Beside(1, "itself", trace))
+    view.render(frame)
+    view.describe(frame)
+    view.tabulate(frame)
 
 
 def _every_node(step) -> None:
@@ -193,7 +193,7 @@ def use(trace: Trace) -> None:
     attribution.attribution(trace.steps)
     routing.statistics(trace)
     parse("nodes > 1 and entropy > 0.5")
-    page.page(trace, other=beside.Beside(1, "itself", trace)).encode()
+    export.page(trace, other=side_by_side.Beside(1, "itself", trace)).encode()
     with tempfile.TemporaryDirectory() as folder:
         trace.save(Path(folder) / "t")
 

@@ -11,21 +11,20 @@ from view_samples import five_nodes, large, sixty_nodes
 
 from speclab.files import byte_count
 from speclab.trace.records import CacheRecord
-from speclab.views import cache_slots as cache
-from speclab.views import playback as walk
+from speclab.views import cache_slots, playback
 from speclab.views.cache_slots import Strip
 from speclab.views.playback import WHOLE, PlaybackPosition
 
 
 @given(steps(), st.integers(0, 20), st.data())
 def test_pictures_are_well_formed_at_every_position(step, prompt, data):
-    position = data.draw(st.sampled_from(walk.positions(step)))
+    position = data.draw(st.sampled_from(playback.positions(step)))
     selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
-    svg = cache.cache_svg(step, selected, prompt_length=prompt, position=position)
+    svg = cache_slots.cache_svg(step, selected, prompt_length=prompt, position=position)
     check_svg(svg)
     assert ("after the commit" in svg) == position.reached("commit")
     assert "✗" not in svg
-    parse(cache.table(step) + cache.slots_table(step), HTML)
+    parse(cache_slots.table(step) + cache_slots.slots_table(step), HTML)
 
 
 @given(steps())
@@ -51,7 +50,7 @@ def test_five_nodes_slot_by_slot():
     ]
     assert target.states(after=True) == ["prompt"] * 8 + ["committed"] * 4 + ["kept"] * 3
     assert target.landed() == {12: 12, 13: 13, 15: 14}
-    svg = cache.cache_svg(five_nodes(), selected=3, prompt_length=8)
+    svg = cache_slots.cache_svg(five_nodes(), selected=3, prompt_length=8)
     assert "moved: 15→14" in svg
     assert svg.count("stroke-width:2") == 2, "the node before and after"
 
@@ -69,7 +68,7 @@ def test_rebuilt_and_caught_up_rows_are_told_apart():
     step = replace(step, caches=(rebuilt, behind))
     assert Strip(rebuilt, 12, 0, WHOLE).states(after=True)[12:] == ["rebuilt"] * 3
     assert Strip(behind, 12, 0, WHOLE).states(after=False) == ["committed"] * 3 + ["caught up"] * 9 + ["kept"] * 2
-    labels = texts(check_svg(cache.cache_svg(step)))
+    labels = texts(check_svg(cache_slots.cache_svg(step)))
     assert labels.count("r") == 4
     assert "committed, caught up now" in labels
 
@@ -83,29 +82,29 @@ def test_rebuilt_and_caught_up_rows_are_told_apart():
 )  # fmt: skip
 def test_a_broken_cache_is_called_broken(change, broken):
     record = replace(five_nodes().caches[0], **change)
-    assert not cache.checks(record)[broken][1]
+    assert not cache_slots.checks(record)[broken][1]
     step = replace(five_nodes(), caches=(record,))
-    svg = cache.cache_svg(step)
+    svg = cache_slots.cache_svg(step)
     check_svg(svg)
     assert "✗" in svg
-    assert "checks FAIL" in cache.summary(step)
-    assert "NO" in cache.table(step)
+    assert "checks FAIL" in cache_slots.summary(step)
+    assert "NO" in cache_slots.table(step)
 
 
 def test_long_prefixes_fold_and_stay_small():
-    svg = cache.cache_svg(large(), prompt_length=4000)
+    svg = cache_slots.cache_svg(large(), prompt_length=4000)
     assert "slots 0 to 4031: committed, 4000 of them the prompt" in svg
     assert len(svg) < 60_000
-    assert len(cache.cache_svg(sixty_nodes())) < 30_000
+    assert len(cache_slots.cache_svg(sixty_nodes())) < 30_000
 
 
 def test_no_cache_and_sizes():
     step = replace(five_nodes(), caches=())
-    check_svg(cache.cache_svg(step))
-    assert cache.summary(step) == "Caches: none."
+    check_svg(cache_slots.cache_svg(step))
+    assert cache_slots.summary(step) == "Caches: none."
     sizes = [byte_count(n) for n in (0, 1023, 1024, 5 * 1024**2, 3 * 1024**3, 2 * 1024**4)]
     assert sizes == ["0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3.0 GiB", "2048.0 GiB"]
     assert "Target cache: 12 slots, 5 written, 3 kept, 1 moved, 15 after the commit (300.0 KiB); checks hold." in (
-        cache.summary(five_nodes())
+        cache_slots.summary(five_nodes())
     )
     assert isinstance(five_nodes().caches[0], CacheRecord)

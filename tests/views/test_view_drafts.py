@@ -15,9 +15,7 @@ from strategies import draft_trees
 from view_samples import TEXTS, build_step, draft_tree, five_nodes, one_node, random_parents, trace
 
 from speclab.analysis import routing
-from speclab.views import proposals as drafts
-from speclab.views import proposals as drafts_page
-from speclab.views import proposals as routes
+from speclab.views import proposals
 from speclab.views.draft_tree import Small, columns, small_svg
 from speclab.views.palette import css
 
@@ -35,70 +33,72 @@ def widths(page: str) -> list[str]:
 def test_the_choice_is_said_with_both_means_and_the_margin():
     step = routed()
     prose, code = (one.confidence for one in step.proposals)
-    assert drafts.choice_words(step) == (
+    assert proposals.choice_words(step) == (
         f"Two trees from '␣the': prose with 5 nodes, mean confidence {prose:.3f}; code with 4 nodes, mean confidence "
-        f"{code:.3f}. code was verified, by a margin of {drafts.figure(code - prose)}."
+        f"{code:.3f}. code was verified, by a margin of {proposals.figure(code - prose)}."
     )
     same = replace(step, proposals=tuple(replace(one, score=0.5, chosen=one.name == "prose") for one in step.proposals))
-    assert "(compared by 0.500)" in drafts.choice_words(same)
-    assert drafts.choice_words(same).endswith("prose was verified, for of two equal trees the first is.")
+    assert "(compared by 0.500)" in proposals.choice_words(same)
+    assert proposals.choice_words(same).endswith("prose was verified, for of two equal trees the first is.")
 
 
 def test_small_means_keep_a_digit_more():
-    assert [drafts.figure(value) for value in (0.41254, 0.01234, 0.0, 1.0)] == ["0.413", "0.0123", "0.0000", "1.000"]
+    assert [proposals.figure(value) for value in (0.41254, 0.01234, 0.0, 1.0)] == ["0.413", "0.0123", "0.0000", "1.000"]
 
 
 def test_what_the_text_tells_of_the_other_tree_is_known():
     """It holds the accepted tokens and the target's own: three would have been accepted, what follows is open."""
-    read = drafts.reading(routed(), PROSE)
+    read = proposals.reading(routed(), PROSE)
     assert read.looks == ("root", "accepted", "rejected", "accepted", "accepted", "drafted")
     assert (read.path, read.own) == ((1, 3, 4), None)
-    assert drafts.outcome_words(routed(), PROSE) == (
+    assert proposals.outcome_words(routed(), PROSE) == (
         "prose would have had at least 3 accepted ('␣old␣woman␣said'): 1 more. What the target makes of the 1 node "
         "beyond is unknown without verifying."
     )
 
 
 def test_a_tree_that_leaves_the_text_is_known_whole():
-    read = drafts.reading(routed(SHORTER), PROSE)
+    read = proposals.reading(routed(SHORTER), PROSE)
     assert read.looks == ("root", "accepted", "rejected", "not reached")
     assert (read.path, read.own) == ((1,), (2, "corrected"))
-    assert drafts.outcome_words(routed(SHORTER), PROSE) == (
+    assert proposals.outcome_words(routed(SHORTER), PROSE) == (
         "prose would have had 1 accepted ('␣old'): 1 fewer. Then the target chose '␣woman', which it does not hold."
     )
 
 
 def test_the_verified_tree_is_read_from_its_record():
-    read = drafts.reading(routed(), CODE)
-    assert read == drafts.verified(five_nodes())
+    read = proposals.reading(routed(), CODE)
+    assert read == proposals.verified(five_nodes())
     assert read.own == (3, "bonus")
-    assert drafts.outcome_words(routed(), CODE) == "code had 2 accepted ('␣old␣woman'). Then the target chose '␣said'."
+    assert (
+        proposals.outcome_words(routed(), CODE) == "code had 2 accepted ('␣old␣woman'). Then the target chose '␣said'."
+    )
 
 
 def test_under_a_lossy_rule_the_text_tells_nothing_of_the_other_tree():
     step = replace(routed(), counts=replace(routed().counts, lossy=1))
-    assert set(drafts.reading(step, PROSE).looks) == {"root", "drafted"}
-    assert "unknown without verifying" in drafts.outcome_words(step, PROSE)
+    assert set(proposals.reading(step, PROSE).looks) == {"root", "drafted"}
+    assert "unknown without verifying" in proposals.outcome_words(step, PROSE)
     refused = replace(step, accepted=(), bonus=8)  # too unlikely as a candidate, drawn all the same
-    assert drafts.outcome_words(refused, CODE) == "code had 0 accepted. Then the target chose '␣miller'."
+    assert proposals.outcome_words(refused, CODE) == "code had 0 accepted. Then the target chose '␣miller'."
 
 
 def test_verified_on_request_nothing_is_unknown():
     step, other = routed(), build_step(LONGER, (1, 3, 4, 5), bonus=9)
     found = routing.Regret(("prose", "code"), (4, 2), 2, (other, five_nodes()))
-    assert drafts.reading(step, PROSE, found) == drafts.verified(other)
-    assert drafts.regret_words(step, found) == (
+    assert proposals.reading(step, PROSE, found) == proposals.verified(other)
+    assert proposals.regret_words(step, found) == (
         "Both verified, prose has 4 accepted and code has 2 accepted: the choice lost 2 tokens."
     )
-    page = drafts_page.drafts_html(step, found)
+    page = proposals.drafts_html(step, found)
     assert "On request" in page
     assert "unknown" not in page
     assert "prose: verified on request" in page
-    assert "the choice lost nothing" in drafts.regret_words(step, replace(found, tokens=0))
+    assert "the choice lost nothing" in proposals.regret_words(step, replace(found, tokens=0))
 
 
 def test_the_chosen_one_is_marked_by_words_and_frame():
-    page = drafts_page.drafts_html(routed())
+    page = proposals.drafts_html(routed())
     parse(page, HTML | SVG)
     assert page.count("code: verified") == page.count("prose: not verified") == 1
     assert page.count("border:3px solid") == page.count("border:1px dashed") == 1
@@ -111,10 +111,10 @@ def test_both_trees_have_one_scale():
     """A small tree beside a large one: the same columns, so the same width."""
     large = draft_tree(random_parents(40, seed=3), seed=3)
     step = replace(five_nodes(), proposals=(proposal("x", large, False), proposal("y", five_nodes().tree, True)))
-    first, second, _ = widths(drafts_page.drafts_html(step))
+    first, second, _ = widths(proposals.drafts_html(step))
     assert first == second
     step = routed()
-    found = [Small(one.tree, drafts.reading(step, i), [""] * len(one.tree)) for i, one in enumerate(step.proposals)]
+    found = [Small(one.tree, proposals.reading(step, i), [""] * len(one.tree)) for i, one in enumerate(step.proposals)]
     xs = columns(found, TEXTS)
     assert list(xs) == sorted(xs)
     roots = [
@@ -126,16 +126,16 @@ def test_both_trees_have_one_scale():
 def test_a_large_tree_is_folded_and_says_so():
     tree = draft_tree(random_parents(200, seed=4), seed=4)
     step = replace(five_nodes(), proposals=(proposal("big", tree, False), proposal("code", five_nodes().tree, True)))
-    assert "more nodes are folded here" in drafts_page.drafts_html(step)
+    assert "more nodes are folded here" in proposals.drafts_html(step)
 
 
 def test_a_merged_tree_is_one_and_each_node_says_whose_it_is():
     step = united()
-    page = drafts_page.drafts_html(step)
+    page = proposals.drafts_html(step)
     parse(page, HTML | SVG)
     assert len(pictures(page)) == 2  # the tree and the legend
     assert "They were verified as one, of 6 nodes." in page
-    assert drafts.sources_words(step) == (
+    assert proposals.sources_words(step) == (
         "6 nodes: 1 of both, 3 of code alone, 2 of prose alone. The accepted path took 1 token of both, then 1 token "
         "of code alone."
     )
@@ -148,24 +148,24 @@ def test_a_merged_tree_is_one_and_each_node_says_whose_it_is():
 
 
 def test_every_node_of_every_tree_stands_in_the_table():
-    page = drafts_page.nodes_table(routed())
+    page = proposals.nodes_table(routed())
     assert page.count("<tr>") == 1 + 6 + 5
     assert "unknown: not verified" in page
-    assert drafts_page.nodes_table(five_nodes()) == ""
+    assert proposals.nodes_table(five_nodes()) == ""
 
 
 def test_without_a_choice_there_is_nothing_to_show():
-    assert drafts_page.drafts_html(one_node()) == ""
-    assert drafts.summary(one_node()) == ""
-    assert routes.routing_html(trace(3)) == ""
-    assert routes.routing_sentence(trace(3)) == "Routing: no iteration had two trees."
-    check_svg(routes.margins_svg(trace(3)))
+    assert proposals.drafts_html(one_node()) == ""
+    assert proposals.summary(one_node()) == ""
+    assert proposals.routing_html(trace(3)) == ""
+    assert proposals.routing_sentence(trace(3)) == "Routing: no iteration had two trees."
+    check_svg(proposals.margins_svg(trace(3)))
 
 
 def test_tokens_in_names_and_trees_are_escaped():
     tree = grown([0, 100, 102], [-1, 0, 1], [1, 0.5, 0.5], "x")
     step = replace(five_nodes(), proposals=(proposal("<b>", tree, False), proposal("a & b", five_nodes().tree, True)))
-    page = drafts_page.drafts_html(step) + drafts_page.nodes_table(step)
+    page = proposals.drafts_html(step) + proposals.nodes_table(step)
     parse(page, HTML | SVG)
     assert "<script" not in page
 
@@ -174,28 +174,28 @@ def test_tokens_in_names_and_trees_are_escaped():
 def test_any_pair_of_trees_can_be_drawn(step, tree, both):
     tree = replace(tree, token=[int(step.tree.token[0]), *tree.token[1:]])
     step = replace(step, proposals=(proposal("x", tree, both), proposal("y", step.tree, True)) if len(tree) > 1 else ())
-    page = drafts_page.drafts_html(step)
+    page = proposals.drafts_html(step)
     parse(page, HTML | SVG)
     for svg in pictures(page):
         check_svg(svg)
     if step.proposals:
-        assert drafts.summary(step).endswith(".")
-        read = drafts.reading(step, 0)
+        assert proposals.summary(step).endswith(".")
+        read = proposals.reading(step, 0)
         assert len(read.path) == len(tree.follow(step.committed))
         assert [int(tree.token[node]) for node in read.path] == list(step.committed[: len(read.path)])
 
 
 def test_routing_over_a_run_counts_and_draws_margins():
     run = routed_run()
-    assert routes.margins(run.steps) == [pytest.approx(-0.125), None, pytest.approx(-0.125), pytest.approx(0.25)]
-    assert routes.routing_sentence(run) == "Routing over 3 iterations: prose 1, code 2; mean margin 0.167."
-    root = check_svg(routes.margins_svg(run))
+    assert proposals.margins(run.steps) == [pytest.approx(-0.125), None, pytest.approx(-0.125), pytest.approx(0.25)]
+    assert proposals.routing_sentence(run) == "Routing over 3 iterations: prose 1, code 2; mean margin 0.167."
+    root = check_svg(proposals.margins_svg(run))
     assert "margin, ▲ up: prose chosen" in texts(root)
     assert "▼ down: code chosen" in texts(root)
-    page = routes.routing_html(run)
+    page = proposals.routing_html(run)
     found = routing.statistics(run)
     for part in found.parts:
         assert f"{part.chosen / found.iterations:.0%}" in page
-        assert f"{drafts.figure(part.confidence)}" in page
-    assert routes.routing_html(run, 1) != page
-    assert "scores higher" in routes.margins_svg(replace(trace(1), steps=(united(),)))
+        assert f"{proposals.figure(part.confidence)}" in page
+    assert proposals.routing_html(run, 1) != page
+    assert "scores higher" in proposals.margins_svg(replace(trace(1), steps=(united(),)))

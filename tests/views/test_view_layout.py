@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from strategies import draft_trees
 from view_samples import large, sixty_nodes
 
-from speclab.views import playback as walk
-from speclab.views import tree_layout as layout
+from speclab.views import playback, tree_layout
 from speclab.views.tree_layout import OWN
 
 
@@ -32,8 +31,8 @@ def _check(places) -> None:
 
 @given(steps())
 def test_every_node_has_one_place_and_no_edges_cross(step):
-    after = None if step.bonus is None else walk.last_on_path(step)
-    places = layout.place_nodes(step.tree, own_after=after)
+    after = None if step.bonus is None else playback.last_on_path(step)
+    places = tree_layout.place_nodes(step.tree, own_after=after)
     _check(places)
     assert [p.node for p in places] == [*range(len(step.tree)), *([] if after is None else [OWN])]
     assert [p.depth for p in places if p.node != OWN] == step.tree.depth.tolist()
@@ -45,8 +44,8 @@ def test_every_node_has_one_place_and_no_edges_cross(step):
 def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
     tree = step.tree
     kept = min(extra, len(tree) - 1)
-    shown = layout.choose_nodes(tree, step.accepted, [kept], limit)
-    places = layout.place_nodes(tree, shown, None if step.bonus is None else walk.last_on_path(step))
+    shown = tree_layout.choose_nodes(tree, step.accepted, [kept], limit)
+    places = tree_layout.place_nodes(tree, shown, None if step.bonus is None else playback.last_on_path(step))
     _check(places)
     assert {*step.accepted, kept} <= shown
     assert all(int(tree.parent[node]) in shown for node in shown if node)
@@ -59,17 +58,17 @@ def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
 
 @given(draft_trees(max_nodes=30))
 def test_a_small_tree_is_not_folded(tree):
-    assert layout.choose_nodes(tree, ()) == frozenset(range(len(tree)))
+    assert tree_layout.choose_nodes(tree, ()) == frozenset(range(len(tree)))
 
 
 def test_a_large_tree_keeps_to_the_limit_and_to_the_likeliest():
     step = large()
-    shown = layout.choose_nodes(step.tree, step.accepted)
-    places = layout.place_nodes(step.tree, shown, walk.last_on_path(step))
-    assert 50 <= len(places) <= layout.FOLD_ABOVE + 8
-    assert layout.choose_nodes(sixty_nodes().tree, ()) == frozenset(range(60))
+    shown = tree_layout.choose_nodes(step.tree, step.accepted)
+    places = tree_layout.place_nodes(step.tree, shown, playback.last_on_path(step))
+    assert 50 <= len(places) <= tree_layout.FOLD_ABOVE + 8
+    assert tree_layout.choose_nodes(sixty_nodes().tree, ()) == frozenset(range(60))
 
 
 def test_five_nodes_by_hand():
-    assert layout.leaf_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
-    assert layout.leaf_rows([-1, -1]) == [0.0, 1.0]
+    assert tree_layout.leaf_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]
+    assert tree_layout.leaf_rows([-1, -1]) == [0.0, 1.0]

@@ -12,22 +12,22 @@ from picture import HTML, check_svg, parse
 from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes
 
 from speclab.trace.records import ExtraRow
-from speclab.views import attention_mask as mask
+from speclab.views import attention_mask
 
 
 def test_rows_that_are_no_candidates_are_told_and_stand_in_the_table():
     step = replace(five_nodes(), extra=(ExtraRow(3, 1, (0, 5), 12, 1), ExtraRow(4, 2, (0, 5, 6), 12, 1)))
-    assert mask.summary(step) == mask.summary(five_nodes()) + " 2 further rows are no candidates."
-    table = mask.table(step)
+    assert attention_mask.summary(step) == attention_mask.summary(five_nodes()) + " 2 further rows are no candidates."
+    table = attention_mask.table(step)
     parse(table, HTML)
     assert (table.count("as expected"), table.count("no candidate")) == (5, 2)
     assert "0, 5, 6" in table
 
 
 def test_categories_of_five_nodes():
-    grid = mask.categories(five_nodes())
+    grid = attention_mask.categories(five_nodes())
     assert grid.shape == (5, 17)
-    assert (grid[:, :12] == mask.PREFIX).all()
+    assert (grid[:, :12] == attention_mask.PREFIX).all()
     assert grid[:, 12:].tolist() == [
         [3, 0, 0, 0, 0],
         [2, 3, 0, 0, 0],
@@ -50,10 +50,10 @@ def _cells(svg: str, size: int) -> np.ndarray:
 @given(steps(), st.sampled_from(["folded", "compare", "full"]), st.data())
 def test_pictures_are_well_formed_and_draw_each_entry_once(step, mode, data):
     selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
-    svg = mask.mask_svg(step, selected, mode)
+    svg = attention_mask.mask_svg(step, selected, mode)
     check_svg(svg)
     drawn = _cells(svg, len(step.tree))
-    assert (drawn == (mask.categories(step) > 0 if mode == "full" else step.mask)).all()
+    assert (drawn == (attention_mask.categories(step) > 0 if mode == "full" else step.mask)).all()
     assert "given = expected" in svg
 
 
@@ -65,39 +65,39 @@ def _wrong():
 
 
 def test_mismatches_are_marked_and_told():
-    missing, extra = mask.mismatches(_wrong())
+    missing, extra = attention_mask.mismatches(_wrong())
     assert np.argwhere(missing).tolist() == [[4, 1]]
     assert np.argwhere(extra).tolist() == [[3, 2]]
-    svg = mask.mask_svg(_wrong(), mode="compare")
+    svg = attention_mask.mask_svg(_wrong(), mode="compare")
     check_svg(svg)
     assert "M2.15 3.15l.7 .7m0 -.7l-.7 .7" in svg
     assert "M1.1 4.1h.8v.8h-.8z" in svg
-    for said in (svg, mask.mask_svg(_wrong()), mask.summary(_wrong())):
+    for said in (svg, attention_mask.mask_svg(_wrong()), attention_mask.summary(_wrong())):
         assert "given ≠ expected: 1 hidden that should be seen, 1 seen that should be hidden" in said
-    assert mask.table(_wrong()).count("differs from the ancestor closure") == 2
+    assert attention_mask.table(_wrong()).count("differs from the ancestor closure") == 2
 
 
 def test_a_window_narrows_the_band():
     step = replace(five_nodes(), prefix_seen=(8, 7, 7, 6, 6))
-    assert "the newest 6 to 8 of 12 prefix tokens" in mask.summary(step)
-    check_svg(mask.mask_svg(step))
-    assert (mask.categories(step)[:, :12] == mask.PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
+    assert "the newest 6 to 8 of 12 prefix tokens" in attention_mask.summary(step)
+    check_svg(attention_mask.mask_svg(step))
+    assert (attention_mask.categories(step)[:, :12] == attention_mask.PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
 
 
 def test_selecting_adds_two_rectangles_and_nothing_else():
-    plain, chosen = mask.mask_svg(sixty_nodes()), mask.mask_svg(sixty_nodes(), 20)
+    plain, chosen = attention_mask.mask_svg(sixty_nodes()), attention_mask.mask_svg(sixty_nodes(), 20)
     assert chosen.count("<rect") == plain.count("<rect") + 2
     assert len(chosen) - len(plain) < 400
 
 
 @pytest.mark.parametrize("mode", ["folded", "full", "compare"])
 def test_pictures_stay_small(mode):
-    assert len(mask.mask_svg(large(), 100, mode)) < 60_000
+    assert len(attention_mask.mask_svg(large(), 100, mode)) < 60_000
 
 
 def test_tables_and_summaries():
     for step in (one_node(), five_nodes(), odd_tokens()):
-        parse(mask.table(step), HTML)
-    assert mask.summary(one_node()) == (
+        parse(attention_mask.table(step), HTML)
+    assert attention_mask.summary(one_node()) == (
         "Mask: 1 row sees the prefix of 9 and 1 of 1 tree entries; given = expected (the ancestor closure)."
     )

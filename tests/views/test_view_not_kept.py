@@ -6,7 +6,7 @@ from table_runner import random_law, table_pair
 
 import speclab
 from speclab.trace.records import Step
-from speclab.views import side_by_side as difference
+from speclab.views import side_by_side
 
 LAW = random_law(24, 3, low=0.5, high=2.0)
 SMALL = speclab.DraftHead(node_budget=3, depth=2, children=4)
@@ -22,7 +22,7 @@ def told(more: Step, less: Step) -> dict[int, str]:
     """What is said of each token that `more` drafted after the root and `less` did not."""
     kept = {int(less.tree.token[child]) for child in less.tree.children[0]}
     extra = [int(more.tree.token[child]) for child in more.tree.children[0]]
-    return {token: difference._why(less, 0, token) for token in extra if token not in kept}
+    return {token: side_by_side._why(less, 0, token) for token in extra if token not in kept}
 
 
 def test_every_token_dropped_is_told_by_its_own_figures():
@@ -35,7 +35,7 @@ def test_every_token_dropped_is_told_by_its_own_figures():
             assert said.startswith(f"pruned it: path probability {prob:.2g}, and the ")
             assert said.endswith(f"{least:.2g} and more")
             later += "the nodes kept" in said
-        words = difference.steps_words(less, more)
+        words = side_by_side.steps_words(less, more)
         assert any("; this run pruned it: path probability" in sentence for sentence in words)
     assert later
 
@@ -45,6 +45,6 @@ def test_a_token_that_it_did_not_look_at_is_not_said_to_be_dropped():
     for more, less in twins(SMALL.changed(node_budget=16, children=8)):
         seen = {token for token, _ in less.nodes[0].draft_top[:4]}
         for token, said in told(more, less).items():
-            assert said.startswith("pruned it" if token in seen else "looked at its 4 likeliest tokens alone")
+            assert said.startswith("pruned it" if token in seen else "looked at its 4 most probable tokens alone")
             unseen += token not in seen
     assert unseen

@@ -17,8 +17,7 @@ from view_samples import trace
 
 from speclab.errors import TraceError
 from speclab.trace.records import Trace
-from speclab.views import proposals as drafts
-from speclab.views import side_by_side as difference
+from speclab.views import proposals, side_by_side
 from speclab.views.drafter_state import strategy_html
 from speclab.views.export import describe, export_html, iteration_html, page
 from speclab.views.registry import Frame
@@ -101,9 +100,9 @@ def test_an_iteration_tells_what_the_drafter_decided_and_how_a_run_beside_differ
     run = trace(4)
     assert strategy_html(run, 2) in frame(run, 2)
     two = replace(run, steps=(routed(),))
-    assert drafts.choice_words(routed()) in unescape(frame(two, 1))
+    assert proposals.choice_words(routed()) in unescape(frame(two, 1))
     other = Beside(1, "fork 1 of 0", replace(run, steps=(run.steps[0], *made_run(3, 6).steps)))
-    assert difference.SAME in frame(run, 1, other)
+    assert side_by_side.SAME in frame(run, 1, other)
     assert frame(run, 1, other).count("<svg") == frame(run, 1).count("<svg"), "one tree need not be drawn thrice"
     assert frame(run, 2, other).count("<svg") == frame(run, 2).count("<svg") + 2
     assert "The other run has 1 iteration" in frame(run, 2, replace(other, trace=replace(run, steps=run.steps[:1])))

@@ -10,8 +10,7 @@ from picture import HTML, SVG, check_svg, parse, texts
 from view_samples import TEXTS, five_nodes, trace
 
 from speclab.trace.records import Residual, TokenProb
-from speclab.views import explain as lossy
-from speclab.views import residual
+from speclab.views import explain, residual
 
 
 def bars(svg: str) -> list[float]:
@@ -21,17 +20,18 @@ def bars(svg: str) -> list[float]:
 
 def test_each_candidate_is_told_with_its_numbers_and_what_was_drawn_instead():
     assert residual.sentence(stopped()) == (
-        "The draft's '␣the' stood with 0.31 / 0.80 = 0.39: rejected; then '␣old' stood with 0.10 / 0.50 = 0.20: "
-        "rejected. The target drew '␣said' from what was left, where it has 0.75."
+        "The draft's '␣the' would be accepted with probability 0.31 / 0.80 = 0.39: rejected; then '␣old' would be "
+        "accepted with probability 0.10 / 0.50 = 0.20: "
+        "rejected. The target sampled '␣said' from the residual, where it has 0.75."
     )
     assert residual.sentence(drew_once()) == (
-        "The target drew once and '␣said' came, with 0.50. A candidate, '␣the' or '␣old', would have come with 0.41 in "
+        "The target sampled '␣said' (p = 0.50). A candidate, '␣the' or '␣old', would have come with 0.41 in "
         "all; given that none did, '␣said' has 0.75."
     )
     assert residual.sentence(typical()).startswith("'␣the' has 0.31, not above the threshold 0.80: rejected; ")
     leaf = Residual(1, (TokenProb(3, 0.5, 0.5, None),))
     assert residual.sentence(replace(stopped(), residual=leaf)) == (
-        "There was no candidate after node 1 '␣the': the target drew '␣said' from its own law, 0.50."
+        "There was no candidate after node 1 '␣the': the target sampled '␣said' from its own distribution (p = 0.50)."
     )
 
 
@@ -42,7 +42,7 @@ def test_the_bars_are_the_laws_on_one_scale_with_their_numbers():
     drawn = [value for row in rows for value in row if value]
     assert bars(svg) == [round(residual.BAR * value, 1) for value in drawn]
     shown = texts(root)
-    for figure in ("0.50", "0.75", "0.80", "0.31", "0", "drawn", "candidate", "target p", "draft q", "left"):
+    for figure in ("0.50", "0.75", "0.80", "0.31", "0", "drawn", "candidate", "target p", "draft q", "residual"):
         assert figure in shown
     assert "0.31 / 0.80 = 0.39" in root[0].get("aria-label")
     assert "draws without replacement" in root[0].get("aria-label")
@@ -58,7 +58,7 @@ def test_the_rule_is_named_and_a_lossy_one_in_red_words():
     page = residual.residual_html(stopped())
     parse(page, HTML | SVG)
     assert "draws without replacement." in page
-    assert lossy.CHANGES not in page
+    assert explain.CHANGES not in page
     assert "typical acceptance changes the output distribution." in residual.residual_html(typical())
 
 
@@ -86,11 +86,11 @@ def test_before_a_drafted_root_the_place_is_said():
 
 def test_a_run_says_how_much_of_it_is_lossy():
     run = replace(trace(3), texts=TEXTS)
-    assert lossy.run_words(run) == ""
+    assert explain.run_words(run) == ""
     run = replace(run, steps=(*run.steps[:2], typical()))
-    assert lossy.run_words(run) == (
+    assert explain.run_words(run) == (
         "typical acceptance changes the output distribution: 1 of 3 iterations are under this rule."
     )
-    assert lossy.run_words(run, 2) == ""
-    assert lossy.step_words(None) == ""
-    assert "color:var(--jp-error-color1,#d32f2f)" in lossy.warning("x")
+    assert explain.run_words(run, 2) == ""
+    assert explain.step_words(None) == ""
+    assert "color:var(--jp-error-color1,#d32f2f)" in explain.warning("x")

@@ -13,10 +13,7 @@ from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, si
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
-from speclab.views import runs as compared
-from speclab.views import runs as fork_tree
-from speclab.views import side_by_side as beside
-from speclab.views import side_by_side as difference
+from speclab.views import runs, side_by_side
 from speclab.views.runs import Fork
 
 
@@ -34,17 +31,17 @@ def smaller(*, pruned=False):
 
 
 def test_a_node_that_one_expanded_and_the_other_stopped():
-    assert difference.steps_words(smaller(), five_nodes()) == (
+    assert side_by_side.steps_words(smaller(), five_nodes()) == (
         "Nodes drafted: 2 against 4; accepted: 1 against 2; tokens committed: 2 against 3.",
         "The other expanded '␣old' into 2, where this run stopped: path probability 0.6 < stop_probability 0.7.",
     )
-    assert difference.steps_words(five_nodes(), smaller())[1] == (
+    assert side_by_side.steps_words(five_nodes(), smaller())[1] == (
         "This run expanded '␣old' into 2, where the other stopped: path probability 0.6 < stop_probability 0.7."
     )
 
 
 def test_a_child_that_one_pruned():
-    words = difference.steps_words(smaller(pruned=True), five_nodes())
+    words = side_by_side.steps_words(smaller(pruned=True), five_nodes())
     token = five_nodes().texts[9].replace(" ", "␣")
     assert words[1:] == (
         f"The other drafted '{token}' after '␣old'; this run pruned it: path 0.12 < prune_probability 0.2.",
@@ -52,8 +49,8 @@ def test_a_child_that_one_pruned():
 
 
 def test_the_same_tree_and_different_places():
-    assert difference.steps_words(five_nodes(), five_nodes())[1] == "Both drafted the same tree."
-    words = difference.steps_words(five_nodes(), sixty_nodes())
+    assert side_by_side.steps_words(five_nodes(), five_nodes())[1] == "Both drafted the same tree."
+    words = side_by_side.steps_words(five_nodes(), sixty_nodes())
     assert words[1] == "The two trees stand at different places of the text: behind 12 and 139 tokens."
 
 
@@ -69,41 +66,41 @@ def two():
 def test_texts_are_compared_token_by_token(two):
     one, other = two
     same = len(one.token_ids(2))
-    assert difference.texts_words(one, other, 2) == f"Same text so far: {same} tokens."
-    assert difference.texts_words(one, other, 3) == (
+    assert side_by_side.texts_words(one, other, 2) == f"Same text so far: {same} tokens."
+    assert side_by_side.texts_words(one, other, 3) == (
         f"Same text up to token {len(other.token_ids(3))}; this run is 1 token ahead."
     )
-    assert "the other is 1 token ahead" in difference.texts_words(other, one, 3)
+    assert "the other is 1 token ahead" in side_by_side.texts_words(other, one, 3)
     mine, theirs = one.token_ids(), other.token_ids()
     at = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
-    assert difference.texts_words(one, other, 6).startswith(f"Same text up to token {at}; then '")
-    assert difference.runs_words(one, other, 4)[2].startswith("The two trees stand at different places")
+    assert side_by_side.texts_words(one, other, 6).startswith(f"Same text up to token {at}; then '")
+    assert side_by_side.runs_words(one, other, 4)[2].startswith("The two trees stand at different places")
     elsewhere = replace(other, first_token=9)
-    assert difference.texts_words(one, elsewhere, 1).startswith("The texts differ from the first token: ")
+    assert side_by_side.texts_words(one, elsewhere, 1).startswith("The texts differ from the first token: ")
 
 
 def test_runs_that_do_not_reach_or_do_not_compare(two):
     one, other = two
     short = replace(other, steps=other.steps[:2])
-    assert difference.runs_words(one, short, 0) == ("Before the first iteration: nothing is drafted yet.",)
-    assert "The other run has 2 iterations" in difference.runs_words(one, short, 4)[0]
-    assert "prompts differ" in difference.runs_words(one, replace(other, prompt_ids=(1,)), 2)[1]
+    assert side_by_side.runs_words(one, short, 0) == ("Before the first iteration: nothing is drafted yet.",)
+    assert "The other run has 2 iterations" in side_by_side.runs_words(one, short, 4)[0]
+    assert "prompts differ" in side_by_side.runs_words(one, replace(other, prompt_ids=(1,)), 2)[1]
 
 
 def test_both_trees_stand_side_by_side_on_one_scale(two):
     one, other = two
-    page = beside.run_html(one, beside.Beside(1, "fork 1 of 0", other), 2)
+    page = side_by_side.run_html(one, side_by_side.Beside(1, "fork 1 of 0", other), 2)
     parse(page, HTML | SVG)
     assert page.count("<svg") == 2
     assert "Beside fork 1 of 0." in page
     assert "Both drafted the same tree." in page
-    parse(beside.run_html(one, beside.Beside(1, "fork", replace(other, steps=())), 2), HTML | SVG)
-    parse(beside.run_html(one, beside.Beside(1, "fork", other), 0), HTML | SVG)
+    parse(side_by_side.run_html(one, side_by_side.Beside(1, "fork", replace(other, steps=())), 2), HTML | SVG)
+    parse(side_by_side.run_html(one, side_by_side.Beside(1, "fork", other), 0), HTML | SVG)
     for step in (odd_tokens(), one_node(), sixty_nodes()):
-        parse(beside.step_html(step, five_nodes()), HTML | SVG)
-    assert beside.step_html(five_nodes(), five_nodes()).count("<svg") == 2
+        parse(side_by_side.step_html(step, five_nodes()), HTML | SVG)
+    assert side_by_side.step_html(five_nodes(), five_nodes()).count("<svg") == 2
     alone = five_nodes()
-    assert beside.step_html(alone, alone).count("<svg") == 1
+    assert side_by_side.step_html(alone, alone).count("<svg") == 1
 
 
 FORKS = (
@@ -115,25 +112,25 @@ FORKS = (
 
 
 def test_a_fork_leaves_the_line_of_its_parent_where_it_was_made():
-    svg = fork_tree.forks_svg(FORKS)
+    svg = runs.forks_svg(FORKS)
     check_svg(svg)
     assert svg.count("<circle") == 4
     assert svg.index("temperature 0") < svg.index("&lt;Goose&gt;")  # a run right before its forks
     assert svg.count(" · shown · ") == 1
-    unit = fork_tree.WIDE / 9
-    assert f"M{fork_tree.LEFT + 3 * unit:.1f} " in svg
-    assert fork_tree.summary(FORKS) == (
+    unit = runs.WIDE / 9
+    assert f"M{runs.LEFT + 3 * unit:.1f} " in svg
+    assert runs.summary(FORKS) == (
         "4 runs, their KV caches 1.5 MiB; shown: fork 1 of 0 at iteration 3: node budget 24 → 8."
     )
-    assert "1.0 MiB" in fork_tree.forks_table(FORKS)
-    assert "No run has begun" in fork_tree.summary(())
+    assert "1.0 MiB" in runs.forks_table(FORKS)
+    assert "No run has begun" in runs.summary(())
 
 
 def test_a_fork_from_before_its_parent_s_own_beginning_leaves_the_line_that_reaches_so_far_back():
     """Iteration 1 of fork 1 is iteration 1 of run 0: there alone is a line to leave."""
     early = Fork(4, "seed 0 → 1", 1, 1, 3, 9, 2.5, 0, present=False)
     later = Fork(5, "seed 0 → 2", 4, 0, 2, 6, 2.5, 0, present=False)
-    svg = fork_tree.forks_svg((*FORKS, early, later))
+    svg = runs.forks_svg((*FORKS, early, later))
     starts, rows = {}, {}
     for path in re.findall(r'd="M([\d.]+) ([\d.]+)V([\d.]+)H([\d.]+)"', svg):
         x, top, y, end = map(float, path)
@@ -144,7 +141,7 @@ def test_a_fork_from_before_its_parent_s_own_beginning_leaves_the_line_that_reac
 
 
 def test_a_fork_whose_parent_is_gone_stands_alone():
-    svg = fork_tree.forks_svg(FORKS[1:])
+    svg = runs.forks_svg(FORKS[1:])
     check_svg(svg)
     assert svg.count("<circle") == 3
 
@@ -156,9 +153,9 @@ def entry(name, run, finished="max_new_tokens"):
 def test_equal_texts_are_said_to_be_equal():
     run = trace(5)
     found = Comparison((entry("A", run), entry("B", run)))
-    words = compared.text_words(found)
+    words = runs.text_words(found)
     assert words == f"Greedy: all 2 texts are the same, {len(run.token_ids())} tokens, as they must be."
-    page = compared.compared_html(found)
+    page = runs.compared_html(found)
     parse(page, HTML | SVG)
     assert "wavy" not in page
     assert "(30 tokens)." in page
@@ -167,13 +164,13 @@ def test_equal_texts_are_said_to_be_equal():
 def test_the_first_difference_is_marked(two):
     one, other = two
     found = Comparison((entry("A", one), entry("B <b>", other)))
-    at = difference.common(one.token_ids(), other.token_ids())
-    assert f"B <b> differs from token {at + 1}: '" in compared.text_words(found)
+    at = side_by_side.common(one.token_ids(), other.token_ids())
+    assert f"B <b> differs from token {at + 1}: '" in runs.text_words(found)
     assert found.shared == one.token_ids()[:at]
-    page = compared.compared_html(found)
+    page = runs.compared_html(found)
     parse(page, HTML | SVG)
     assert page.count("wavy") == 1
-    assert f"differs from token {at + 1}" in compared.figures_table(found)
+    assert f"differs from token {at + 1}" in runs.figures_table(found)
     assert found.rows()[1]["differs_from_token"] == at + 1
 
 
@@ -181,11 +178,11 @@ def test_an_ending_of_its_own_is_a_difference_and_a_stop_is_none():
     run = trace(5)
     short = replace(run, steps=run.steps[:3])
     ended = Comparison((entry("A", run), entry("B", short, "end of text")))
-    assert "against '" in compared.text_words(ended)
-    assert "the end against" in compared.text_words(ended)
+    assert "against '" in runs.text_words(ended)
+    assert "the end against" in runs.text_words(ended)
     stopped = Comparison((entry("A", run), entry("B", short, "")), stopped=True)
     assert stopped.differs_at(stopped.runs[1]) is None
-    assert "1 of 2 that began came to the end" in compared.compared_html(stopped)
+    assert "1 of 2 that began came to the end" in runs.compared_html(stopped)
     first = Comparison((entry("B", short, ""), entry("A", run)))
     assert first.reference == run.token_ids()
 
@@ -202,16 +199,16 @@ def test_a_text_cut_at_a_number_of_tokens_is_no_difference():
 
 def test_one_that_did_not_run_has_a_row_that_says_why():
     found = Comparison((entry("A", trace(4)), ComparedRun("B", None, "it needs a draft model")))
-    page = compared.compared_html(found)
+    page = runs.compared_html(found)
     parse(page, HTML | SVG)
     assert "did not run: it needs a draft model" in page
     assert "all 1 texts" not in page
     assert found.to_csv().count("\n") == 3
-    assert compared.compared_html(Comparison(())) == ""
-    parse(compared.compared_html(Comparison((ComparedRun("B", None, "no"),))), HTML | SVG)
+    assert runs.compared_html(Comparison(())) == ""
+    parse(runs.compared_html(Comparison((ComparedRun("B", None, "no"),))), HTML | SVG)
 
 
 def test_texts_of_odd_tokens_are_escaped():
     step = odd_tokens()
     run = replace(trace(1), steps=(step,), texts=TEXTS)
-    parse(compared.compared_html(Comparison((entry("A", run),))), HTML | SVG)
+    parse(runs.compared_html(Comparison((entry("A", run),))), HTML | SVG)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.views import markup as tokens
+from speclab.views import markup
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from speclab.views import markup as tokens
     ],
 )  # fmt: skip
 def test_display(text, shown):
-    assert tokens.display(text) == shown
+    assert markup.display(text) == shown
 
 
 @given(st.text())
 def test_nothing_invisible_is_left_and_xml_can_hold_it(text):
-    shown = tokens.display(text)
+    shown = markup.display(text)
     assert shown
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
     shown.encode("utf-8")
@@ -33,25 +33,25 @@ def test_nothing_invisible_is_left_and_xml_can_hold_it(text):
 
 @given(st.text())
 def test_escaping_can_be_undone_and_leaves_no_markup(text):
-    for escaped in (tokens.escape(text), tokens.plotly_text(text)):
+    for escaped in (markup.escape(text), markup.plotly_text(text)):
         assert html.unescape(escaped) == text
         assert not {"<", ">"} & set(escaped)
-    assert "$" not in tokens.plotly_text(text)
-    assert '"' not in tokens.escape(text)
-    assert "'" not in tokens.escape(text)
+    assert "$" not in markup.plotly_text(text)
+    assert '"' not in markup.escape(text)
+    assert "'" not in markup.escape(text)
 
 
 @given(st.text(max_size=40), st.integers(2, 20))
 def test_clip_keeps_within_its_columns(text, columns):
-    shown = tokens.display(text)
-    clipped = tokens.clip(shown, columns)
-    assert tokens.width(clipped) <= columns
+    shown = markup.display(text)
+    clipped = markup.clip(shown, columns)
+    assert markup.width(clipped) <= columns
     assert clipped == shown or (clipped[-1] == "…" and shown.startswith(clipped[:-1]))
 
 
 def test_labels_know_tokens_without_text():
-    assert tokens.label(7, {}) == "#7"
-    assert tokens.label(7, {7: " the"}) == "␣the"
-    assert tokens.quoted(7, {7: " the"}) == "'␣the'"
-    assert tokens.label(7, {7: "internationalisation"}, 8) == "interna…"
-    assert tokens.width("日本a\u0301") == 5
+    assert markup.label(7, {}) == "#7"
+    assert markup.label(7, {7: " the"}) == "␣the"
+    assert markup.quoted(7, {7: " the"}) == "'␣the'"
+    assert markup.label(7, {7: "internationalisation"}, 8) == "interna…"
+    assert markup.width("日本a\u0301") == 5

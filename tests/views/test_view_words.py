@@ -10,26 +10,22 @@ from picture import HTML, parse
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node
 
 from speclab.trace.records import Adaptation, Event
-from speclab.views import draft_tree as tree
-from speclab.views import explain
-from speclab.views import explain as summary
-from speclab.views import markup as tokens
-from speclab.views import playback as walk
+from speclab.views import draft_tree, explain, markup, playback
 from speclab.views.playback import PlaybackPosition
 
 
 def test_one_sentence_an_iteration():
-    assert summary.summary(five_nodes()) == "Iteration 3: 4 drafted in 2 levels, 2 accepted, bonus '␣said'."
-    assert summary.summary(one_node()) == "Iteration 1: nothing drafted, bonus '␣old'."
-    assert summary.summary(drafted_root(accept=False)) == (
+    assert explain.summary(five_nodes()) == "Iteration 3: 4 drafted in 2 levels, 2 accepted, bonus '␣said'."
+    assert explain.summary(one_node()) == "Iteration 1: nothing drafted, bonus '␣old'."
+    assert explain.summary(drafted_root(accept=False)) == (
         "Iteration 1: 7 drafted in 4 levels, 0 accepted, corrected '␣and'."
     )
-    assert "the text ended inside the path" in summary.summary(ended_inside())
-    assert summary.summary(replace(five_nodes(), note="A tie.")).endswith("'␣said'. A tie.")
+    assert "the text ended inside the path" in explain.summary(ended_inside())
+    assert explain.summary(replace(five_nodes(), note="A tie.")).endswith("'␣said'. A tie.")
 
 
 def test_one_sentence_a_moment():
-    told = [summary.position_summary(five_nodes(), moment) for moment in walk.positions(five_nodes())]
+    told = [explain.position_summary(five_nodes(), moment) for moment in playback.positions(five_nodes())]
     assert told == [
         "Draft: the root alone.",
         "Draft, level 1 of 2: 2 nodes added.",
@@ -42,14 +38,14 @@ def test_one_sentence_a_moment():
         "Commit: 3 tokens added; the caches keep the path and drop the rest.",
         "Adapt: the window is not full yet.",
     ]
-    assert summary.position_summary(five_nodes(), PlaybackPosition("draft", event=1)) == (
+    assert explain.position_summary(five_nodes(), PlaybackPosition("draft", event=1)) == (
         "Draft, decision 1 of 5: node 0 expanded into 2, middling confidence."
     )
 
 
 def test_adaptation_names_what_changed():
     step = replace(five_nodes(), adaptation=Adaptation("acceptance is high", {"a": 1, "b": 2}, {"a": 1, "b": 3}))
-    assert summary.position_summary(step, PlaybackPosition("adapt")) == "Adapt: acceptance is high: b 2 → 3."
+    assert explain.position_summary(step, PlaybackPosition("adapt")) == "Adapt: acceptance is high: b 2 → 3."
 
 
 def test_why_of_five_nodes():
@@ -70,11 +66,11 @@ def test_every_node_has_one_sentence_and_a_table(step):
         told = explain.why(step, node)
         assert told.endswith(".")
         assert step.nodes[node].verdict in told
-        assert tokens.quoted(step.nodes[node].token, step.texts) in told
+        assert markup.quoted(step.nodes[node].token, step.texts) in told
         parse(explain.node_table(step, node), HTML)
-    parse(explain.events_table(step) + tree.table(step), HTML)
-    for moment in walk.positions(step):
-        assert summary.position_summary(step, moment).endswith(".")
+    parse(explain.events_table(step) + draft_tree.table(step), HTML)
+    for moment in playback.positions(step):
+        assert explain.position_summary(step, moment).endswith(".")
 
 
 def test_pruned_children_are_told_together():
@@ -82,7 +78,7 @@ def test_pruned_children_are_told_together():
     step = replace(five_nodes(), events=(*five_nodes().events, prune, prune))
     assert "2 children were pruned, the first with path probability 0.01 < 0.05" in explain.why(step, 1)
     assert "token &#x27;␣to&#x27;" in explain.events_table(step)
-    note = summary.position_summary(step, PlaybackPosition("draft", event=7))
+    note = explain.position_summary(step, PlaybackPosition("draft", event=7))
     assert note == "Draft, decision 7 of 7: node 1 a child was pruned, path probability 0.01 < 0.05."
 
 
@@ -93,7 +89,7 @@ def test_one_event_may_stand_for_several_pruned_children():
     sentence = "7 children were pruned, the first with path probability 0.01, and the 5 best have 0.03 and more"
     assert f"; {sentence}; after it" in explain.why(step, 1)
     assert (
-        summary.position_summary(step, PlaybackPosition("draft", event=6))
+        explain.position_summary(step, PlaybackPosition("draft", event=6))
         == f"Draft, decision 6 of 6: node 1 {sentence}."
     )
 
