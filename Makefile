@@ -40,7 +40,7 @@ test: unit model double notebooks browser ## run every tier
 check: $(READY) ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy speclab
+	$(BIN)/mypy speclab training
 
 format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix-only .

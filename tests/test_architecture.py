@@ -40,10 +40,9 @@ ARROWS = {
     "analysis": ENGINE,
     "views": ENGINE - {"models", "engine", "sources"} | {"analysis"},
     "lab": ENGINE | {"analysis", "views"},
-    "bench": ENGINE | {"analysis", "views", "host", "training", "__init__"},
-    "training": ENGINE,
+    "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
-    "cli": {"errors", "__init__", "host", "costs", "drafters", "bench", "training", "models", "settings"},
+    "cli": {"errors", "__init__", "host", "costs", "drafters", "bench", "models", "settings"},
     "__init__": {"errors", "lab"},
 }
 """The rooms that a room may import from, itself apart."""

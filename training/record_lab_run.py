@@ -1,4 +1,3 @@
-# ruff: noqa: INP001  # a script beside other scripts, no package
 """Records the run that the lab shows first: `python training/record_lab_run.py`."""
 
 from __future__ import annotations

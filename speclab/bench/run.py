@@ -22,6 +22,7 @@ import speclab
 from speclab.analysis.attribution import attribution, source_rates, spine_bound
 from speclab.analysis.routing import statistics
 from speclab.bench.call import call
+from speclab.bench.looping import loops
 from speclab.bench.protocol import Method, Protocol
 from speclab.bench.result import (
     RESULTS,
@@ -45,7 +46,6 @@ from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
 from speclab.theory import best_isotropic
 from speclab.trace.records import Step
-from speclab.training.looping import loops
 
 MIN_PROMPT_SHARE = 4
 """A prompt may take a quarter of the context, whatever number of new tokens was asked for."""

@@ -105,7 +105,5 @@ def find(name: str) -> Preset:
         known = ", ".join(PRESETS)
         raise ModelNotFoundError(f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=.")
     if name == "mini" and not (MINI / "target" / "config.json").is_file():
-        raise ModelNotFoundError(
-            "The mini models are missing from this installation: install speclab again, or run `speclab train`."
-        )
+        raise ModelNotFoundError("The mini models are missing from this installation: install speclab again.")
     return PRESETS[name]

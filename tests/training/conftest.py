@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from speclab.training.corpus import EOT
-from speclab.training.tokenizer import TokenizerConfig, train_tokenizer
+from training.data import EOT, TokenizerConfig, train_tokenizer
 
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
@@ -30,6 +29,12 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def mixture() -> dict[str, float]:
     return dict(MIXTURE)
+
+
+@pytest.fixture(scope="session")
+def source():
+    """Writes a source of the corpus."""
+    return write_source
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from speclab.drafters.draft_forward import HeadForward, Row
 from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
-from speclab.training import heads as recipe
-from speclab.training.heads import HeadsConfig, train_head, unrolled_loss
-from speclab.training.loop import Schedule
-from speclab.training.model import Shape, build
+from training import heads as recipe
+from training.heads import HeadsConfig, train_head, unrolled_loss
+from training.loop import Schedule
+from training.model import Shape, build
 
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
@@ -38,8 +38,8 @@ def config(target, corpus: Path, tokenizer_folder: Path, mixture: dict[str, floa
     def make(out: str, steps: int, **changes: object) -> HeadsConfig:
         return HeadsConfig(
             subject="prose", corpus=corpus, tokenizer=tokenizer_folder, target=tmp_path / "target", out=tmp_path / out,
-            heads=2, feed_forward=24, schedule=Schedule(steps=steps), length=16, depth=3, batch_tokens=128,
-            micro_tokens=64, made_prefix=8, made_length=24, made_tokens=500, compile=False, **changes,
+            heads=2, feed_forward=24, schedule=Schedule(steps=steps), lengths=((0.0, 16),), depth=3, batch_tokens=128,
+            micro_tokens=64, generated_prefix=8, generated_length=24, generated_tokens=500, compile=False, **changes,
         )  # fmt: skip
 
     return make

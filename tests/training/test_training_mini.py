@@ -9,9 +9,9 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import speclab
+from speclab.bench.looping import periodic
 from speclab.prompts import examples, kinds
-from speclab.training.generation import continue_all
-from speclab.training.looping import periodic
+from training.model import continue_all
 
 pytestmark = pytest.mark.model
 

@@ -8,14 +8,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from speclab import SpeclabError
-from speclab.training.distil import DistilConfig, distil
-from speclab.training.evaluate import EvaluateConfig, evaluate
-from speclab.training.generation import continue_all
-from speclab.training.loop import Schedule, State
-from speclab.training.made import MADE
-from speclab.training.model import Shape, build, logits
-from speclab.training.pretrain import PretrainConfig, pretrain
-from speclab.training.unloop import UnloopConfig, unlikelihood, unloop
+from training.__main__ import PHASES, main
+from training.draft import DISTILL_DATA, DistilConfig, distil
+from training.evaluate import EvaluateConfig, evaluate
+from training.heads import HeadsConfig
+from training.loop import Schedule, State
+from training.model import Shape, build, continue_all, logits
+from training.target import PretrainConfig, UnlikelihoodConfig, pretrain, unlikelihood, unlikelihood_loss
 
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
@@ -122,18 +121,18 @@ def test_a_prompt_beyond_the_context_loses_its_beginning() -> None:
 def test_unlikelihood_is_about_repeated_tokens_alone() -> None:
     model = loud()
     prefix, fresh, loop = [5, 6], list(range(10, 26)), [1, 2, 3, 4] * 4
-    assert unlikelihood(model, [(prefix, fresh)]).item() == 0.0
+    assert unlikelihood_loss(model, [(prefix, fresh)]).item() == 0.0
     tokens = torch.tensor([prefix + loop])
     with torch.autocast("cpu", torch.bfloat16):
         chances = logits(model, tokens[:, :-1]).float().softmax(-1)[0]
     third_time = range(2 + 4 + 7, 18)  # a 4-gram may come twice
     wanted = -sum(torch.log(1 - chances[i - 1, tokens[0, i]]) for i in third_time)
-    assert unlikelihood(model, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
+    assert unlikelihood_loss(model, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
 
 
 def test_a_phase_without_the_one_before_says_so(recipe, tmp_path: Path) -> None:
     config = recipe(tmp_path / "target", 1)
-    with pytest.raises(SpeclabError, match="speclab train tokenizer"):
+    with pytest.raises(SpeclabError, match="python -m training tokenizer"):
         pretrain(config.model_copy(update={"tokenizer": tmp_path}))
     with pytest.raises(SpeclabError, match="no model"):
         distil(DistilConfig(corpus=config.corpus, tokenizer=config.tokenizer, target=tmp_path, out=tmp_path / "out"))
@@ -144,26 +143,27 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     pretrain(config)
     shared = {"corpus": config.corpus, "tokenizer": config.tokenizer, "mixture": config.mixture}
     steps = Schedule(steps=2)
-    unloop(
-        UnloopConfig(
-            **shared, model=tmp_path / "target/model", out=tmp_path / "unloop", schedule=steps, rows=4,
-            prefix_lengths=[8], prefix_mixture=config.mixture, new_tokens=56, text_tokens=32,
-            text_length=16, micro_tokens=32,
+    unlikelihood(
+        UnlikelihoodConfig(
+            **shared, model=tmp_path / "target/model", out=tmp_path / "unlikelihood", schedule=steps, rows=4,
+            prefix_lengths=[8], prefix_mixture=config.mixture, new_tokens=56, batch_tokens=32,
+            lengths=((0.0, 16),), micro_tokens=32,
         )
     )  # fmt: skip
     distil(
         DistilConfig(
-            **shared, target=tmp_path / "unloop/model", out=tmp_path / "draft", shape=TINY, schedule=steps,
-            made_prefix=8, made_length=24, made_tokens=500, batch_tokens=64, micro_tokens=32, compile=False,
+            **shared, target=tmp_path / "unlikelihood/model", out=tmp_path / "draft", shape=TINY, schedule=steps,
+            generated_prefix=8, generated_length=24, generated_tokens=500, batch_tokens=64, micro_tokens=32,
+            compile=False,
         )
     )  # fmt: skip
-    assert (tmp_path / "draft" / f"{MADE}.bin").stat().st_size >= 1000
+    assert (tmp_path / "draft" / f"{DISTILL_DATA}.bin").stat().st_size >= 1000
     prompts = tmp_path / "prompts"
     prompts.mkdir()
     (prompts / "made.jsonl").write_text(json.dumps({"prompt": "The fox", "reference": " met the hen."}) + "\n")
     figures = evaluate(
         EvaluateConfig(
-            **shared, prompts=prompts, target=tmp_path / "unloop/model", draft=tmp_path / "unloop/model",
+            **shared, prompts=prompts, target=tmp_path / "unlikelihood/model", draft=tmp_path / "unlikelihood/model",
             out=tmp_path / "figures.json", new_tokens=32,
         )
     )  # fmt: skip
@@ -172,3 +172,14 @@ def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     assert {"made", "shipped prose", "shipped unicode"} <= set(figures["prompts"])
     for entry in figures["prompts"].values():
         assert entry["agreement_text"] == entry["agreement_own"] == 1.0  # a model agrees with itself
+
+
+def test_the_command_line_takes_a_recipes_fields(tmp_path: Path, monkeypatch) -> None:
+    ran = []
+    monkeypatch.setitem(PHASES, "heads", (HeadsConfig, ran.append))
+    main(["heads", "code", "--out", str(tmp_path), "--generated-share", "0.25", "--steps", "7", "--heads", "3"])
+    (config,) = ran
+    assert (config.subject, config.out, config.generated_share, config.heads) == ("code", tmp_path, 0.25, 3)
+    assert (config.schedule.steps, config.schedule.peak_lr) == (7, 3e-3)
+    with pytest.raises(SystemExit, match="does not exist"):
+        main(["tokenizer", "--corpus", str(tmp_path / "none")])

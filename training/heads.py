@@ -18,55 +18,39 @@ from torch.nn import functional
 
 from speclab.models.head_files import save_head
 from speclab.models.heads import Head, HeadConfig, rotary
-from speclab.training.loop import Schedule, State, accumulate, run
-from speclab.training.made import MadeText, batches
-from speclab.training.model import hidden_states, load
+from training.draft import DistillDataConfig, distill_batches
+from training.loop import Schedule, train
+from training.model import hidden_states, load
 
 PROSE = {"books_simple": 0.38, "books": 0.28, "wikitext2_train": 0.26, "tinystories": 0.06, "tinyshakespeare": 0.02}
 CODE = {"python_stdlib": 0.6, "gsm8k_train": 0.36, "mbpp_train": 0.04}
 MIXTURES = {"prose": PROSE, "code": CODE}
 
 
-class HeadsConfig(MadeText):
+class HeadsConfig(DistillDataConfig):
     """The shipped recipe of one head."""
 
     subject: Literal["prose", "code"] = Field(description="What the head is trained on: its name and its mixture.")
     out: Path = Field(Path("checkpoints/heads"), description="Folder; the head goes into a folder of its subject.")
     heads: int = Field(5, ge=1, description="Attention heads.")
     feed_forward: int = Field(320, ge=1, description="Width of the feed-forward part.")
-    schedule: Schedule = Field(Schedule(minutes=15, peak_lr=3e-3), description="Length and learning rates.")
-    length: int = Field(256, ge=4, description="Tokens of a row.")
+    schedule: Schedule = Schedule(minutes=15, peak_lr=3e-3)
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.8, gt=0, le=1, description="Weight of each further row in the loss.")
     feature_weight: float = Field(0.1, ge=0, description="Weight of the L1 distance to the target's hidden states.")
-    batch_tokens: int = Field(4096, ge=16, description="Tokens a step.")
-    micro_tokens: int = Field(2048, ge=16, description="Tokens a forward pass.")
-    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the matrices.")
-    compile: bool = Field(True, description="Compile the forward passes.")
 
 
 def train_head(config: HeadsConfig) -> Head:
-    """Train one head, or go on from its checkpoint; returns it and writes it to `out/<subject>/head`."""
+    """Train a draft head, or go on from its checkpoint; returns it and writes it to `out/<subject>/head`."""
     config = config.model_copy(update={"out": config.out / config.subject, "mixture": MIXTURES[config.subject]})
     target = load(config.target).eval().requires_grad_(False)
-    data = batches(config, target)
+    batches = distill_batches(config, target)
     head = fresh_head(target, config)
-    state = State(head, config.weight_decay, config.out / "checkpoint.pt")
-    position = state.restore()
-    if position is not None:
-        data.restore(position)
-    loss_of = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
 
-    def step(_: float) -> tuple[float, int]:
-        return accumulate(
-            lambda batch: loss_of(head, target, batch[:, :-1], config.depth, config.decay, config.feature_weight),
-            data,
-            config.length,
-            config.batch_tokens,
-            config.micro_tokens,
-        )
+    def loss(batch: Tensor) -> Tensor:
+        return unrolled_loss(head, target, batch[:, :-1], config.depth, config.decay, config.feature_weight)
 
-    run(state, config.schedule, step=step, every=lambda state: state.save(data.state()), log=config.out / "log.jsonl")
+    train(config, head, batches, loss)
     save_head(head, config.out / "head")
     return head
 
@@ -112,12 +96,12 @@ def unrolled_loss(head: Head, target: Any, tokens: Tensor, depth: int, decay: fl
         embeddings = functional.embedding(tokens[:, 1:], target.gpt_neox.embed_in.weight)
     places = tokens.shape[1] - 1
     angles = rotary(head.config, torch.arange(places))
-    features, ancestors, law = states[:, :-1], Ancestors(), wanted[:, 1:]
+    features, ancestors, log_probs = states[:, :-1], Ancestors(), wanted[:, 1:]
     total = torch.zeros(())
     for row in range(depth):
         out = head(head.join(embeddings, features), angles, _seen(places, row), ancestors)
         got = functional.linear(out, target.gpt_neox.embed_in.weight).float().log_softmax(-1)
-        divergence = (law.exp() * (law - got)).sum(-1)[:, row:].mean()
+        divergence = (log_probs.exp() * (log_probs - got)).sum(-1)[:, row:].mean()
         distance = functional.smooth_l1_loss(out[:, row:].float(), states[:, 1 + row :].float())
         total = total + decay**row * (divergence + feature_weight * distance)
         # What the next row reads at place i is what this one made of place i - 1; place 0 has nothing before it.

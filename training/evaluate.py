@@ -14,12 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
+from speclab.bench.looping import loops, periodic, repeated
 from speclab.errors import SpeclabError
-from speclab.training.corpus import MIXTURE, Packed, Tokens, corpus_folder, pack
-from speclab.training.generation import continue_all
-from speclab.training.looping import loops, periodic, repeated
-from speclab.training.model import load, logits
-from speclab.training.tokenizer import read_tokenizer
+from training.data import MIXTURE, Packed, Tokens, corpus_folder, pack, read_tokenizer
+from training.model import continue_all, load, logits
 
 
 class EvaluateConfig(BaseModel):
@@ -30,7 +28,7 @@ class EvaluateConfig(BaseModel):
     corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
     prompts: Path | None = Field(None, description="Folder of prompt files (*.jsonl); default: shipped prompts alone.")
     tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
-    target: Path = Field(Path("checkpoints/unloop/model"), description="Folder of the target.")
+    target: Path = Field(Path("checkpoints/unlikelihood/model"), description="Folder of the target.")
     draft: Path | None = Field(Path("checkpoints/draft/model"), description="Folder of the draft.")
     out: Path = Field(Path("checkpoints/figures.json"), description="File for the figures.")
     mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources with held-out text.")
@@ -39,7 +37,7 @@ class EvaluateConfig(BaseModel):
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure and write `out`; the two parts are `held_out` (by source) and `prompts` (by file or kind)."""
+    """Measure losses, loops and agreement; `out` holds them by source (`held_out`) and by file or kind (`prompts`)."""
     tokenizer = read_tokenizer(config.tokenizer)
     target = load(config.target).eval()
     draft = load(config.draft).eval() if config.draft else None
@@ -51,11 +49,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     figures["copying"] = copying(target, sources)
     for name, entries in prompt_sets(config.prompts, config.per_file).items():
         prompts = [tokenizer.encode(prompt).ids for prompt, _ in entries]
-        made = continue_all(target, prompts, config.new_tokens)
-        entry = loop_figures(made, target.config.eos_token_id)
+        continued = continue_all(target, prompts, config.new_tokens)
+        entry = loop_figures(continued, target.config.eos_token_id)
         if draft is not None:
             full = [tokenizer.encode(prompt + reference).ids for prompt, reference in entries]
-            entry |= agreement_figures(target, draft, prompts, made, full)
+            entry |= agreement_figures(target, draft, prompts, continued, full)
         figures["prompts"][name] = entry
     config.out.write_text(json.dumps(figures, indent=2) + "\n")
     return figures

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from speclab.training.corpus import Batches
+from training.data import MIXTURE, Batches, Packed, corpus_folder, pack, read_tokenizer
 
 T = TypeVar("T")
 
@@ -42,6 +43,31 @@ class Schedule(BaseModel):
             return self.peak_lr * max(progress / self.warm_up, 0.02)
         fall = max(progress - self.flat_until, 0.0) / max(1 - self.flat_until, 1e-9)
         return self.peak_lr * (1 - (1 - self.final) * fall)
+
+
+class Recipe(BaseModel):
+    """What the recipes of all phases have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    tokenizer: Path = Field(Path("checkpoints/tokenizer"), description="Folder of the tokenizer.")
+    out: Path = Field(description="Folder for checkpoint, log and the finished model.")
+    schedule: Schedule = Field(description="Length and learning rates.")
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Shares of the sources.")
+    lengths: tuple[tuple[float, int], ...] = Field(
+        ((0.0, 256),), min_length=1, description="Tokens of a row, each from a share of the run on."
+    )
+    seed: int = Field(0, description="Seed of weights, data order and sampling.")
+    batch_tokens: int = Field(4096, ge=16, description="Tokens per step.")
+    micro_tokens: int = Field(2048, ge=16, description="Tokens per forward pass; 2,048 is fastest on two cores.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the matrices.")
+    compile: bool = Field(True, description="Compile the forward passes (1.2 times as fast on two cores).")
+
+    def packed(self) -> tuple[Tokenizer, list[Packed]]:
+        """The tokenizer, and the sources of the mixture tokenised with it."""
+        tokenizer = read_tokenizer(self.tokenizer)
+        return tokenizer, pack(corpus_folder(self.corpus), self.mixture, tokenizer, self.out / "packed")
 
 
 def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
@@ -101,6 +127,30 @@ class State:
         return saved["data"]
 
 
+def train(
+    recipe: Recipe,
+    model: Any,
+    batches: Batches,
+    loss_of: Callable[[Tensor], Tensor],
+    after: Callable[[State], None] = lambda _: None,
+) -> None:
+    """Train, or go on from the checkpoint in `recipe.out`; `after(state)` runs after each checkpoint."""
+    state = State(model, recipe.weight_decay, recipe.out / "checkpoint.pt")
+    position = state.restore()
+    if position is not None:
+        batches.restore(position)
+    loss = torch.compile(loss_of, dynamic=False) if recipe.compile else loss_of
+
+    def step(progress: float) -> tuple[float, int]:
+        return accumulate(loss, batches, stage(recipe.lengths, progress), recipe.batch_tokens, recipe.micro_tokens)
+
+    def every(state: State) -> None:
+        state.save(batches.state())
+        after(state)
+
+    run(state, recipe.schedule, step=step, every=every, log=recipe.out / "log.jsonl")
+
+
 def run(
     state: State,
     schedule: Schedule,
@@ -116,7 +166,7 @@ def run(
     `checkpoint_seconds` and at the end (it saves). Each step appends a line to the JSONL file `log`.
     """
     last_saved = time.monotonic()
-    with _bar() as bar, log.open("a") as lines:
+    with _bar() as bar:
         task = bar.add_task("training", total=1.0, loss=float("nan"), rate=0.0)
         while (progress := schedule.progress(state.step, state.seconds)) < 1:
             begun = time.monotonic()
@@ -125,14 +175,8 @@ def run(
             state.step, state.tokens = state.step + 1, state.tokens + tokens
             spent = time.monotonic() - begun
             state.seconds += spent
-            line = {
-                "step": state.step,
-                "tokens": state.tokens,
-                "seconds": round(state.seconds, 2),
-                "loss": loss,
-            }
-            lines.write(json.dumps(line) + "\n")
-            lines.flush()
+            seconds = round(state.seconds, 2)
+            append_line(log, {"step": state.step, "tokens": state.tokens, "seconds": seconds, "loss": loss})
             bar.update(task, completed=progress, loss=loss, rate=tokens / spent)
             if time.monotonic() - last_saved > checkpoint_seconds:
                 every(state)
@@ -153,6 +197,12 @@ def accumulate(
         (loss / rounds).backward()
         total += loss.item() / rounds
     return total, rounds * rows * length
+
+
+def append_line(path: Path, values: dict[str, Any]) -> None:
+    """Appends a line to a JSONL file."""
+    with path.open("a") as lines:
+        lines.write(json.dumps(values) + "\n")
 
 
 def _update(state: State, learning_rate: float) -> None:

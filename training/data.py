@@ -1,4 +1,4 @@
-"""The training text: reading, tokenising, packing, and drawing batches from a mixture of sources.
+"""The training text and its tokenizer: reading, tokenising, packing, and sampling batches from a mixture of sources.
 
 A corpus is a folder of `<source>.txt.xz` files in UTF-8, documents parted by a line `<|endoftext|>`. Each
 source becomes two flat `uint16` files of token ids, one for training and a small one held out, every
@@ -11,16 +11,16 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
-from tokenizers import Tokenizer
+from pydantic import BaseModel, ConfigDict, Field
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from speclab.errors import SpeclabError
-from speclab.training.mending import mended
 
 EOT = "<|endoftext|>"
 TOKENS_DTYPE = np.uint16
@@ -78,7 +78,7 @@ def corpus_folder(given: Path | None) -> Path:
 
 
 def read_documents(folder: Path, source: str) -> list[str]:
-    """All documents of one source, in file order, marks that were encoded twice mended."""
+    """All documents of one source, in file order, with mojibake fixed."""
     path = folder / f"{source}.txt.xz"
     if not path.is_file():
         raise CorpusError(f"{path} is missing: put it there, or leave {source!r} out of the mixture.")
@@ -86,7 +86,7 @@ def read_documents(folder: Path, source: str) -> list[str]:
         text = lzma.decompress(path.read_bytes()).decode()
     except (lzma.LZMAError, UnicodeDecodeError) as error:
         raise CorpusError(f"{path} is not readable as xz-packed UTF-8 text ({error}): fetch it again.") from error
-    return [document.strip("\n") for document in mended(text).split(f"\n{EOT}\n") if document.strip()]
+    return [document.strip("\n") for document in fix_mojibake(text).split(f"\n{EOT}\n") if document.strip()]
 
 
 def split(documents: list[str]) -> tuple[list[str], list[str]]:
@@ -194,3 +194,81 @@ class Batches:
             self._orders = {k: v for k, v in self._orders.items() if k[:2] != key[:2]}
             self._orders[key] = (int(rng.integers(spare + 1)), rng.permutation(windows))
         return self._orders[key]
+
+
+# Mojibake: UTF-8 read as cp1252, and written as UTF-8 again. General punctuation alone (E2 80 and a third byte):
+# other letters and marks meet in true text, as in “café…”.
+_THIRD = bytes(range(0x80, 0xC0)).decode("cp1252", errors="ignore")
+_TWICE = re.compile(f"â€[{re.escape(_THIRD)}]")
+# The last byte of ” is no character of cp1252, and such text has lost it: it is known by what it closes.
+_CLOSING = re.compile("(“[^“”\n]*?)â€")
+
+
+def fix_mojibake(text: str) -> str:
+    """`text` with quotation marks and dashes restored that were encoded twice (UTF-8 read as cp1252).
+
+    What does not decode to one mark of punctuation stays, and so does a last half that closes nothing on its line.
+    """
+    once = _TWICE.sub(lambda mark: mark[0].encode("cp1252").decode(), text)
+    return _CLOSING.sub(r"\1”", once)
+
+
+class TokenizerConfig(BaseModel):
+    """The shipped recipe of the tokenizer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    out: Path = Field(Path("checkpoints/tokenizer"), description="Folder to write.")
+    vocab_size: int = Field(4096, ge=257, le=65535, description="Entries, the end-of-text token included.")
+    mixture: dict[str, float] = Field(default_factory=lambda: dict(MIXTURE), description="Sources read.")
+
+
+def train_tokenizer(config: TokenizerConfig) -> Tokenizer:
+    """Train the tokenizer on the training documents of the corpus and save a folder that `AutoTokenizer` loads."""
+    tokenizer = learn_bpe(training_documents(corpus_folder(config.corpus), config.mixture), config.vocab_size)
+    save_tokenizer(tokenizer, config.out)
+    return tokenizer
+
+
+def learn_bpe(documents: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Byte-level BPE over `documents`; id 0 is the end-of-text token."""
+    tokenizer = Tokenizer(models.BPE())
+    # Single digits make numbers regular: a model this small cannot learn 1,000 number tokens.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, out: Path, context: int = 1024) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` into `out`."""
+    from transformers import PreTrainedTokenizerFast
+
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=EOT,
+        eos_token=EOT,
+        model_max_length=context,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.save_pretrained(out)
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer saved in `folder`; raises `SpeclabError` if there is none."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SpeclabError(
+            f"There is no tokenizer in {folder}: run `python -m training tokenizer`, or pass --tokenizer."
+        )
+    return Tokenizer.from_file(str(path))

@@ -1,1 +1,0 @@
-"""How the mini family was made: corpus, tokenizer, pretraining, unlooping, distillation, evaluation."""
