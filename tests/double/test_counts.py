@@ -24,7 +24,6 @@ SIXTY = speclab.DynaTree(
     node_budget=60, base_depth=5, max_depth=5, min_branches=2, mid_branches=2, max_branches=2,
     low_confidence=0.0, high_confidence=1.0, stop_probability=0.0, prune_probability=0.0, history="off",
 )  # fmt: skip
-every_family = pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 
 
 @cache
@@ -34,7 +33,7 @@ def pair(family):
     return speclab.load_pair(target=models[0], draft=models[1], device="cuda")
 
 
-def decoded(gpu, own, strategy, rounds=4, **settings):
+def decoded(gpu, own, strategy, rounds=2, **settings):
     """Iterations after the sizes of all passes were met, each with what was counted of it."""
     settings = SessionSettings(max_new_tokens=200, stop_at_eos=False, **settings)
     decoding = start(own.fresh(), strategy, PROMPT, settings)
@@ -45,7 +44,7 @@ def decoded(gpu, own, strategy, rounds=4, **settings):
         yield iterate(decoding)
 
 
-@every_family
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 def test_an_iteration_waits_once_a_pass_and_launches_few_kernels(family):
     with device() as gpu:
         for iteration in decoded(gpu, pair(family), SIXTY):
@@ -59,10 +58,9 @@ def test_an_iteration_waits_once_a_pass_and_launches_few_kernels(family):
             assert gpu.waited("upload", "device", "stream", "event") == 0
 
 
-@every_family
-def test_plain_decoding_waits_no_more_than_twice_a_token(family):
+def test_plain_decoding_waits_no_more_than_twice_a_token():
     with device() as gpu:
-        for _ in decoded(gpu, pair(family), speclab.Autoregressive()):
+        for _ in decoded(gpu, pair("gpt_neox"), speclab.Autoregressive()):
             assert gpu.waited() <= 2
             assert gpu.kernels.total() <= 8
             assert gpu.graphs["replays"] == 1
