@@ -61,7 +61,7 @@ def _tensors(answer: ForwardOutput) -> list[torch.Tensor]:
 
 
 def over_graphs(runner: Runner, graph: Callable[[], Any]) -> FallbackChain:
-    """The ladder of a runner on a CPU with graphs above it."""
+    """The implementations of a runner on a CPU, with graphs before them."""
     lean, module = runner.implementation.implementations
     return FallbackChain(GraphForward(lean, runner.model, graph), lean, module)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -89,17 +90,19 @@ def locate_local(source: str | PathLike[str]) -> Checkpoint | None:
         raise ModelNotFoundError(
             f"There is no folder {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
         )
-    if isinstance(cached, str) and _is_complete(Path(cached).parent):
-        return _in_folder(name, Path(cached).parent)
+    if isinstance(cached, str):
+        with suppress(ModelNotFoundError):  # downloaded in part: the hub has the rest
+            found = _in_folder(name, Path(cached).parent)
+            return found if found.safetensors or found.pickled else None
     return None
 
 
 def locate_head(source: str | PathLike[str]) -> Checkpoint:
     """A draft head of speclab's own format in a folder, or whatever else `locate` finds."""
-    weights = Path(source).expanduser() / "head.safetensors"
-    return (
-        Checkpoint(str(source), str(weights.parent), *stored_size([weights])) if weights.is_file() else locate(source)
-    )
+    folder = folder_of(source)
+    if folder is None or not (folder / "head.safetensors").is_file():
+        return locate(source)
+    return Checkpoint(str(source), str(folder), *stored_size([folder / "head.safetensors"]))
 
 
 def _in_folder(name: str, folder: Path) -> Checkpoint:
@@ -109,7 +112,8 @@ def _in_folder(name: str, folder: Path) -> Checkpoint:
     files = _weights(folder)
     if missing := [path.name for path in files if not path.is_file()]:
         raise ModelNotFoundError(f"The folder {name} lacks {missing[0]}, which its index names: fetch it again.")
-    return Checkpoint(name, str(folder), *stored_size(files), bool(files), _is_pickled(folder))
+    pickled = any(path.suffix in _PICKLES for path in folder.iterdir())
+    return Checkpoint(name, str(folder), *stored_size(files), bool(files), pickled)
 
 
 def check_config(folder: Path) -> None:
@@ -161,16 +165,6 @@ def _weights(folder: Path) -> list[Path]:
         return [folder / shard for shard in sorted(names)]
     single = folder / "model.safetensors"
     return [single] if single.is_file() else []
-
-
-def _is_pickled(folder: Path) -> bool:
-    return any(path.suffix in _PICKLES for path in folder.iterdir())
-
-
-def _is_complete(snapshot: Path) -> bool:
-    """Whether a snapshot in the cache has weights, every shard of them."""
-    files = _weights(snapshot)
-    return all(path.is_file() for path in files) if files else _is_pickled(snapshot)
 
 
 def stored_size(files: Iterable[Path]) -> tuple[int | None, float]:

@@ -87,21 +87,23 @@ class Forward(Protocol):
         ...
 
 
-class Implementation(Forward, Protocol):
-    """One of several implementations of the same pass."""
+class Implementation:
+    """One of several implementations of the same pass, a `Forward`; `feature` is what is lost where it is dropped."""
 
-    @property
-    def feature(self) -> str:
-        """What is lost where it is dropped."""
-        ...
+    name: str
+    feature: str
 
-    def accepts(self, batch: Batch, cache: KVCache) -> bool:
+    def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Whether it can run such a pass."""
-        ...
+        return True
 
-    def may_fall_back(self, error: Exception) -> bool:
+    def may_fall_back(self, error: Exception) -> bool:  # noqa: ARG002
         """Whether an error of a pass is its own fault, so that the next implementation may do better."""
-        ...
+        return False
+
+    def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
+        """A pass, as `Forward` says."""
+        raise NotImplementedError
 
 
 class FallbackChain:
@@ -154,7 +156,7 @@ def _reason(error: Exception) -> str:
     return f"a pass failed ({type(error).__name__}: {first})"
 
 
-class ModuleForward:
+class ModuleForward(Implementation):
     """Through the `transformers` module, whatever its family.
 
     Args:
@@ -168,14 +170,6 @@ class ModuleForward:
         self.model = model
         self.name = f"module: {reason}" if reason else "module"
         self._takes_last = "logits_to_keep" in inspect.signature(model.forward).parameters
-
-    def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
-        """Any pass."""
-        return True
-
-    def may_fall_back(self, error: Exception) -> bool:  # noqa: ARG002
-        """Nothing comes after it."""
-        return False
 
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
         """A pass, as `Forward` says."""

@@ -85,21 +85,15 @@ def read_head(folder: Path, target: Runner) -> Head:
 def check_fit(config: HeadConfig, target: Runner) -> None:
     """Raises `HeadMismatchError` if a head was made for another target."""
     text = target.model.config.get_text_config(decoder=True)
-    sizes = (
-        ("hidden states of width", config.hidden_size, text.hidden_size),
-        ("a vocabulary of", config.vocab_size, text.vocab_size),
-    )
-    for what, has, needs in sizes:
-        if has != needs:
-            raise HeadMismatchError(
-                f"The draft head {config.name} was made for {what} {has}, and {target.name} has {needs}: "
-                "load heads that were trained for this target."
-            )
-    if max(config.layers) > text.num_hidden_layers or min(config.layers) < -text.num_hidden_layers - 1:
-        raise HeadMismatchError(
-            f"The draft head {config.name} reads layers {config.layers}, and {target.name} has "
-            f"{text.num_hidden_layers}: load heads that were trained for this target."
-        )
+    depth, why = text.num_hidden_layers, ""
+    if config.hidden_size != text.hidden_size:
+        why = f"was made for hidden states of width {config.hidden_size}, and {target.name} has {text.hidden_size}"
+    elif config.vocab_size != text.vocab_size:
+        why = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
+    elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
+        why = f"reads layers {config.layers}, and {target.name} has {depth}"
+    if why:
+        raise HeadMismatchError(f"The draft head {config.name} {why}: load heads that were trained for this target.")
     if config.target and config.target != target.name:
         raise HeadMismatchError(
             f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
@@ -120,8 +114,8 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
 def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), folder / _EAGLE_WEIGHTS[0])
     tensors = _tensors(file)
-    facts = read_json(folder / "config.json")
-    if "dflash_config" in facts or "DFlash" in str(facts.get("architectures")):
+    config = read_json(folder / "config.json")
+    if "dflash_config" in config or "DFlash" in str(config.get("architectures")):
         raise UnsupportedModelError(
             f"{folder.name} is a DFlash head, which fills a block of masked tokens in one pass: speclab runs heads of "
             "EAGLE-1 and EAGLE-2, which draft token by token."
@@ -132,20 +126,20 @@ def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
         )
     kept = {name: tensor for name, tensor in tensors.items() if name.startswith(("fc.", "layers.0."))}
     kept = {name: tensor for name, tensor in kept.items() if not name.endswith("inv_freq")}
-    return _eagle_config(folder, facts, kept), kept
+    return _eagle_config(folder, config, kept), kept
 
 
-def _eagle_config(folder: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HeadConfig:
+def _eagle_config(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HeadConfig:
     try:
         return HeadConfig(
             name=folder.name,
-            vocab_size=facts["vocab_size"],
-            hidden_size=facts["hidden_size"],
-            heads=facts["num_attention_heads"],
-            key_value_heads=facts.get("num_key_value_heads", facts["num_attention_heads"]),
-            feed_forward=facts["intermediate_size"],
-            rope_theta=facts.get("rope_theta", 10000.0),
-            norm_epsilon=facts.get("rms_norm_eps", 1e-6),
+            vocab_size=config["vocab_size"],
+            hidden_size=config["hidden_size"],
+            heads=config["num_attention_heads"],
+            key_value_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
+            feed_forward=config["intermediate_size"],
+            rope_theta=config.get("rope_theta", 10000.0),
+            norm_epsilon=config.get("rms_norm_eps", 1e-6),
             bias="fc.bias" in tensors,
         )
     except (KeyError, ValidationError):

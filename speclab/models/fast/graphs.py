@@ -21,8 +21,8 @@ from torch import Tensor
 
 from speclab.models.cache import KVCache
 from speclab.models.fast.lean import LeanForward
-from speclab.models.fast.static_cache import Pool, Rows, Shape, Store, lent
-from speclab.models.forward import TOLERANCE, Batch, ForwardOutput
+from speclab.models.fast.static_cache import CapturedCache, Pool, Shape, Store, static_layers
+from speclab.models.forward import TOLERANCE, Batch, ForwardOutput, Implementation
 from speclab.models.transfers import summarize
 
 MOST_ROWS = 128
@@ -156,7 +156,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedPass:
     """A graph, what it reads, and what it writes."""
 
     graph: Graph
@@ -164,7 +164,7 @@ class Captured:
     output: ForwardOutput
 
 
-class GraphForward:
+class GraphForward(Implementation):
     """A lean forward whose small passes are captured once for each size and then run as graphs.
 
     Args:
@@ -178,7 +178,7 @@ class GraphForward:
     def __init__(self, lean: LeanForward, model: Any, graph: Callable[[], Graph] | None = None) -> None:
         self._lean, self._pool = lean, Pool(Shape.of(model))
         self._graph = graph or CudaGraphs(self._pool.shape.device)
-        self._captured: WeakKeyDictionary[Store, dict[Size, Captured]] = WeakKeyDictionary()
+        self._captured: WeakKeyDictionary[Store, dict[Size, CapturedPass]] = WeakKeyDictionary()
         self._lock = Lock()
         self._context: int = model.config.max_position_embeddings
         lean.rotary.reserve(self._context)
@@ -197,16 +197,16 @@ class GraphForward:
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
         """A pass, as `Forward` says."""
         start, size = cache.length, Size.of(batch, cache.length)
-        layers = lent(cache, self._pool, size.columns)
+        layers = static_layers(cache, self._pool, size.columns)
         with self._lock:  # graphs share memory: the next replay may overwrite this output
             captured = self._graph_for(layers[0].lease.store, size, batch, start)
             captured.graph.replay()
-            output = _cut(captured.output, batch, start + len(batch.tokens))
+            output = _copy_rows(captured.output, batch, start + len(batch.tokens))
         for layer in layers:
             layer.length = start + len(batch.tokens)
         return output
 
-    def _graph_for(self, store: Store, size: Size, batch: Batch, start: int) -> Captured:
+    def _graph_for(self, store: Store, size: Size, batch: Batch, start: int) -> CapturedPass:
         """The graph of a size on a store, its inputs filled."""
         on_store = self._captured.setdefault(store, {})
         if size in on_store:
@@ -217,13 +217,13 @@ class GraphForward:
 
         def run() -> ForwardOutput:
             tokens, positions, slots, mask = inputs.unpack()
-            rows = cast("KVCache", Rows(store, slots, size.columns))
+            rows = cast("KVCache", CapturedCache(store, slots, size.columns))
             output = self._lean.compute(tokens, positions, mask, rows, last=0, layers=size.layers)
             return output._replace(summary=summarize(output.logits[:, : size.vocab_size], size.topk))
 
         first, output = graph.capture(run)
         _check(graph, size, first, output)
-        return on_store.setdefault(size, Captured(graph, inputs, output))
+        return on_store.setdefault(size, CapturedPass(graph, inputs, output))
 
 
 def _check(graph: Graph, size: Size, first: ForwardOutput, output: ForwardOutput) -> None:
@@ -243,7 +243,7 @@ def _check(graph: Graph, size: Size, first: ForwardOutput, output: ForwardOutput
         raise RuntimeError("its replay reads other tokens than its logits have")
 
 
-def _cut(output: ForwardOutput, batch: Batch, total: int) -> ForwardOutput:
+def _copy_rows(output: ForwardOutput, batch: Batch, total: int) -> ForwardOutput:
     """Copies of the rows that were asked for: the next pass writes over the output."""
     rows = len(batch.tokens)
     first = rows - batch.last if batch.last else 0

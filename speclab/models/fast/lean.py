@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from speclab.models.cache import KVCache
 from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
-from speclab.models.forward import Batch, ForwardOutput, stack_states
+from speclab.models.forward import Batch, ForwardOutput, Implementation, stack_states
 from speclab.models.masks import Mask
 from speclab.models.memory import has_plain_weights, is_out_of_memory
 
@@ -195,7 +195,7 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     high.mul_(cos).add_(from_low)
 
 
-class LeanForward:
+class LeanForward(Implementation):
     """The layers of a family, written out; it accepts no pass while a hook waits for the module's call."""
 
     name, feature = "lean", "lean forward"

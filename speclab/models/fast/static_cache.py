@@ -1,4 +1,4 @@
-"""KV buffers at fixed addresses, lent to one cache after another: what a captured pass reads and writes.
+"""KV buffers at fixed addresses, used by one cache after another: what a captured pass reads and writes.
 
 A captured pass knows addresses, not tensors. So buffers outlive the cache that uses them and go, with all passes that
 were captured on them, to the next one; a cache that outgrows its buffers moves to larger ones.
@@ -16,9 +16,9 @@ from torch import Tensor
 from speclab.models.cache import BufferLayer, KVCache
 
 FIRST_SLOTS = 1024
-"""Slots of the smallest buffers; a guess of ours, for most texts are shorter."""
+"""Slots of the smallest buffers; a speclab default, for most texts are shorter."""
 KEPT_FREE = 2
-"""Buffers that wait for another cache; more are given up."""
+"""Buffers kept for the next cache; more are freed."""
 
 
 class Shape(NamedTuple):
@@ -62,7 +62,7 @@ class Pool:
         self._free: list[Store] = []
         self._lock = RLock()  # a lease may end, and give back, while this very thread takes one
 
-    def take(self, slots: int) -> Store:
+    def allocate(self, slots: int) -> Store:
         """The smallest free store of at least so many slots, or a new one."""
         with self._lock:
             fitting = sorted((store for store in self._free if store.slots >= slots), key=lambda store: store.slots)
@@ -71,8 +71,8 @@ class Pool:
                 return fitting[0]
         return Store(self.shape, max(FIRST_SLOTS, 1 << (slots - 1).bit_length()))
 
-    def give_back(self, stores: list[Store]) -> None:
-        """Stores that no cache uses any more; the largest are kept."""
+    def release(self, stores: list[Store]) -> None:
+        """Takes back stores that no cache uses any more; the largest are kept."""
         with self._lock:
             self._free = sorted([*self._free, *stores], key=lambda store: -store.slots)[:KEPT_FREE]
 
@@ -81,8 +81,8 @@ class Lease:
     """The stores that one cache uses, the newest and largest last; they go back when its layers are gone."""
 
     def __init__(self, pool: Pool, slots: int) -> None:
-        self._pool, self._stores = pool, [pool.take(slots)]
-        weakref.finalize(self, pool.give_back, self._stores)
+        self._pool, self._stores = pool, [pool.allocate(slots)]
+        weakref.finalize(self, pool.release, self._stores)
 
     @property
     def store(self) -> Store:
@@ -92,18 +92,18 @@ class Lease:
     def require(self, slots: int) -> Store:
         """One of at least so many slots. A smaller one is not given back yet: layers move one after the other."""
         if slots > self.store.slots:
-            self._stores.append(self._pool.take(slots))
+            self._stores.append(self._pool.allocate(slots))
         return self.store
 
-    def give_back_smaller(self) -> None:
+    def release_smaller(self) -> None:
         """Every layer has moved to the newest store."""
         if len(self._stores) > 1:
-            self._pool.give_back(self._stores[:-1])
+            self._pool.release(self._stores[:-1])
             del self._stores[:-1]
 
 
 class StaticLayer(BufferLayer):
-    """A layer of a cache whose buffers are lent; like any other in a pass that is not captured."""
+    """A layer of a cache in buffers of a pool; like any other in a pass that is not captured."""
 
     def __init__(self, lease: Lease, index: int) -> None:
         super().__init__()
@@ -126,29 +126,29 @@ class StaticLayer(BufferLayer):
         return (self.lease.store.entries,)
 
 
-def lent(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:
-    """The layers of a cache, moved to lent buffers of at least so many slots; where they are there, nothing moves."""
+def static_layers(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:
+    """The layers of a cache, moved to buffers of at least so many slots; where they are there, nothing moves."""
     layers = [layer for layer in cache.layers if isinstance(layer, StaticLayer)]
     if len(layers) != pool.shape.layers:
         lease = Lease(pool, slots)
         layers = [StaticLayer(lease, index) for index in range(pool.shape.layers)]
         for layer, former in zip(layers, cache.layers, strict=False):
-            _take_over(layer, former)
+            _copy_entries(layer, former)
         cache.layers[:] = layers
     for layer in layers:
         if layer.capacity < slots:
             layer.reserve(slots)
-    layers[0].lease.give_back_smaller()
+    layers[0].lease.release_smaller()
     return layers
 
 
-def _take_over(layer: StaticLayer, former: BufferLayer) -> None:
+def _copy_entries(layer: StaticLayer, former: BufferLayer) -> None:
     if former.is_initialized:
         keys, values = (buffer.narrow(2, 0, former.length) for buffer in (former.key_buffer, former.value_buffer))
         layer.update(keys, values)
 
 
-class Rows:
+class CapturedCache:
     """Stands in for a cache in a captured pass: writes rows at `slots` `[m]` and shows the first `columns` slots."""
 
     def __init__(self, store: Store, slots: Tensor, columns: int) -> None:
