@@ -145,14 +145,14 @@ def worlds(draw: st.DrawFn, max_nodes: int = 4, max_depth: int = 2) -> tuple[lis
 
 
 @pytest.mark.parametrize("way", EXACT.values(), ids=EXACT)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds())
 def test_a_rule_keeps_the_targets_law_to_the_last_digit(way, world):
     shape, target, draft = world
     assert_exact(law_of_a_step(shape, target, draft, *way), target, 3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(worlds(), st.data())
 def test_the_target_mass_rule_is_exact_on_any_tree_merged_ones_too(world, data):
     """Tokens from anywhere, also twice under one parent."""
