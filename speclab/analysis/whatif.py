@@ -1,7 +1,7 @@
 """What the tree of a step would have been under other settings, from its record; no model runs.
 
-The strategy grows its tree as it always does, but the record answers in the draft's place: it holds the likeliest next
-tokens of every node that was expanded. Where it ends, the answer says so.
+The strategy grows its tree as it always does, but the record answers in the draft's place: it holds the most probable
+next tokens of every node that was expanded. Where the record ends, the result says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def in_force(step: Step) -> Strategy:
     kind = strategies().get(str(values.pop("strategy", "")))
     if kind is None:
         raise NotRecordedError(
-            f"no strategy is called {step.settings.get('strategy')!r} here, so its tree cannot be grown again"
+            f"no strategy is called {step.settings.get('strategy')!r} here, so its tree cannot be replayed"
         )
     return kind(**values)
 
@@ -75,12 +75,12 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     if strategy.chooses_budget:
         raise NotRecordedError(
             "which nodes are worth verifying follows from earlier outcomes, which no step records; with budget='fixed' "
-            "the whole tree can be told"
+            "the whole tree is known"
         )
     was = in_force(step)
     if strategy.draft_source != was.draft_source:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
-    answers = _Recorded(step)
+    answers = _RecordedDraft(step)
     context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
     same = type(strategy) is type(was)
     draft = strategy.replay(ReplayContext(step, answers, context, was)) if same else strategy.grow(answers, context)
@@ -91,7 +91,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     return _verified(step, draft, answers.short)
 
 
-class _Recorded(DraftForward):
+class _RecordedDraft(DraftForward):
     """What a draft said, from a step."""
 
     def __init__(self, step: Step) -> None:
@@ -152,7 +152,7 @@ class _Answer(tuple[tuple[int, float], ...]):  # noqa: SLOT001  # a tuple cannot
 
 class _NoProbabilities(dict[int, Floats]):
     def __missing__(self, _: int) -> Floats:
-        raise NotRecordedError("its candidates would be drawn at random, and the record holds the likeliest alone")
+        raise NotRecordedError("its candidates would be drawn at random, and the record holds only the most probable")
 
 
 def _child(step: Step, parent: int | None, token: int) -> int | None:
