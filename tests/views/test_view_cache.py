@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import five_nodes, large, sixty_nodes
@@ -16,6 +16,7 @@ from speclab.views.cache_slots import Strip
 from speclab.views.playback import WHOLE, PlaybackPosition
 
 
+@settings(max_examples=20)
 @given(steps(), st.integers(0, 20), st.data())
 def test_pictures_are_well_formed_at_every_position(step, prompt, data):
     position = data.draw(st.sampled_from(playback.positions(step)))
@@ -27,6 +28,7 @@ def test_pictures_are_well_formed_at_every_position(step, prompt, data):
     parse(cache_slots.table(step) + cache_slots.slots_table(step), HTML)
 
 
+@settings(max_examples=20)
 @given(steps())
 def test_states_add_up(step):
     for record in step.caches:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import draft_trees
 from view_samples import large, sixty_nodes
@@ -29,6 +29,7 @@ def _check(places) -> None:
         assert all(b - a >= 1 for a, b in pairwise(rows)), "labels have a row of their own"
 
 
+@settings(max_examples=30)
 @given(steps())
 def test_every_node_has_one_place_and_no_edges_cross(step):
     after = None if step.bonus is None else playback.last_on_path(step)
@@ -40,6 +41,7 @@ def test_every_node_has_one_place_and_no_edges_cross(step):
     assert max(p.row for p in places) <= leaves - 1
 
 
+@settings(max_examples=30)
 @given(steps(max_nodes=60), st.integers(1, 30), st.integers(0, 59))
 def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
     tree = step.tree
@@ -56,6 +58,7 @@ def test_folding_keeps_the_path_and_counts_every_node(step, limit, extra):
     assert all(p.folded != 1 for p in places), "a stub for one node would take that node's room"
 
 
+@settings(max_examples=30)
 @given(draft_trees(max_nodes=30))
 def test_a_small_tree_is_not_folded(tree):
     assert tree_layout.choose_nodes(tree, ()) == frozenset(range(len(tree)))

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse
-from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes
+from view_samples import five_nodes, large, odd_tokens, one_node
 
 from speclab.trace.records import ExtraRow
 from speclab.views import attention_mask
@@ -47,6 +47,7 @@ def _cells(svg: str, size: int) -> np.ndarray:
     return cells
 
 
+@settings(max_examples=20)
 @given(steps(), st.sampled_from(["folded", "compare", "full"]), st.data())
 def test_pictures_are_well_formed_and_draw_each_entry_once(step, mode, data):
     selected = data.draw(st.none() | st.integers(0, len(step.tree) - 1))
@@ -82,12 +83,6 @@ def test_a_window_narrows_the_band():
     assert "the newest 6 to 8 of 12 prefix tokens" in attention_mask.summary(step)
     check_svg(attention_mask.mask_svg(step))
     assert (attention_mask.categories(step)[:, :12] == attention_mask.PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
-
-
-def test_selecting_adds_two_rectangles_and_nothing_else():
-    plain, chosen = attention_mask.mask_svg(sixty_nodes()), attention_mask.mask_svg(sixty_nodes(), 20)
-    assert chosen.count("<rect") == plain.count("<rect") + 2
-    assert len(chosen) - len(plain) < 400
 
 
 @pytest.mark.parametrize("mode", ["folded", "full", "compare"])

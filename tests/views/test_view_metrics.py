@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import drafted_root, five_nodes, one_node, trace
@@ -14,6 +14,7 @@ from speclab.views import explain, metrics_chart
 from speclab.views.metrics_chart import Plain
 
 
+@settings(max_examples=20)
 @given(st.lists(steps(max_nodes=10), max_size=5))
 def test_pictures_are_well_formed(run):
     made = replace(trace(1), steps=tuple(replace(step, index=i) for i, step in enumerate(run)))

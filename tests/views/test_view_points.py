@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 
@@ -18,6 +18,7 @@ def test_a_point_stands_at_its_value():
     assert {"0", "0.25", "0.5", "0.75", "1", "prose", "code", "copied", "guessed"} <= set(texts(root))
 
 
+@settings(max_examples=20)
 @given(st.dictionaries(st.text("a<>&'\"é", min_size=1), st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1))
 def test_any_figures_and_names_give_a_picture_and_a_table(rows):
     check_svg(points_svg("<b>", ["</svg>", "&"], rows))

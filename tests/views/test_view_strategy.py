@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from picture import HTML, SVG, parse
 from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
@@ -126,6 +125,7 @@ def test_synergy_names_the_best_source_alone():
     assert "Synergy" not in drafter_state.strategy_html(run())
 
 
+@settings(max_examples=20)
 @given(steps())
 def test_any_step_has_a_panel(step):
     parse(drafter_state.strategy_html(replace(trace(1), steps=(step,))), HTML | SVG)
@@ -145,16 +145,6 @@ def test_a_long_run_is_shown_in_a_few_bytes():
     assert len(drafter_state.strategy_html(long)) < 20_000
     many = replace(run(), steps=run().steps * 100)
     assert len(drafter_state.strategy_html(many)) < 24_000
-
-
-def test_every_bar_has_its_number_beside_it():
-    """A bar says nothing to a screen reader, and is as long as its number."""
-    assert 'aria-hidden="true"' in markup.bar(0.5, "#123456", 100)
-    assert "width:50.0px" in markup.bar(0.5, "#123456", 100)
-    assert "width:100.0px" in markup.bar(7, "#123456", 100)
-    assert markup.line([2.0, 2.0], "#000") == ""
-    points = re.findall(r" d=\"([^\"]*)\"", markup.line([0.0, 1.0, 0.5], "#000", 90))
-    assert points == ["M0.0 15.0L45.0 2.0L90.0 8.5"]
 
 
 @pytest.mark.parametrize(

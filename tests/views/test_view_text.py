@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from drawn import TEXTS, steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, parse
 from view_samples import EOS, ODD, drafted_root, ended_inside, five_nodes, odd_tokens, one_node, trace
@@ -19,6 +19,7 @@ def _run(*run, prompt=(1, 2, 3)) -> Trace:
     return replace(trace(1), steps=tuple(run), prompt_ids=prompt, texts=TEXTS)
 
 
+@settings(max_examples=30)
 @given(st.lists(steps(max_nodes=12), max_size=4), st.sampled_from(BYS))
 def test_every_generated_token_is_there_in_order(run, by):
     made = _run(*run)

@@ -4,7 +4,7 @@ import html
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.views import markup
@@ -23,6 +23,7 @@ def test_display(text, shown):
     assert markup.display(text) == shown
 
 
+@settings(max_examples=30)
 @given(st.text())
 def test_nothing_invisible_is_left_and_xml_can_hold_it(text):
     shown = markup.display(text)
@@ -31,6 +32,7 @@ def test_nothing_invisible_is_left_and_xml_can_hold_it(text):
     shown.encode("utf-8")
 
 
+@settings(max_examples=30)
 @given(st.text())
 def test_escaping_can_be_undone_and_leaves_no_markup(text):
     for escaped in (markup.escape(text), markup.plotly_text(text)):
@@ -41,6 +43,7 @@ def test_escaping_can_be_undone_and_leaves_no_markup(text):
     assert "'" not in markup.escape(text)
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=40), st.integers(2, 20))
 def test_clip_keeps_within_its_columns(text, columns):
     shown = markup.display(text)

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture import HTML, check_svg, parse, texts
 from view_samples import ODD, five_nodes, large, odd_tokens, sixty_nodes
@@ -16,6 +16,7 @@ from speclab.views.palette import LOOKS
 from speclab.views.playback import PlaybackPosition
 
 
+@settings(max_examples=20)
 @given(steps(), st.sampled_from(["light", "dark"]), st.data())
 def test_every_picture_is_well_formed_at_every_position(step, theme, data):
     position = data.draw(st.sampled_from(playback.positions(step)))
@@ -25,6 +26,7 @@ def test_every_picture_is_well_formed_at_every_position(step, theme, data):
     assert len(drawn) == len(set(drawn))
 
 
+@settings(max_examples=20)
 @given(steps())
 def test_every_node_is_drawn_with_its_whole_token_in_the_tooltip(step):
     root = check_svg(draft_tree.tree_svg(step))

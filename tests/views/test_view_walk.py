@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from view_samples import drafted_root, ended_inside, five_nodes, one_node
 
 from speclab.views import playback
@@ -38,6 +38,7 @@ def test_other_roots_and_ends():
     assert [decision.winner for decision in playback.decisions(ended_inside())] == [1, 3]
 
 
+@settings(max_examples=30)
 @given(steps())
 def test_moments_only_ever_add(step):
     seen, judged = 0, 0
@@ -53,6 +54,7 @@ def test_moments_only_ever_add(step):
     assert playback.own_shown(step, WHOLE) == (step.bonus is not None)
 
 
+@settings(max_examples=30)
 @given(steps())
 def test_event_by_event_ends_in_the_whole_tree(step):
     counts = [
@@ -64,6 +66,7 @@ def test_event_by_event_ends_in_the_whole_tree(step):
     assert playback.events_until(step, PlaybackPosition("draft")) == step.events
 
 
+@settings(max_examples=30)
 @given(steps())
 def test_nothing_is_judged_before_the_walk(step):
     for moment in playback.positions(step):

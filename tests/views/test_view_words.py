@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drawn import steps
-from hypothesis import given
+from hypothesis import given, settings
 from picture import HTML, parse
 from view_samples import drafted_root, ended_inside, five_nodes, odd_tokens, one_node
 
@@ -60,6 +60,7 @@ def test_why_of_five_nodes():
     assert "rejected, the target chose another token" in explain.why(step, 4)
 
 
+@settings(max_examples=20)
 @given(steps())
 def test_every_node_has_one_sentence_and_a_table(step):
     for node in range(len(step.tree)):
