@@ -120,6 +120,7 @@ def test_eos_that_cuts_a_path_leaves_no_bonus():
     step = session.step()
     assert step.committed == tuple(whole[1 : inside + 1])
     assert (step.bonus, len(step.accepted)) == (None, inside)
+    assert step.nodes[inside + 1].verdict == "not reached", "the target chose it, but the text ended before it"
     assert session.done
 
 
