@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import sqlalchemy
 from pyarrow import parquet
 
 from speclab import FixedTree
@@ -65,3 +67,22 @@ def made(out: Path, executor=None, over=OVER, strategy=FixedTree, **asked) -> Sw
 def stored(out: Path) -> list[int]:
     """The trials that the table holds."""
     return sorted(parquet.read_table(out / "trials.parquet")["trial"].to_pylist())
+
+
+def killed_at(moment: int, out: Path, marks: Path, study: str) -> None:
+    """In a process of its own: a sweep that is killed as it sends its `moment`-th change to the database."""
+    sent = 0
+
+    def count(connection, cursor, statement, *_):
+        nonlocal sent
+        sent += statement.startswith(("INSERT", "UPDATE"))
+        if sent == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def at_once(connection, _record):
+        connection.execute("PRAGMA synchronous=OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", count)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", at_once)
+    with ThreadPoolExecutor(1) as threads:
+        made(out, threads, ["depth=2:4"], measure=Marked(marks), study=study, trials=3, workers=1, resume=out.exists())

@@ -8,51 +8,31 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 from distributed import LocalCluster
-from sweep_made import Marked, made, stored
+from sweep_made import Marked, killed_at, made, stored
 
 from speclab import MeasurementError
 from speclab.bench import sweep as sweeping
 from speclab.bench.sweep_study import read_rows
 
 OVER = ["depth=2:4"]
-
-
-def _killed_at(moment: int, out: Path, marks: Path, study: str) -> None:
-    """In a process of its own: a sweep that is killed as it sends its `moment`-th change to the database."""
-    sent = 0
-
-    def count(connection, cursor, statement, *_):
-        nonlocal sent
-        sent += statement.startswith(("INSERT", "UPDATE"))
-        if sent == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def at_once(connection, _record):
-        connection.execute("PRAGMA synchronous=OFF")
-
-    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", count)
-    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", at_once)
-    with ThreadPoolExecutor(1) as threads:
-        made(out, threads, OVER, measure=Marked(marks), study=study, trials=3, workers=1, resume=out.exists())
+PRELOADED = ["pyarrow.parquet", "alembic.command", "optuna.storages._rdb.storage", "speclab.bench.sweep"]
 
 
 @pytest.mark.parametrize(("study", "moments"), [("grid", (11, 2, 3, 4, 5, 6, 7, 8)), ("optuna", (12, 5))])
 def test_a_driver_killed_at_any_moment_goes_on(tmp_path, study, moments):
     """Killed again and again, each time some changes further on, until it comes to its end."""
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["test_sweep_kills", "pyarrow.parquet", "optuna.storages"])
+    processes.set_forkserver_preload(PRELOADED)
     out, marks = tmp_path / "out", tmp_path / "marks"
     marks.mkdir()
     done: list = []
     kills = 0
     for moment in (*moments, 1000):
-        driver = processes.Process(target=_killed_at, args=(moment, out, marks, study))
+        driver = processes.Process(target=killed_at, args=(moment, out, marks, study))
         driver.start()
         driver.join(60)
         kills += driver.exitcode == -signal.SIGKILL
