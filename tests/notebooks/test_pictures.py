@@ -1,10 +1,9 @@
-"""The gallery leaves no view out, and the README's pictures are of the models that are shipped."""
+"""The gallery leaves no view out."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from runpy import run_path
 
 import nbformat
 import pytest
@@ -12,7 +11,6 @@ import pytest
 pytestmark = pytest.mark.notebook
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ROOT / "docs" / "images"
 PARTS = {
     "step_html": "of a pinned iteration: as run_html",
     "scene_svg": "draws for tree_svg and ghost_svg",
@@ -38,19 +36,3 @@ def test_the_gallery_shows_every_view():
     views = {name for source in sources for name in re.findall(r"^def ([a-z]\w*_(?:svg|html))\(", source, re.MULTILINE)}
     missing = {name for name in views if not re.search(rf"\b{name}\(", code)}
     assert missing == set(PARTS)
-
-
-def test_the_readme_shows_what_the_shipped_models_do():
-    """Labels say in words what a picture shows; positions may differ in a last digit from machine to machine."""
-    drawn = run_path(str(IMAGES / "draw.py"))["pictures"]()
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name, svg in drawn.items():
-        kept = (IMAGES / name).read_text(encoding="utf-8")
-        assert _label(kept) == _label(svg), "python docs/images/draw.py draws them anew"
-        assert f"(docs/images/{name})" in readme
-
-
-def _label(svg: str) -> str:
-    found = re.match(r'<svg[^>]* aria-label="([^"]*)"', svg)
-    assert found, "every picture says what it shows"
-    return found[1]
