@@ -67,7 +67,7 @@ class Snapshot:
 def _same_contents(part: nn.Module, contents: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> bool:
     attributes, modules, parameters = contents
     own = vars(part)
-    if "generation_config" in own:  # read anew for every text, and part of no pass
+    if "generation_config" in own:  # read at every start of a text, and part of no pass
         own = own | {"generation_config": attributes.get("generation_config")}
     return bool(part._modules == modules and part._parameters == parameters and own == attributes)
 
@@ -77,7 +77,7 @@ def _fields(config: Any) -> dict[str, Any]:
 
 
 class SharedForward:
-    """The forward of one module, shared by all runners on it, and chosen anew when the module is found changed.
+    """The forward of one module, shared by all runners on it, and chosen again when the module is found changed.
 
     Args:
         model: the module; set to eval mode, and to attention that takes a tree mask.

@@ -248,9 +248,9 @@ class HeadRunner:
         `target`: what it drafts for; where that module was changed since, no entry is copied.
         """
         if target is not None and target.version != self._target_version:
-            anew = HeadRunner(self.model, target)
-            anew.vocab_size = self.vocab_size
-            return anew
+            fresh = HeadRunner(self.model, target)
+            fresh.vocab_size = self.vocab_size
+            return fresh
         twin = copy.copy(self)
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
         return twin

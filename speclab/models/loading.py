@@ -52,7 +52,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 
 
 def silent(_: str) -> None:
-    """Reports to nobody."""
+    """Reports nothing."""
 
 
 def fetch(name: str, report: Report, files: Sequence[str] = _MODEL_FILES) -> Path:

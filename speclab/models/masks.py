@@ -2,7 +2,7 @@
 
 Additive (0 where visible, the dtype's lowest number where hidden), because eager attention adds a boolean
 mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible, rows of the tree
-see what they are told.
+see what `hidden` leaves them.
 """
 
 from __future__ import annotations

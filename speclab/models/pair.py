@@ -270,23 +270,23 @@ class ModelPair:
 
     def describe(self) -> dict[str, str | int | float | bool | None]:
         """What runs where, for records."""
-        facts: dict[str, str | int | float | bool | None] = {"pair": self.name}
+        found: dict[str, str | int | float | bool | None] = {"pair": self.name}
         for role, runner in self.runners.items():
-            facts[role] = runner.name
-            facts[f"{role}_family"] = runner.family
-            facts[f"{role}_parameters"] = self._parameters[role]
-            facts[f"{role}_attention"] = runner.model.config._attn_implementation
-            facts[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
-            facts[f"{role}_forward"] = runner.implementation.name
+            found[role] = runner.name
+            found[f"{role}_family"] = runner.family
+            found[f"{role}_parameters"] = self._parameters[role]
+            found[f"{role}_attention"] = runner.model.config._attn_implementation
+            found[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
+            found[f"{role}_forward"] = runner.implementation.name
         for place in range(len(self.heads)):
-            facts[f"head_{place}"] = self.head_names[place]
-            facts[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
+            found[f"head_{place}"] = self.head_names[place]
+            found[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
         device = self.target.device
-        facts["device"] = str(device)
+        found["device"] = str(device)
         if device.type == "cuda":
-            facts["gpu"] = torch.cuda.get_device_name(device)
-        facts["threads"] = torch.get_num_threads()
-        return facts | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
+            found["gpu"] = torch.cuda.get_device_name(device)
+        found["threads"] = torch.get_num_threads()
+        return found | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
 _ONE_AT_A_TIME = Lock()
@@ -315,7 +315,8 @@ def load_pair(
         name: of a preset (`speclab.models.presets`), read when no target is given; "mini" is shipped with speclab.
         target, draft: hub id, local folder, or a `transformers` module; no draft for strategies that need none. A peft
             model with adapters inside its layers will do, and a compiled one, which is taken out of `torch.compile`.
-        heads: draft heads for the target, or draft models in their place: folders of ours or EAGLE's, hub ids, modules.
+        heads: draft heads for the target, or draft models in their place: folders (speclab's format or EAGLE's), hub
+            ids, modules.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.

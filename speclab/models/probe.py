@@ -1,7 +1,7 @@
 """Whether a model verifies trees: known unfit families by config, and a measurement on the model itself.
 
 The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain passes
-over each single path, without cache, mask or positions of ours. Logits, not choices: a wrong mask can agree
+over each single path, without cache, mask or explicit positions. Logits, not choices: a wrong mask can agree
 on every argmax.
 """
 

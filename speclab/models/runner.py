@@ -313,7 +313,7 @@ class Runner:
         return twin
 
     def _renew(self) -> None:
-        """Starts anew on a module that was changed."""
+        """Starts again on a module that was changed."""
         vocabulary, own = self._vocabulary, self.implementation is self._own
         self._read()
         if self._vocabulary != vocabulary:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runners import CLOSE, run_tree
+from runners import CLOSE, plain, run_tree
 from strategies import draft_trees, token_lists
 from tiny import FAMILIES, tiny
 
@@ -143,6 +143,18 @@ def test_half_precision_and_large_models_are_not_packed(monkeypatch):
     assert not packed.worth_packing(tiny("llama"))
 
 
+def test_a_pass_that_fails_midway_leaves_no_rows_to_the_module_that_takes_over():
+    def broken(*_):
+        raise RuntimeError("broken kernel")
+
+    runner = Runner(tiny("llama"))
+    runner.extend([1, 2, 3])
+    lean = runner.implementation.implementations[0]
+    lean.layers = [lean.layers[0], broken]
+    torch.testing.assert_close(runner.extend([4]), plain(runner, [1, 2, 3, 4])[-1], **CLOSE)
+    assert runner.implementation.name == "module, without lean forward: a pass failed (RuntimeError: broken kernel)"
+
+
 def test_with_the_door_shut_every_pass_is_the_modules_and_the_text_the_same():
     """`fast=False` is the one setting that turns off all that is in `speclab.models.fast`."""
     target, draft = tiny("gpt_neox"), tiny("llama", seed=1)
@@ -159,7 +171,8 @@ def test_with_the_door_shut_nothing_behind_it_is_called(monkeypatch):
     monkeypatch.setattr("speclab.models.changes.implementations", lambda _: pytest.fail("the door was opened"))
     runner = Runner(tiny("llama"), fast=False)
     before = runner.extend([1, 2, 3])
-    runner.model.lm_head.weight.data = -runner.model.lm_head.weight.data
+    with torch.no_grad():
+        runner.model.lm_head.weight.neg_()
     twin = runner.fork(3)  # changes are noticed all the same
     assert twin.length == 0
     torch.testing.assert_close(twin.extend([1, 2, 3]), -before)

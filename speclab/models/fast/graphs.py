@@ -29,7 +29,7 @@ MOST_ROWS = 128
 """Larger passes (prompts) keep a GPU busy without a graph."""
 FIRST_COLUMNS = 256
 WORDS = 16
-"""Of 64 bits each, which is what a row's mask may have; one of more columns goes the plain way."""
+"""Of 64 bits each, which is what a row's mask may have; one of more columns is run without a graph."""
 LAST_BIT = 64 * WORDS - 1
 
 
@@ -37,7 +37,7 @@ class Graph(Protocol):
     """A pass that can be run again."""
 
     def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
-        """Runs, then notes what `run` does: what the run computed, and an output that every `replay` writes anew."""
+        """Runs, then notes what `run` does: what the run computed, and an output that every `replay` overwrites."""
         ...
 
     def replay(self) -> None:
@@ -72,8 +72,8 @@ class CudaGraph:
     def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
         """The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
 
-        The stream is ours, one a device: torch's own lies on the device of the process's first capture, and what runs
-        on another device is not captured. A capture that fails leaves its stream in use; the outer block puts the
+        Each device has a stream of its own: torch's lies on the device of the process's first capture, and what runs on
+        another device is not captured. A capture that fails leaves its stream in use; the outer block puts the
         thread's own back.
         """
         with _CAPTURING, torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.current_stream()):

@@ -25,7 +25,7 @@ class Linear:
 
     Args:
         modules: `nn.Linear` layers of one dtype and device.
-        pack: multiply by a packed copy of the weights; `repack` makes it, and makes it anew.
+        pack: multiply by a packed copy of the weights; `repack` makes it, at first and after a change.
     """
 
     def __init__(self, *modules: nn.Linear, pack: bool) -> None:
@@ -124,7 +124,7 @@ def _product() -> Callable[..., Tensor]:
 
 @cache
 def _works() -> bool:
-    """Private operators are promised to nobody: tried once, and done without where they fail."""
+    """Private operators may change in any version: tried once, and not used where they fail."""
     module, rows = nn.Linear(16, 16), torch.linspace(-1, 1, 32).view(2, 16)
     try:
         with torch.inference_mode():
