@@ -222,8 +222,9 @@ def filled(
             tokens, probs = [token for token, _ in top], [min(exp(log_prob), 1.0) for _, log_prob in top]
             trie.looked_up[node[parent]] = tokens, probs, 1.0
             # A recorded top-k that is sliced says so where the record holds no more.
-            for place, (token, log_prob) in zip(children[parent], top[: len(children[parent])], strict=False):
-                if (prob := min(exp(log_prob), 1.0)) > 0:
+            best = zip(children[parent], top[: len(children[parent])], probs, strict=False)
+            for place, (token, _), prob in best:
+                if prob > 0:
                     node[place] = trie.add(node[parent], token, prob, source)
                     level.append(place)
             if not top:

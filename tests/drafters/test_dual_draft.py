@@ -18,7 +18,7 @@ from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Draft
-from speclab.drafters.dual_draft import confidence, merge
+from speclab.drafters.dual_draft import confidence, merge, route
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.tree import DraftTree
@@ -192,6 +192,13 @@ def test_routing_that_remembers_weighs_each_mean_by_what_was_right_lately(seed):
     fork = session.fork(at=3)
     fork.step()
     assert_same(fork.steps[3].proposals, session.steps[3].proposals)
+
+
+@given(draft_trees())
+def test_of_two_equal_trees_the_first_is_verified(tree):
+    draft, chosen = route(["one", "other"], [Draft(tree), Draft(tree)], None)
+    assert chosen == 0
+    assert [one.chosen for one in draft.proposals] == [True, False]
 
 
 # Both trees as one
