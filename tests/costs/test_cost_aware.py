@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from counted import calls
+from equal_pairs import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
 from records import assert_consistent, assert_same
 from table_runner import mixed_law, random_law, table_pair
 from test_budget import closed_subsets
-from test_equality import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
 from typer.testing import CliRunner
 
 import speclab
