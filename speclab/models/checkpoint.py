@@ -110,8 +110,6 @@ def _in_folder(name: str, folder: Path) -> Checkpoint:
         raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
     check_config(folder)
     files = _weights(folder)
-    if missing := [path.name for path in files if not path.is_file()]:
-        raise ModelNotFoundError(f"The folder {name} lacks {missing[0]}, which its index names: fetch it again.")
     pickled = any(path.suffix in _PICKLES for path in folder.iterdir())
     return Checkpoint(name, str(folder), *stored_size(files), bool(files), pickled)
 
