@@ -72,11 +72,13 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
             any(sibling < i and sibling in step.accepted for sibling in tree.children[parent]) and "draws" in step.rule
         )
         assert node.verdict == ("not reached" if untried else due) or (ended and node.verdict == "not reached")
-    merged = max(1, sum(proposal.chosen for proposal in step.proposals))  # laws that a node's candidates come from
-    for top, laws in ((node.target_top, 1), (node.draft_top, merged)):
+    merged = max(
+        1, sum(proposal.chosen for proposal in step.proposals)
+    )  # distributions that a node's candidates come from
+    for top, distributions in ((node.target_top, 1), (node.draft_top, merged)):
         probabilities = [probability for _, probability in top]
         assert probabilities == sorted(probabilities, reverse=True)
-        assert sum(probabilities) <= laws + 1e-6
+        assert sum(probabilities) <= distributions + 1e-6
         assert {token for token, _ in top} <= step.texts.keys()
     children = {int(tree.token[child]): child for child in tree.children[i]}
     for token, probability in node.draft_top:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 
 import speclab
 from speclab import Session, SpeclabError
 
 VOCAB = 8
-TARGET, DRAFT = random_law(VOCAB, 1), random_law(VOCAB, 2)
+TARGET, DRAFT = random_probs(VOCAB, 1), random_probs(VOCAB, 2)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 SHORT = table_pair(TARGET, DRAFT, VOCAB, context=16)
 LONE = table_pair(TARGET, None, VOCAB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from table_runner import Law, mixed_law, random_law, table_pair
+from table_runner import DistributionFn, mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -12,8 +12,8 @@ from speclab.models.pair import ModelPair
 
 VOCAB = 8
 PROMPT = [1, 2, 3]
-TARGET = random_law(VOCAB, 11, low=0.5, high=2.5)
-DRAFT = mixed_law(TARGET, random_law(VOCAB, 12), 0.15)
+TARGET = random_probs(VOCAB, 11, low=0.5, high=2.5)
+DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 12), 0.15)
 NEW = 30
 
 STRATEGIES: dict[str, Strategy] = {
@@ -29,7 +29,7 @@ STRATEGIES: dict[str, Strategy] = {
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 
 
-def pair_of(target: Law = TARGET, draft: Law | None = DRAFT, eos: int | None = None) -> ModelPair:
+def pair_of(target: DistributionFn = TARGET, draft: DistributionFn | None = DRAFT, eos: int | None = None) -> ModelPair:
     return table_pair(target, draft, VOCAB, eos=eos)
 
 

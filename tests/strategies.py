@@ -14,7 +14,7 @@ from speclab.tree import DraftTree
 def draft_trees(draw: st.DrawFn, max_nodes: int = 12, vocab: int = 64) -> DraftTree:
     """Any breadth-first tree of 1 to `max_nodes` nodes: chain, star or bush; siblings carry different tokens.
 
-    Log-probs are those of a random law over each node's children: their probabilities sum to less than one.
+    Log-probs are those of a random distribution over each node's children: their probabilities sum to less than one.
     """
     n = draw(st.integers(1, max_nodes))
     parents = [-1]

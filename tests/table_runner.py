@@ -1,4 +1,4 @@
-"""A runner without a model: next-token laws come from a function of the visible tokens.
+"""A runner without a model: next-token distributions come from a function of the visible tokens.
 
 It keeps slots of (token, position) and sees only what the mask shows it, so a wrong mask, position or kept
 slot raises or changes the answer.
@@ -17,14 +17,14 @@ from speclab.models.pair import ModelPair
 from speclab.models.runner import Kept
 from speclab.models.transfers import Logits
 
-Law = Callable[[tuple[int, ...]], Sequence[float]]
+DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
 
 
-def random_law(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0) -> Law:
-    """A law without ties, the same for the same path, from nearly flat to nearly certain."""
+def random_probs(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0) -> DistributionFn:
+    """A distribution without ties, the same for the same path, from nearly flat to nearly certain."""
     seen: dict[tuple[int, ...], np.ndarray] = {}
 
-    def law(path: tuple[int, ...]) -> np.ndarray:
+    def probs(path: tuple[int, ...]) -> np.ndarray:
         if path not in seen:
             noise = random.Random(repr((seed, path)))
             scale = noise.uniform(low, high)
@@ -32,26 +32,26 @@ def random_law(vocab_size: int, seed: int, low: float = 0.3, high: float = 5.0) 
             seen[path] = weights / weights.sum()
         return seen[path]
 
-    return law
+    return probs
 
 
-def mixed_law(one: Law, other: Law, share: float) -> Law:
-    """`share` of the second law in the first: a draft that agrees with its target most of the time."""
+def mixed_probs(one: DistributionFn, other: DistributionFn, share: float) -> DistributionFn:
+    """`share` of the second distribution in the first: a draft that agrees with its target most of the time."""
     return lambda path: (1 - share) * np.asarray(one(path)) + share * np.asarray(other(path))
 
 
 class TableRunner:
-    """The contract of `speclab.models.runner.Runner`, over a law instead of a model."""
+    """The contract of `speclab.models.runner.Runner`, over a distribution instead of a model."""
 
     family = "table"
-    implementation = SimpleNamespace(name="law")
+    implementation = SimpleNamespace(name="probs")
     border = None
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
 
-    def __init__(self, law: Law, vocab_size: int, context: int | None = None, eos: int | None = None):
-        self.law, self.vocab_size, self.context, self.eos, self.name = law, vocab_size, context, eos, "table"
+    def __init__(self, probs: DistributionFn, vocab_size: int, context: int | None = None, eos: int | None = None):
+        self.probs, self.vocab_size, self.context, self.eos, self.name = probs, vocab_size, context, eos, "table"
         self.model = _model(eos)
         self.slots: list[tuple[int, int]] = []
         self.kept = Kept(0, 0, ())
@@ -124,7 +124,7 @@ class TableRunner:
         seen = sorted((slots[slot][1], slots[slot][0]) for slot in np.flatnonzero(visible).tolist())
         assert [position for position, _ in seen] == list(range(len(seen))), "a path has one token a position"
         assert seen[-1] == (slots[own][1], slots[own][0]), "a row is the last of its path"
-        return self.law(tuple(token for _, token in seen))
+        return self.probs(tuple(token for _, token in seen))
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         self._burn()
@@ -145,7 +145,7 @@ class TableRunner:
         self._burn()
 
     def fork(self, length: int = 0) -> TableRunner:
-        other = type(self)(self.law, self.vocab_size, self.context, self.eos)
+        other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
 
@@ -164,8 +164,12 @@ def _model(eos: int | None) -> SimpleNamespace:
 
 
 def table_pair(
-    target: Law, draft: Law | None, vocab_size: int, context: int | None = None, eos: int | None = None
+    target: DistributionFn,
+    draft: DistributionFn | None,
+    vocab_size: int,
+    context: int | None = None,
+    eos: int | None = None,
 ) -> ModelPair:
     """A pair of table runners, without a tokenizer."""
-    runners = [law and TableRunner(law, vocab_size, context, eos) for law in (target, draft)]
+    runners = [probs and TableRunner(probs, vocab_size, context, eos) for probs in (target, draft)]
     return ModelPair(*runners, name="tables")

@@ -29,7 +29,7 @@ VARIANTS: dict[str, Strategy] = {
 
 @st.composite
 def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
-    """Any consistent settings; thresholds from a continuum, so that no law meets one exactly."""
+    """Any consistent settings; thresholds from a continuum, so that no distribution meets one exactly."""
     low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
     stop, deep = sorted(draw(st.tuples(st.floats(0, 0.6), st.floats(0, 0.6))))
     few, some, many = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))

@@ -107,7 +107,7 @@ def residual_svg(step: Step) -> str:
     distributions = _distributions(rows)
     parts = [_heads(distributions, colors)]
     parts += [
-        _row(step, left, share, [law[3][i] for law in distributions], TOP + ROW * i, colors)
+        _row(step, left, share, [probs[3][i] for probs in distributions], TOP + ROW * i, colors)
         for i, share in enumerate(rows)
     ]
     hidden = len(left.tokens) - len(rows)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis.attribution import (
@@ -81,9 +81,9 @@ def test_widths_are_those_before_each_spine_node():
 
 
 def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
-    law = mixed_law(random_law(6, 3), lambda path: random_law(6, 4)(path[-2:]), 0.8)
+    probs = mixed_probs(random_probs(6, 3), lambda path: random_probs(6, 4)(path[-2:]), 0.8)
     strategy = Goose(bypass="off", node_budget=20)
-    session = speclab.Session(table_pair(law, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
+    session = speclab.Session(table_pair(probs, None, 6), strategy, [1, 2, 3, 1, 2, 3], max_new_tokens=120)
     session.run()
     rates, kinds, counts = source_rates(session.steps), attribution(session.steps), session.metrics.counts
     assert sum(rate.accepted for rate in rates.values()) == kinds.accepted == counts.accepted

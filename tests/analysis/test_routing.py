@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from refusals import refused
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis import routing
@@ -19,10 +19,10 @@ SMALL = {"node_budget": 10, "depth": 3, "children": 3}
 @cache
 def pair_of() -> ModelPair:
     """A target, and two drafts in the place of heads, each right where the other often is not."""
-    law = random_law(VOCAB, 1, low=0.5, high=2.0)
-    drafts = [mixed_law(law, random_law(VOCAB, seed), share) for seed, share in ((2, 0.5), (3, 0.6))]
+    probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
+    drafts = [mixed_probs(probs, random_probs(VOCAB, seed), share) for seed, share in ((2, 0.5), (3, 0.6))]
     heads = tuple(table_pair(draft, None, VOCAB).target for draft in drafts)
-    return ModelPair(table_pair(law, None, VOCAB).target, heads=heads, name="tables")
+    return ModelPair(table_pair(probs, None, VOCAB).target, heads=heads, name="tables")
 
 
 def finished(strategy: speclab.Strategy, **settings: object) -> speclab.Session:
@@ -80,9 +80,9 @@ def test_where_nothing_was_chosen_there_is_nothing_to_count_or_regret():
 
 def test_regret_at_the_end_of_the_context():
     """A recorded tree fits where it was drafted."""
-    law = random_law(VOCAB, 1, low=0.5, high=2.0)
-    heads = tuple(table_pair(law, None, VOCAB, context=16).target for _ in range(2))
-    pair = ModelPair(table_pair(law, None, VOCAB, context=16).target, heads=heads, name="tables")
+    probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
+    heads = tuple(table_pair(probs, None, VOCAB, context=16).target for _ in range(2))
+    pair = ModelPair(table_pair(probs, None, VOCAB, context=16).target, heads=heads, name="tables")
     session = speclab.Session(pair, speclab.DualDraft(**SMALL), [1, 2, 3], max_new_tokens=13)
     session.run()
     assert routing.regret(session, len(session.steps) - 1).tokens == 0

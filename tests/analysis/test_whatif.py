@@ -7,7 +7,7 @@ from dual_pairs import SMALL
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sessions import DRAFT, PROMPT, TARGET, session_of
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from tiny import tiny
 from variants import VARIANTS, dynatrees
 
@@ -28,8 +28,8 @@ from speclab.tree import DraftTree
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
 OWN = {name: variant for name, variant in VARIANTS.items() if variant.needs_draft} | {"best first": EAGLE}
 VOCAB = 24
-LAWS = random_law(VOCAB, 3, low=0.5, high=2.5)
-NEAR = mixed_law(LAWS, random_law(VOCAB, 4), 0.15)
+DISTRIBUTIONS = random_probs(VOCAB, 3, low=0.5, high=2.5)
+NEAR = mixed_probs(DISTRIBUTIONS, random_probs(VOCAB, 4), 0.15)
 WIDE = speclab.DynaTree(
     stop_probability=0, deep_probability=0, prune_probability=0, low_confidence=0.9, high_confidence=0.95,
     base_depth=4, max_depth=4, history="off",
@@ -37,7 +37,7 @@ WIDE = speclab.DynaTree(
 
 
 def session(strategy: Strategy, **chosen: object) -> Session:
-    return Session(table_pair(LAWS, NEAR, VOCAB), strategy, PROMPT, **({"max_new_tokens": 16} | chosen))
+    return Session(table_pair(DISTRIBUTIONS, NEAR, VOCAB), strategy, PROMPT, **({"max_new_tokens": 16} | chosen))
 
 
 def finished(pair: ModelPair, strategy: Strategy, prompt: list[int] = PROMPT, tokens: int = 30) -> Session:
@@ -212,12 +212,12 @@ def test_real_models_agree_with_their_record():
 
 # Dual-Draft Routing: both trees are recorded.
 
-LAW = random_law(8, 4, low=0.5, high=2.5)
+PROBS = random_probs(8, 4, low=0.5, high=2.5)
 
 
 def dual_run(**chosen: object) -> Session:
-    heads = tuple(table_pair(mixed_law(LAW, random_law(8, seed), 0.4), None, 8).target for seed in (5, 6))
-    pair = ModelPair(table_pair(LAW, None, 8).target, heads=heads, name="tables")
+    heads = tuple(table_pair(mixed_probs(PROBS, random_probs(8, seed), 0.4), None, 8).target for seed in (5, 6))
+    pair = ModelPair(table_pair(PROBS, None, 8).target, heads=heads, name="tables")
     return finished(pair, speclab.DualDraft(**(SMALL | chosen)))
 
 
@@ -264,10 +264,10 @@ limits = st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 4))
 @settings(max_examples=30)
 @given(was=limits, now=limits, seed=st.integers(0, 50))
 def test_a_tree_is_restricted_to_what_would_have_been_drafted_or_not_at_all(was, now, seed):
-    law = random_law(8, seed)
+    probs = random_probs(8, seed)
 
     def drafted(limits: speclab.DraftHead) -> DraftTree:
-        pair = table_pair(law, law, 8)
+        pair = table_pair(probs, probs, 8)
         return best_first(limits, ModelForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
 
     before, after = (speclab.DraftHead(node_budget=one[0], depth=one[1], children=one[2]) for one in (was, now))
@@ -296,7 +296,7 @@ PARTS = {"first": speclab.DynaTree(base_depth=3, prune_probability=0, history="o
 
 
 def test_one_part_alone_answers_as_it_does_by_itself():
-    run = finished(table_pair(LAW, LAW, 8), speclab.DualDraft(mode="first", **PARTS), tokens=20)
+    run = finished(table_pair(PROBS, PROBS, 8), speclab.DualDraft(mode="first", **PARTS), tokens=20)
     for step in run.steps:
         other = in_force(step).changed(first=PARTS["first"].changed(node_budget=5))
         assert_agrees(what_if(step, other), forked(run, step, other), events=False)
@@ -316,24 +316,24 @@ def test_one_part_alone_answers_as_it_does_by_itself():
     ids=str,
 )
 def test_what_dual_draft_does_not_record_is_refused_in_one_sentence(chosen, changes, sentence):
-    pair = table_pair(LAW, LAW, 8) if chosen is PARTS else DUAL["route"].pair
+    pair = table_pair(PROBS, PROBS, 8) if chosen is PARTS else DUAL["route"].pair
     step = Session(pair, speclab.DualDraft(**(SMALL | chosen)), PROMPT, max_new_tokens=30).step()
     with pytest.raises(NotRecordedError, match=sentence):
         what_if(step, in_force(step).changed(**changes))
     with pytest.raises(NotRecordedError, match="DualDraft drafts does not follow"):
-        what_if(Session(table_pair(LAW, LAW, 8), speclab.FixedTree(), PROMPT).step(), in_force(step))
+        what_if(Session(table_pair(PROBS, PROBS, 8), speclab.FixedTree(), PROMPT).step(), in_force(step))
 
 
 # Sequoia: the shape from the rates it recorded, the tokens from what was looked up.
 
-SOURCED = mixed_law(random_law(12, 3), lambda path: random_law(12, 4)(path[-1:]), 0.8)
+SOURCED = mixed_probs(random_probs(12, 3), lambda path: random_probs(12, 4)(path[-1:]), 0.8)
 REPEATS = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 sources = pytest.mark.parametrize("source", ["transitions", "draft"])
 
 
 def sequoia_run(source: str, context: int | None = None, tokens: int = 40, **chosen: object) -> Session:
     strategy = speclab.SequoiaTree(**({"source": source, "node_budget": 14, "depth": 4, "successors": 4} | chosen))
-    draft = mixed_law(SOURCED, random_law(12, 5), 0.2) if source == "draft" else None
+    draft = mixed_probs(SOURCED, random_probs(12, 5), 0.2) if source == "draft" else None
     return finished(table_pair(SOURCED, draft, 12, context=context), strategy, REPEATS, tokens)
 
 
@@ -421,6 +421,6 @@ def test_what_would_have_asked_another_or_learned_otherwise_is_refused(source, c
 
 
 def test_a_tree_of_another_strategy_tells_none_of_the_rates():
-    step = Session(table_pair(LAW, LAW, 8), speclab.FixedTree(depth=2), PROMPT, max_new_tokens=9).step()
+    step = Session(table_pair(PROBS, PROBS, 8), speclab.FixedTree(depth=2), PROMPT, max_new_tokens=9).step()
     with pytest.raises(NotRecordedError, match="SequoiaTree drafts does not follow"):
         what_if(step, speclab.SequoiaTree(source="draft"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from typer.testing import CliRunner
 from words import word_tokenizer
 
@@ -23,9 +23,9 @@ VOCAB = 8
 @pytest.fixture
 def pair(monkeypatch):
     """Tables in the place of models; transformers cannot decode them, so its rows say why."""
-    law = random_law(VOCAB, 1, low=0.5, high=2.0)
-    found = table_pair(law, mixed_law(law, random_law(VOCAB, 2), 0.3), VOCAB, context=64)
-    heads = tuple(table_pair(mixed_law(law, random_law(VOCAB, seed), 0.5), None, VOCAB).target for seed in (2, 3))
+    probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
+    found = table_pair(probs, mixed_probs(probs, random_probs(VOCAB, 2), 0.3), VOCAB, context=64)
+    heads = tuple(table_pair(mixed_probs(probs, random_probs(VOCAB, seed), 0.5), None, VOCAB).target for seed in (2, 3))
     found = replace(found, heads=heads, tokenizer=word_tokenizer(VOCAB))
     monkeypatch.setattr(cli, "load_pair", lambda *_, **__: found)
     return found

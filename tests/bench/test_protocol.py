@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from refusals import refused
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from words import word_tokenizer
 
 import speclab
@@ -27,10 +27,10 @@ PAPERS = {
 @pytest.fixture(scope="module")
 def pair():
     """Tables in the place of models, with a context as long as the mini family's."""
-    law = random_law(8, 1, low=0.5, high=2.0)
-    draft = mixed_law(law, random_law(8, 2), 0.3)
+    probs = random_probs(8, 1, low=0.5, high=2.0)
+    draft = mixed_probs(probs, random_probs(8, 2), 0.3)
     heads = tuple(table_pair(draft, None, 8, context=1024).target for _ in range(2))
-    return replace(table_pair(law, draft, 8, context=1024), heads=heads, tokenizer=word_tokenizer(8))
+    return replace(table_pair(probs, draft, 8, context=1024), heads=heads, tokenizer=word_tokenizer(8))
 
 
 def test_every_protocol_holds_together_and_fits_the_shipped_prompts(pair):

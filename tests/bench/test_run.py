@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 import torch
 from refusals import refused
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from tiny import tiny
 from words import word_tokenizer
 
@@ -41,16 +41,16 @@ SMALL = Protocol(
 PROMPTS = Workload("words", (Task("a", "prose", "w1 w2 w3"), Task("b", "code", "w4 w5 w6 w7")))
 
 
-def laws() -> ModelPair:
-    """Laws in the place of models, for all that is no pass's business."""
-    law = random_law(64, 1)
-    pair = table_pair(law, mixed_law(law, random_law(64, 2), 0.3), 64, context=256)
+def table_models() -> ModelPair:
+    """Tables in place of models, for tests that need no forward pass."""
+    probs = random_probs(64, 1)
+    pair = table_pair(probs, mixed_probs(probs, random_probs(64, 2), 0.3), 64, context=256)
     return replace(pair, tokenizer=word_tokenizer(64))
 
 
 @pytest.fixture
 def pair() -> ModelPair:
-    return laws()
+    return table_models()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from pyarrow import parquet
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 from typer.testing import CliRunner
 
 import speclab
@@ -130,8 +130,8 @@ def test_workers_share_the_cores_and_elsewhere_choose_for_themselves(tmp_path, m
 
 @pytest.fixture
 def pair():
-    law = random_law(VOCAB, 1, low=0.5, high=2.0)
-    return table_pair(law, law, VOCAB)
+    probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
+    return table_pair(probs, probs, VOCAB)
 
 
 def test_figures_are_those_of_all_prompts_together(pair):
@@ -173,7 +173,7 @@ def test_models_that_are_not_there_stop_the_sweep(tmp_path, pair):
         gone = Decode({"target": str(tmp_path / "gone")}, ["x"])
         with pytest.raises(MeasurementError, match="gone"):
             sweep(FixedTree, ["depth=2"], tmp_path / "a", measure=gone, **asked)
-        lone = table_pair(random_law(VOCAB, 1), None, VOCAB)
+        lone = table_pair(random_probs(VOCAB, 1), None, VOCAB)
         with pytest.raises(MeasurementError, match="draft"):
             sweep(DynaTree, ["max_depth=9"], tmp_path / "b", measure=Decode(lone, [[1, 2]]), **asked)
     with pytest.raises(NoDraftError):

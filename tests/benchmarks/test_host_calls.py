@@ -4,7 +4,7 @@ import pytest
 import torch
 from counted import calls
 from host import MAX_PER_ROUND, MadeTarget, Replay
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 
 from speclab.bench.counts import TRAINING_FREE
 from speclab.drafters import training_free
@@ -17,7 +17,10 @@ every_strategy = pytest.mark.parametrize("strategy", TRAINING_FREE.values(), ids
 
 def counted_work(strategy, length) -> tuple[int, int]:
     """Calls of one draft and of one update, after a few iterations on a text that repeats itself."""
-    drafter, text = strategy.drafter(table_pair(random_law(12, 1), None, 12)), [1, 2, 3, 4, 5, 6, 7, 8] * (length // 8)
+    drafter, text = (
+        strategy.drafter(table_pair(random_probs(12, 1), None, 12)),
+        [1, 2, 3, 4, 5, 6, 7, 8] * (length // 8),
+    )
     logits = torch.randn(60, 12, generator=torch.Generator().manual_seed(0))
     for token in (1, 2, 3):
         draft = drafter.draft(Context(text, 20, lambda: None))

@@ -6,7 +6,7 @@ import pytest
 from counted import calls
 from equal_pairs import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
 from records import assert_consistent, assert_same
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from test_budget import closed_subsets
 from typer.testing import CliRunner
 
@@ -25,7 +25,7 @@ COSTLY = Curve(name="costly rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0,
 FREE = Curve(name="free rows", rows=(1, 64), seconds=(0.004, 0.0041), prefix=0, rounds=1)
 CHEAP = Curve(name="cheap draft", rows=(1, 64), seconds=(0.0001, 0.0002), prefix=0, rounds=1)
 
-TARGET = random_law(9, seed=3)
+TARGET = random_probs(9, seed=3)
 """Next-token distribution of the target, where no model is needed."""
 
 AUTO: dict[str, Strategy] = {
@@ -56,7 +56,7 @@ def made_costs(monkeypatch):
 
 
 def _is_target(runner: object) -> bool:
-    return getattr(runner, "law", None) is TARGET or runner.model is pair_of("gpt_neox", NOISE).target.model
+    return getattr(runner, "probs", None) is TARGET or runner.model is pair_of("gpt_neox", NOISE).target.model
 
 
 @pytest.mark.model
@@ -105,7 +105,7 @@ def test_a_fork_goes_on_as_the_session_did(name):
 
 
 def table_session(strategy: Strategy, **settings: object) -> speclab.Session:
-    pair = table_pair(TARGET, mixed_law(TARGET, random_law(9, seed=4), 0.3), 9)
+    pair = table_pair(TARGET, mixed_probs(TARGET, random_probs(9, seed=4), 0.3), 9)
     return speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=30, **settings)
 
 

@@ -7,9 +7,9 @@ from heads import random_head
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import assert_consistent
-from reference.eagle2 import best_paths, head_law
+from reference.eagle2 import best_paths, head_probs
 from refusals import refused
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 from tiny import tiny
 
 import speclab
@@ -38,15 +38,15 @@ def assert_tree(tree, wanted) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 5), st.integers(1, 6))
 @settings(max_examples=40, deadline=None)
 def test_the_tree_is_eagle2s_on_any_draft(seed, budget, depth, children):
-    law = random_law(8, seed)
-    pair = table_pair(random_law(8, seed + 1), law, 8)
+    probs = random_probs(8, seed)
+    pair = table_pair(random_probs(8, seed + 1), probs, 8)
     strategy = speclab.DraftHead(node_budget=budget, depth=depth, children=children)
     session = speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=9)
     while not session.done:
         text = (*session.prompt_ids, *session.token_ids)
         step = session.step()
         assert_consistent(step)
-        wanted = best_paths(lambda path: law((*text, *path)), budget, depth, children)  # noqa: B023
+        wanted = best_paths(lambda path: probs((*text, *path)), budget, depth, children)  # noqa: B023
         assert_tree(step.tree, wanted)
 
 
@@ -63,7 +63,7 @@ def test_a_heads_tree_is_what_plain_passes_over_each_path_give(family, layers):
         text = session.prompt_ids + session.token_ids
         step = session.step()
         assert_consistent(step)
-        wanted = best_paths(lambda path: head_law(head, target, text, path), *SMALL.values())  # noqa: B023
+        wanted = best_paths(lambda path: head_probs(head, target, text, path), *SMALL.values())  # noqa: B023
         assert_tree(step.tree, wanted)
         assert set(step.tree.source[1:]) == {"head"}
 
@@ -98,7 +98,7 @@ def test_an_iteration_is_one_target_pass_and_at_most_one_head_pass_a_level():
 @given(st.integers(0, 10**6))
 @settings(max_examples=20, deadline=None)
 def test_a_budget_that_no_child_fits_costs_no_pass(seed):
-    pair = table_pair(random_law(8, seed), random_law(8, seed + 1), 8)
+    pair = table_pair(random_probs(8, seed), random_probs(8, seed + 1), 8)
     for budget, most in ((1, 0), (2, 1), (3, 2)):
         strategy = speclab.DraftHead(node_budget=budget, depth=7, children=5)
         session = speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=8)
@@ -129,7 +129,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
     gates, steps = set(), []
     for budget in (4, 12):
         strategy = speclab.DraftHead(node_budget=budget, depth=3, children=3)
-        pair = table_pair(random_law(8, 4), random_law(8, 3), 8)
+        pair = table_pair(random_probs(8, 4), random_probs(8, 3), 8)
         session = speclab.Session(pair, strategy, [1, 2, 3], max_new_tokens=30)
         session.run()
         steps += session.steps
@@ -157,7 +157,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
 
 def test_neither_head_nor_draft():
     with refused(speclab.NoDraftError, "DraftHead", "heads=", "draft="):
-        speclab.generate(table_pair(random_law(8, 1), None, 8), speclab.DraftHead(), [1, 2], max_new_tokens=4)
+        speclab.generate(table_pair(random_probs(8, 1), None, 8), speclab.DraftHead(), [1, 2], max_new_tokens=4)
 
 
 @pytest.mark.model

@@ -13,7 +13,7 @@ from records import assert_consistent, assert_same
 from reference.eagle2 import best_paths, mean_confidence
 from refusals import refused
 from strategies import draft_trees
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from tiny import tiny
 
 import speclab
@@ -108,8 +108,8 @@ PARTS = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_any_two_strategies(parts, mode):
-    law = random_law(8, 1, low=0.5, high=2.0)
-    pair = table_pair(law, mixed_law(law, random_law(8, 2), 0.2), 8)
+    probs = random_probs(8, 1, low=0.5, high=2.0)
+    pair = table_pair(probs, mixed_probs(probs, random_probs(8, 2), 0.2), 8)
     plain = speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=40)
     session = speclab.Session(pair, speclab.DualDraft(mode=mode, **parts), [1, 2, 3], max_new_tokens=40)
     while not session.done:
@@ -124,9 +124,9 @@ def test_any_two_strategies(parts, mode):
 @pytest.mark.parametrize("mode", ["route", "merge"])
 def test_what_the_parts_learned_comes_back_with_the_session(mode):
     """Going back and forking gives the same steps as never having gone on."""
-    law = random_law(8, 1, low=0.5, high=2.0)
+    probs = random_probs(8, 1, low=0.5, high=2.0)
     strategy = speclab.DualDraft(mode=mode, first=speclab.TokenRecycling(), second=speclab.DynaTree(base_depth=2))
-    session = speclab.Session(table_pair(law, law, 8), strategy, [1, 2, 3], max_new_tokens=40)
+    session = speclab.Session(table_pair(probs, probs, 8), strategy, [1, 2, 3], max_new_tokens=40)
     session.run()
     fork = session.fork(at=3)
     fork.run()
@@ -149,15 +149,18 @@ def test_confidence_is_the_mean_of_path_probabilities_without_the_root(tree):
 @given(st.integers(0, 10**6))
 @settings(max_examples=15, deadline=None)
 def test_the_tree_of_the_larger_mean_is_verified_and_the_record_says_so(seed):
-    laws = [random_law(8, seed + place) for place in (1, 2)]
-    pair = table_pair(random_law(8, seed), None, 8)
-    heads = tuple(table_pair(law, None, 8).target for law in laws)
+    distributions = [random_probs(8, seed + place) for place in (1, 2)]
+    pair = table_pair(random_probs(8, seed), None, 8)
+    heads = tuple(table_pair(probs, None, 8).target for probs in distributions)
     pair = type(pair)(pair.target, heads=heads, name="tables")
     session = speclab.Session(pair, speclab.DualDraft(**SMALL), [1, 2, 3], max_new_tokens=9)
     while not session.done:
         text = (*session.prompt_ids, *session.token_ids)
         step = session.step()
-        trees = [best_paths(lambda path, law=law: law((*text, *path)), *SMALL.values()) for law in laws]  # noqa: B023
+        trees = [
+            best_paths(lambda path, probs=probs: probs((*text, *path)), *SMALL.values())  # noqa: B023
+            for probs in distributions
+        ]
         means = [mean_confidence(tree) for tree in trees]
         chosen = means.index(max(means))
         route = step.events[0]
@@ -174,9 +177,11 @@ def test_the_tree_of_the_larger_mean_is_verified_and_the_record_says_so(seed):
 @settings(max_examples=15, deadline=None)
 def test_routing_that_remembers_weighs_each_mean_by_what_was_right_lately(seed):
     """The rule worked out again from the records and the text alone."""
-    law = random_law(8, seed)
-    pair = table_pair(law, None, 8)
-    heads = tuple(table_pair(mixed_law(law, random_law(8, seed + place), 0.4), None, 8).target for place in (1, 2))
+    probs = random_probs(8, seed)
+    pair = table_pair(probs, None, 8)
+    heads = tuple(
+        table_pair(mixed_probs(probs, random_probs(8, seed + place), 0.4), None, 8).target for place in (1, 2)
+    )
     pair = type(pair)(pair.target, heads=heads, name="tables")
     session = speclab.Session(pair, speclab.DualDraft(confidence="recent", **SMALL), [1, 2, 3], max_new_tokens=24)
     recent = [1.0, 1.0]
@@ -252,10 +257,10 @@ def test_strategies_inside_go_through_text_json_and_changes_unharmed():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_fewer_than_two_heads(mode):
-    for draft in (None, random_law(8, 2)):
+    for draft in (None, random_probs(8, 2)):
         with refused(speclab.NoDraftError, "two heads", "heads=", "first=DynaTree()"):
             speclab.generate(
-                table_pair(random_law(8, 1), draft, 8), speclab.DualDraft(mode=mode), [1], max_new_tokens=4
+                table_pair(random_probs(8, 1), draft, 8), speclab.DualDraft(mode=mode), [1], max_new_tokens=4
             )
 
 
@@ -263,20 +268,20 @@ def test_fewer_than_two_heads(mode):
 def test_a_part_with_a_root_or_a_cache_of_its_own_way(wrong):
     strategy = speclab.DualDraft(first=speclab.PromptLookup(), second=speclab.DynaTree(**wrong))
     with refused(speclab.SettingsError, "DynaTree", "verified", "gather"):
-        speclab.generate(table_pair(random_law(8, 1), random_law(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
+        speclab.generate(table_pair(random_probs(8, 1), random_probs(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
 
 
 def test_two_parts_on_one_draft_model():
     strategy = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.LinearSpeculation())
     with refused(speclab.SettingsError, "one cache", "heads="):
-        speclab.generate(table_pair(random_law(8, 1), random_law(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
+        speclab.generate(table_pair(random_probs(8, 1), random_probs(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
 
 
 @pytest.mark.parametrize("mode", ["route", "merge"])
 def test_a_choice_between_draws(mode):
     drawing = speclab.LinearSpeculation(candidates="independent")
     strategy = speclab.DualDraft(mode=mode, first=drawing, second=speclab.PromptLookup())
-    pair = table_pair(random_law(8, 1), random_law(8, 2), 8)
+    pair = table_pair(random_probs(8, 1), random_probs(8, 2), 8)
     session = speclab.Session(pair, strategy, [1, 2], max_new_tokens=4, temperature=1.0)
     with refused(speclab.SettingsError, "samples its candidates", "'top'"):
         session.step()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from records import assert_consistent
 from reference import goose as reference
 from reference.transitions import Table, logs
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context
@@ -20,11 +20,11 @@ from speclab.drafters.goose import RunningRate
 from speclab.theory import optimal_widths
 
 VOCAB = 6
-LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.7)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.7)
 
 
-def lone(law=LAW, vocab=VOCAB):
-    return table_pair(law, None, vocab)
+def lone(probs=PROBS, vocab=VOCAB):
+    return table_pair(probs, None, vocab)
 
 
 @st.composite
@@ -68,7 +68,7 @@ TEXTS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40)
 
 
 def filled(strategy, text, rows, seed):
-    """A drafter and the plain table, both harvested from the same random rows; as unlike as random laws are."""
+    """A drafter and the plain table, both harvested from the same random rows; as unlike as random ones are."""
     drafter, plain = strategy.drafter(lone()), Table(strategy.successors, strategy.bigram_entries)
     random = np.random.default_rng(seed)
     previous, tokens = random.integers(0, VOCAB, rows).tolist(), random.integers(0, VOCAB, rows).tolist()
@@ -147,7 +147,7 @@ def test_whole_runs_are_the_papers(strategy, changes):
     strategy = strategy.changed(node_budget=20, bigram_entries=100, longest_ngram=3, shortest_ngram=2, **changes)
     session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2, 3, 1], max_new_tokens=60)
     s, plain, text = strategy.model_dump(), Table(10, 100), list(session.prompt_ids)
-    plain.harvest([-1, *text[:-1]], text, [logs(LAW(tuple(text[: end + 1]))) for end in range(len(text))])
+    plain.harvest([-1, *text[:-1]], text, [logs(PROBS(tuple(text[: end + 1]))) for end in range(len(text))])
     spine_rate, branch_rate, routes = reference.Rate(0.5), reference.Rate(0.1), Counter()
     while not session.done:
         text = session.prompt_ids + session.token_ids
@@ -169,7 +169,7 @@ def test_whole_runs_are_the_papers(strategy, changes):
         accepted = {0, *step.accepted}
         for node in sorted(range(len(paths)), key=accepted.__contains__):
             whole = (*text, *paths[node])
-            plain.harvest([whole[-2]], [whole[-1]], [logs(LAW(whole))])
+            plain.harvest([whole[-2]], [whole[-1]], [logs(PROBS(whole))])
         routes[_route(step)["route"]] += 1
     assert len(routes) >= 2
     assert session.metrics.counts.accepted > 15
@@ -214,7 +214,7 @@ def test_confidence_moves_nodes_to_the_spine_by_degrees():
     again and again; two that agree: all 100, and copied as long as each next match agrees."""
     once, twice = [*range(30), 0, 1, 2, 3, 4], [*range(30), *range(10), 31, *range(6)]
     for text, confidence, nodes, spine in ((once, 0.9, 96, 90), (twice, 1.0, 100, 40), ([7, 8], 0.0, 60, 0)):
-        drafter = AUTHORS.drafter(lone(random_law(64, 1), 64))
+        drafter = AUTHORS.drafter(lone(random_probs(64, 1), 64))
         rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) * 0.1
         drafter.table.harvest([-1] * 64, range(64), rows)
         draft = drafter.draft(Context(text, 1000, lambda: None))
@@ -252,7 +252,7 @@ def test_the_authors_tree_by_hand():
         node_budget=9, reserved_share=0.0, bypass="off", high_ratio=0.4, mid_ratio=0.4, bigram_entries=0, successors=3,
         longest_ngram=1, shortest_ngram=1,
     )  # fmt: skip
-    drafter = strategy.drafter(lone(random_law(10, 1), 10))
+    drafter = strategy.drafter(lone(random_probs(10, 1), 10))
     for (token,), row in table.items():
         logits = torch.full((1, 10), -50.0)
         logits[0, list(row)] = torch.tensor(list(row.values())).log()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import dynatree as reference
-from table_runner import TableRunner, mixed_law, random_law, table_pair
+from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 from variants import dynatrees
 
 import speclab
@@ -24,14 +24,16 @@ GATES = {
 }
 
 
-def draft_once(strategy: Strategy, law: reference.Law, vocab: int, depth: int = 1000) -> tuple[Draft, TableRunner]:
-    pair = table_pair(random_law(vocab, 99), law, vocab)
+def draft_once(
+    strategy: Strategy, probs: reference.DistributionFn, vocab: int, depth: int = 1000
+) -> tuple[Draft, TableRunner]:
+    pair = table_pair(random_probs(vocab, 99), probs, vocab)
     drafter = strategy.drafter(pair)
     return drafter.draft(Context(TEXT, depth, lambda: None)), pair.draft
 
 
-def after_text(law: reference.Law) -> reference.Law:
-    return lambda path: law((*TEXT, *path))
+def after_text(probs: reference.DistributionFn) -> reference.DistributionFn:
+    return lambda path: probs((*TEXT, *path))
 
 
 def path_of(tree: DraftTree, node: int, drafted_root: bool) -> tuple[int, ...]:
@@ -76,9 +78,9 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
 @settings(max_examples=120)
 @given(dynatrees(), st.integers(0, 10_000), st.integers(3, 12))
 def test_dynatree_is_algorithm_1(strategy, seed, vocab):
-    law, drafted_root = random_law(vocab, seed), strategy.root == "drafted"
-    draft, runner = draft_once(strategy, law, vocab)
-    expected = reference.draft_tree(after_text(law), strategy.model_dump(), None if drafted_root else TEXT[-1])
+    probs, drafted_root = random_probs(vocab, seed), strategy.root == "drafted"
+    draft, runner = draft_once(strategy, probs, vocab)
+    expected = reference.draft_tree(after_text(probs), strategy.model_dump(), None if drafted_root else TEXT[-1])
     assert_same_tree(draft.tree, expected)
     assert_same_decisions(draft, expected, drafted_root)
     levels = {len(path) for path in expected.expanded}
@@ -90,10 +92,10 @@ def test_dynatree_is_algorithm_1(strategy, seed, vocab):
 @given(st.integers(0, 10_000), st.integers(3, 12), st.floats(0.1, 8), st.sampled_from([8, 9]))
 def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     """Its D_0 of 5, and its D_max of 8 or 9, which it compares with the depth of a child."""
-    law = random_law(vocab, seed, low=sharpness / 4, high=sharpness)
+    probs = random_probs(vocab, seed, low=sharpness / 4, high=sharpness)
     strategy = speclab.DynaTree.authors_code().changed(max_depth=max_depth - 1)
-    draft, _ = draft_once(strategy, law, vocab)
-    assert_same_tree(draft.tree, reference.published_tree(after_text(law), max_depth=max_depth))
+    draft, _ = draft_once(strategy, probs, vocab)
+    assert_same_tree(draft.tree, reference.published_tree(after_text(probs), max_depth=max_depth))
 
 
 @given(
@@ -104,42 +106,42 @@ def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     st.integers(0, 1000),
 )
 def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
-    law = random_law(7, seed)
+    probs = random_probs(7, seed)
     strategy = speclab.FixedTree(depth=depth, branching=branching, prune_probability=tau, node_budget=budget)
-    draft, runner = draft_once(strategy, law, 7)
-    expected = reference.fixed_tree(after_text(law), strategy.model_dump(), TEXT[-1])
+    draft, runner = draft_once(strategy, probs, 7)
+    expected = reference.fixed_tree(after_text(probs), strategy.model_dump(), TEXT[-1])
     assert_same_tree(draft.tree, expected)
     assert runner.calls == len({len(path) for path in expected.expanded})
 
 
 @given(st.integers(1, 9), st.floats(0, 0.99), st.integers(0, 1000))
 def test_the_chain_is_the_plain_one(draft_tokens, stop, seed):
-    law = random_law(7, seed)
+    probs = random_probs(7, seed)
     strategy = speclab.LinearSpeculation(draft_tokens=draft_tokens, confidence_stop=stop)
-    draft, runner = draft_once(strategy, law, 7)
-    expected = reference.chain(after_text(law), draft_tokens, stop, TEXT[-1])
+    draft, runner = draft_once(strategy, probs, 7)
+    expected = reference.chain(after_text(probs), draft_tokens, stop, TEXT[-1])
     assert_same_tree(draft.tree, expected)
     assert runner.calls == len(draft.tree) - 1
 
 
 def test_plain_decoding_drafts_nothing():
-    draft, runner = draft_once(speclab.Autoregressive(), random_law(7, 0), 7)
+    draft, runner = draft_once(speclab.Autoregressive(), random_probs(7, 0), 7)
     assert (draft.tree.token.tolist(), runner.calls) == ([TEXT[-1]], 0)
 
 
 @given(dynatrees(), st.integers(0, 3), st.integers(0, 1000))
 def test_no_node_lies_beyond_the_context(strategy, depth, seed):
-    law = random_law(9, seed)
-    draft, _ = draft_once(strategy, law, 9, depth)
-    unbounded, _ = draft_once(strategy.changed(max_depth=7), law, 9)
+    probs = random_probs(9, seed)
+    draft, _ = draft_once(strategy, probs, 9, depth)
+    unbounded, _ = draft_once(strategy.changed(max_depth=7), probs, 9)
     assert draft.tree.depth.max() <= depth
     assert set(draft.tree.token[draft.tree.depth <= 1].tolist()) <= set(unbounded.tree.token.tolist())
 
 
 def test_the_root_is_never_pruned():
-    law = [0.3, 0.25, 0.25, 0.2]
+    probs = [0.3, 0.25, 0.25, 0.2]
     strategy = speclab.DynaTree(root="drafted", prune_probability=0.5, stop_probability=0.0)
-    draft, _ = draft_once(strategy, lambda path: law, 4)
+    draft, _ = draft_once(strategy, lambda path: probs, 4)
     assert draft.tree.token.tolist() == [0]
     assert [event.kind for event in draft.events] == ["stop"]
 
@@ -151,13 +153,13 @@ def test_the_root_is_never_pruned():
 @settings(max_examples=25)
 def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, seed, data):
     """Accept any path, settle, draft again: as if the draft had never run before, with no more than one row a token."""
-    law = random_law(9, seed)
-    pair = table_pair(random_law(9, 99), law, 9)
+    probs = random_probs(9, seed)
+    pair = table_pair(random_probs(9, 99), probs, 9)
     drafter, text = strategy.drafter(pair), list(TEXT)
     for _ in range(3):
         tree = drafter.draft(Context(text, 1000, lambda: None)).tree
         expected = reference.draft_tree(
-            lambda path, text=tuple(text): law((*text, *path)), strategy.model_dump(), text[-1]
+            lambda path, text=tuple(text): probs((*text, *path)), strategy.model_dump(), text[-1]
         )
         assert_same_tree(tree, expected)
         path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
@@ -185,8 +187,8 @@ def test_whole_runs_are_the_papers(strategy, seed, share):
         stop_probability=min(strategy.stop_probability, 0.25),
         deep_probability=0.5,
     )
-    target = random_law(8, seed, low=0.5, high=2.0)
-    draft = mixed_law(target, random_law(8, seed + 1, low=0.5, high=2.0), share)
+    target = random_probs(8, seed, low=0.5, high=2.0)
+    draft = mixed_probs(target, random_probs(8, seed + 1, low=0.5, high=2.0), share)
     first, rounds = reference.decode(target, draft, tuple(TEXT), strategy.model_dump(), 10)
     committed = [first, *(token for r in rounds for token in r.committed)]
     session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=len(committed))

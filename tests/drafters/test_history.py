@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import dynatree as reference
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from variants import dynatrees
 
 import speclab
@@ -50,8 +50,8 @@ def test_history_never_leaves_the_bounds_and_never_moves_the_other_way(shares, n
 
 def test_history_a_prompt_is_the_published_codes():
     """Never within a prompt; from the sixth on each goes on from what the last used, by the prompts before it."""
-    target = random_law(8, 3, low=0.5, high=2.0)
-    pair = table_pair(target, mixed_law(target, random_law(8, 4), 0.5), 8)
+    target = random_probs(8, 3, low=0.5, high=2.0)
+    pair = table_pair(target, mixed_probs(target, random_probs(8, 4), 0.5), 8)
     strategy, shares, seen = speclab.DynaTree.authors_code(), [], []
     expected = strategy.model_dump()
     for _ in range(7):
@@ -70,8 +70,8 @@ def test_history_a_prompt_is_the_published_codes():
 @given(st.sampled_from(["path", "depth", "nodes"]), st.sampled_from(["verified", "drafted"]), st.integers(0, 1000))
 def test_the_statistic_of_an_iteration(statistic, root, seed):
     """What history says that it saw, iteration by iteration, is the mean of the reference's statistic."""
-    target = random_law(8, seed, low=0.5, high=2.0)
-    draft = mixed_law(target, random_law(8, seed + 1), 0.5)
+    target = random_probs(8, seed, low=0.5, high=2.0)
+    draft = mixed_probs(target, random_probs(8, seed + 1), 0.5)
     strategy = speclab.DynaTree(base_depth=3, history_statistic=statistic, root=root)
     _, rounds = reference.decode(target, draft, tuple(TEXT), strategy.model_dump(), 8)
     session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=200)

@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from reference.lookahead import Lookahead as Reference
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.trace.files import load_trace
 
 VOCAB = 6
-LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.8)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.8)
 PROMPT = [5, 0, 2, 4, 3, 1, 1, 5, 0, 2]
 
 
 def choose(path):
-    return int(np.argmax(LAW(tuple(path))))
+    return int(np.argmax(PROBS(tuple(path))))
 
 
 @st.composite
@@ -34,7 +34,7 @@ def lookaheads(draw: st.DrawFn) -> speclab.Lookahead:
 def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
     """Candidates and their shares, rows of the window and the target's answers, up to the end of the context."""
     context = None if room is None else len(prompt) + 16 + room
-    session = speclab.Session(table_pair(LAW, None, VOCAB, context), strategy, prompt, max_new_tokens=16)
+    session = speclab.Session(table_pair(PROBS, None, VOCAB, context), strategy, prompt, max_new_tokens=16)
     reference = Reference(choose, strategy.model_dump())
     while not session.done:
         text = session.prompt_ids + session.token_ids
@@ -50,13 +50,13 @@ def test_every_iteration_is_that_of_the_plain_reference(strategy, prompt, room):
 
 
 def run(strategy, **settings):
-    session = speclab.Session(table_pair(LAW, None, VOCAB), strategy, PROMPT, **({"max_new_tokens": 40} | settings))
+    session = speclab.Session(table_pair(PROBS, None, VOCAB), strategy, PROMPT, **({"max_new_tokens": 40} | settings))
     session.run()
     return session
 
 
 def test_the_window_costs_rows_and_no_pass():
-    session = speclab.Session(table_pair(LAW, None, VOCAB), speclab.Lookahead(window=5, ngram=4), PROMPT)
+    session = speclab.Session(table_pair(PROBS, None, VOCAB), speclab.Lookahead(window=5, ngram=4), PROMPT)
     while not session.done:
         calls, rows = session.pair.target.calls, session.pair.target.rows
         step = session.step()

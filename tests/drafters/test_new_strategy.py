@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from records import assert_consistent, assert_same
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis.whatif import in_force, what_if
@@ -17,8 +17,8 @@ from speclab.errors import NotRecordedError
 from speclab.lab import Lab
 
 VOCAB, PROMPT = 12, [1, 2, 3, 1, 2]
-LAW = random_law(VOCAB, 3, low=0.5, high=2.5)
-NEAR = mixed_law(LAW, random_law(VOCAB, 4), 0.2)
+PROBS = random_probs(VOCAB, 3, low=0.5, high=2.5)
+NEAR = mixed_probs(PROBS, random_probs(VOCAB, 4), 0.2)
 
 ARCHITECTURE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", ARCHITECTURE, re.DOTALL).group(1)
@@ -66,7 +66,7 @@ def run_cell(code: str, name: str) -> type[speclab.Strategy]:
 
 
 def pair():
-    return table_pair(LAW, NEAR, VOCAB)
+    return table_pair(PROBS, NEAR, VOCAB)
 
 
 @pytest.mark.parametrize(("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Nucleus")], ids=["documented", "grown"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import lookup as reference
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context
 from speclab.sources.context import COMPARED, REACH
 
-PAIR = table_pair(random_law(4, 1), None, 4)
+PAIR = table_pair(random_probs(4, 1), None, 4)
 
 
 def draft_once(strategy, text, depth=1000):

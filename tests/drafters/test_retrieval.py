@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from reference import retrieval as reference
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 from words import word_tokenizer
 
 import speclab
@@ -27,12 +27,12 @@ TEXTS = st.lists(st.integers(-1, 3), max_size=60)
 @pytest.fixture
 def pair():
     """Its tokenizer knows eight words; w1 is followed by w2, w2 by w3, and so on, most of the time."""
-    noise = random_law(VOCAB, 1)
+    noise = random_probs(VOCAB, 1)
 
-    def law(path):
+    def probs(path):
         return 0.4 * np.asarray(noise(path)) + 0.6 * np.eye(VOCAB)[(path[-1] + 1) % VOCAB]
 
-    return replace(table_pair(law, None, VOCAB), tokenizer=word_tokenizer(VOCAB))
+    return replace(table_pair(probs, None, VOCAB), tokenizer=word_tokenizer(VOCAB))
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_the_shipped_prompts_by_default(pair):
 
 
 def test_without_a_tokenizer_there_is_nothing_to_look_in_and_the_record_says_so():
-    pair = table_pair(random_law(VOCAB, 1), None, VOCAB)
+    pair = table_pair(random_probs(VOCAB, 1), None, VOCAB)
     session = speclab.Session(pair, speclab.Retrieval(), [1, 2, 3], max_new_tokens=8)
     session.run()
     assert session.token_ids == speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=8).token_ids
@@ -143,7 +143,7 @@ def test_a_text_that_cannot_be_read(pair, tmp_path, place, said):
 
 
 def test_a_text_without_a_tokenizer(counting):
-    pair = table_pair(random_law(VOCAB, 1), None, VOCAB)
+    pair = table_pair(random_probs(VOCAB, 1), None, VOCAB)
     with pytest.raises(speclab.SettingsError, match="tokenizer="):
         speclab.generate(pair, speclab.Retrieval(text=str(counting)), [1], max_new_tokens=4)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from tiny import tiny
 
 import speclab
@@ -16,14 +16,14 @@ from speclab.drafters.base import Context
 from speclab.theory import sequoia_shape
 
 VOCAB = 12
-LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-1:]), 0.8)
-DRAFT = mixed_law(LAW, random_law(VOCAB, 5), 0.2)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
+DRAFT = mixed_probs(PROBS, random_probs(VOCAB, 5), 0.2)
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 SOURCES = ["transitions", "draft"]
 
 
 def pair_of(source):
-    return table_pair(LAW, DRAFT if source == "draft" else None, VOCAB)
+    return table_pair(PROBS, DRAFT if source == "draft" else None, VOCAB)
 
 
 @given(st.lists(st.floats(0.05, 1), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 6), st.integers(0, 8))
@@ -37,11 +37,11 @@ def test_a_draft_tree_has_the_shape_of_the_theory(rates, budget, depth, room):
         levels.append(levels[parent] + 1)
     assert tree.parent.tolist() == [parent for parent, level in zip(expected, levels, strict=True) if level <= room]
     for node, children in enumerate(tree.children):
-        law = DRAFT((*PROMPT, *tree.token[list(tree.path(node))[1:]].tolist()))
-        best = sorted(range(VOCAB), key=lambda token: -law[token])
+        probs = DRAFT((*PROMPT, *tree.token[list(tree.path(node))[1:]].tolist()))
+        best = sorted(range(VOCAB), key=lambda token: -probs[token])
         assert tree.token[list(children)].tolist() == best[: len(children)]
         assert tree.log_prob[list(children)].tolist() == pytest.approx(
-            [math.log(law[t]) for t in best[: len(children)]], abs=1e-4
+            [math.log(probs[t]) for t in best[: len(children)]], abs=1e-4
         )
 
 

@@ -7,18 +7,18 @@ from collections import Counter
 import pytest
 from records import assert_consistent
 from reference import transitions as reference
-from table_runner import TableRunner, mixed_law, random_law, table_pair
+from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters.token_recycling import LEVELS, template
 
 VOCAB = 12
-LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-1:]), 0.8)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
 """What comes next depends mostly on the last token, so that a table of transitions is often right."""
 
 
-def lone(law=LAW):
-    return table_pair(law, None, VOCAB)
+def lone(probs=PROBS):
+    return table_pair(probs, None, VOCAB)
 
 
 def paths_of(tree):
@@ -53,7 +53,7 @@ def test_every_iteration_is_the_papers(budget):
     strategy = speclab.TokenRecycling(node_budget=budget, successors=5)
     session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2], max_new_tokens=30)
     plain, text = reference.Table(5), list(session.prompt_ids)
-    rows = [LAW(tuple(text[: end + 1])) for end in range(len(text))]
+    rows = [PROBS(tuple(text[: end + 1])) for end in range(len(text))]
     plain.harvest([-1, *text[:-1]], text, [reference.logs(row) for row in rows])
     while not session.done:
         text = session.prompt_ids + session.token_ids
@@ -63,7 +63,7 @@ def test_every_iteration_is_the_papers(budget):
         accepted = {0, *step.accepted}
         for node in sorted(range(len(step.tree)), key=accepted.__contains__):
             path = (*text, *step.tree.token[list(step.tree.path(node))[1:]].tolist())
-            plain.harvest([path[-2]], [path[-1]], [reference.logs(LAW(path))])
+            plain.harvest([path[-2]], [path[-1]], [reference.logs(PROBS(path))])
         assert_consistent(step)
         assert step.adaptation.after["table_rows"] == len(plain.after)
     assert (
@@ -77,10 +77,10 @@ def test_every_iteration_is_the_papers(budget):
 def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
     """The last row's logits, every row in the table, and the cache as one pass leaves it."""
     monkeypatch.setattr("speclab.drafters.training_free.PREFILL_ROWS", rows)
-    prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(LAW, VOCAB)
+    prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(PROBS, VOCAB)
     drafter = speclab.TokenRecycling().drafter(lone())
     logits = drafter.prefill(runner, prompt)
-    assert logits.tolist() == pytest.approx(reference.logs(LAW(tuple(prompt))), abs=1e-4)
+    assert logits.tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
     assert runner.tokens == prompt
     assert runner.calls == -(-len(prompt) // rows)
     assert drafter.table.filled == 7

@@ -9,7 +9,7 @@ import pytest
 import torch
 from counted import Counted
 from records import assert_consistent, assert_same
-from table_runner import TableRunner, mixed_law, random_law, table_pair
+from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 from tiny import tiny
 
 import speclab
@@ -35,13 +35,13 @@ FREE: dict[str, Strategy] = {
 every_strategy = pytest.mark.parametrize("strategy", FREE.values(), ids=FREE)
 
 VOCAB = 12
-LAW = mixed_law(random_law(VOCAB, 3), lambda path: random_law(VOCAB, 4)(path[-2:]), 0.8)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-2:]), 0.8)
 NEW = 40
 PROMPT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4, 3]
 
 
-def lone(law=LAW):
-    return table_pair(law, None, VOCAB)
+def lone(probs=PROBS):
+    return table_pair(probs, None, VOCAB)
 
 
 def session_of(strategy: Strategy, **settings) -> speclab.Session:
@@ -85,7 +85,7 @@ def test_a_sampled_text_is_that_of_plain_sampling(strategy, sampling):
 @every_strategy
 def test_an_iteration_is_one_target_call_over_the_tree_and_its_extra_rows_and_no_draft_call(strategy):
     """Where drafts are often right; a draft model that is there is not asked."""
-    pair = table_pair(LAW, random_law(VOCAB, 9), VOCAB)
+    pair = table_pair(PROBS, random_probs(VOCAB, 9), VOCAB)
     session = speclab.Session(pair, strategy, PROMPT, max_new_tokens=NEW)
     target = session.pair.target
     assert target.calls == 1
@@ -180,7 +180,7 @@ def test_a_prompt_shorter_than_any_ngram(strategy, prompt):
 @every_strategy
 def test_text_up_to_the_very_end_of_the_context(strategy):
     """The runner refuses any position beyond."""
-    pair = table_pair(LAW, None, VOCAB, context=len(PROMPT) + 40)
+    pair = table_pair(PROBS, None, VOCAB, context=len(PROMPT) + 40)
     assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=40).token_ids == own_text()[:40]
 
 
@@ -188,14 +188,14 @@ def test_text_up_to_the_very_end_of_the_context(strategy):
 def test_the_end_of_text_inside_a_path(strategy):
     whole = own_text()
     for eos in sorted(set(whole))[:4]:
-        pair = table_pair(LAW, None, VOCAB, eos=eos)
+        pair = table_pair(PROBS, None, VOCAB, eos=eos)
         assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=NEW).token_ids == whole[: whole.index(eos) + 1]
 
 
 def test_a_table_that_is_too_large_is_hashed_and_the_record_says_so():
     """A vocabulary of 150,000 under a bound of 1 MiB: the same text, and a table within its bound."""
     wide = 150_000
-    runner = TableRunner(lambda path: _padded(LAW(path), wide), wide)
+    runner = TableRunner(lambda path: _padded(PROBS(path), wide), wide)
     pair = speclab.models.pair.ModelPair(runner, name="wide")
     for megabytes, kind in ((1, "hashed"), (64, "dense")):
         strategy = speclab.Goose(node_budget=8, table_megabytes=megabytes)
@@ -208,7 +208,7 @@ def test_a_table_that_is_too_large_is_hashed_and_the_record_says_so():
         assert values["table_rows"] > 5
 
 
-def _padded(law, wide):
+def _padded(probs, wide):
     padded = torch.zeros(wide, dtype=torch.float64)
-    padded[: len(law)] = torch.as_tensor(law)
+    padded[: len(probs)] = torch.as_tensor(probs)
     return padded.numpy()

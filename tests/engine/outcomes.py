@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-Law = np.ndarray
+Distribution = np.ndarray
 """Of `Fraction`s, dtype object."""
 
 
@@ -25,9 +25,9 @@ class Script:
         assert 0 <= probability <= 1
         return self._go([Fraction(probability), 1 - Fraction(probability)]) == 0
 
-    def draws(self, law: Law) -> int:
-        assert sum(law) == 1
-        return self._go([Fraction(p) for p in law])
+    def draws(self, probs: Distribution) -> int:
+        assert sum(probs) == 1
+        return self._go([Fraction(p) for p in probs])
 
     def _go(self, shares: list[Fraction]) -> int:
         possible = [option for option, share in enumerate(shares) if share > 0]
@@ -40,13 +40,13 @@ class Script:
         return option
 
 
-def law_of(procedure: Callable[[Script], Hashable]) -> dict[Hashable, Fraction]:
-    """The law of what `procedure` returns, over everything its chance can do."""
-    law: dict[Hashable, Fraction] = defaultdict(Fraction)
+def distribution_of(procedure: Callable[[Script], Hashable]) -> dict[Hashable, Fraction]:
+    """The distribution of what `procedure` returns, over everything its chance can do."""
+    probs: dict[Hashable, Fraction] = defaultdict(Fraction)
     ways: list[tuple[int, ...]] = [()]
     while ways:
         script = Script(ways.pop())
-        law[procedure(script)] += script.weight
+        probs[procedure(script)] += script.weight
         ways += script.others
-    assert sum(law.values()) == 1
-    return dict(law)
+    assert sum(probs.values()) == 1
+    return dict(probs)

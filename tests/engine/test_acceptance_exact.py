@@ -1,4 +1,4 @@
-"""The acceptance rules under every outcome of chance, in fractions: the committed text has the target's very law.
+"""The acceptance rules under every outcome of chance, in fractions: committed text has the target's exact distribution.
 
 A rule on candidates that were not chosen its way must be found out, and so must small mistakes in a rule.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outcomes import Law, Script, law_of
+from outcomes import Distribution, Script, distribution_of
 
 from speclab.engine import acceptance
 from speclab.engine.acceptance import (
@@ -32,10 +32,10 @@ from speclab.tree import DraftTree
 
 VOCAB = 3
 ROOT = 9
-Laws = dict[tuple[int, ...], Law]
-"""The law of the next token after each path of tokens below the root."""
-Draws = Callable[[Law, int, Script], list[int]]
-Rule = Callable[[DraftTree, Callable[[int], Law], Callable[[int], Law], Script], Acceptance]
+Distributions = dict[tuple[int, ...], Distribution]
+"""The distribution of the next token after each path of tokens below the root."""
+Draws = Callable[[Distribution, int, Script], list[int]]
+Rule = Callable[[DraftTree, Callable[[int], Distribution], Callable[[int], Distribution], Script], Acceptance]
 
 
 def target_mass(tree: DraftTree, target, draft, script: Script) -> Acceptance:
@@ -51,15 +51,15 @@ def without_replacement(tree: DraftTree, target, draft, script: Script) -> Accep
 
 
 def typical(tree: DraftTree, target, draft, script: Script) -> Acceptance:
-    def floor(law: Law) -> float:
-        return typical_floor(law.astype(float), 0.3, 0.6)
+    def floor(probs: Distribution) -> float:
+        return typical_floor(probs.astype(float), 0.3, 0.6)
 
     return typical_acceptance(tree, target, cache(lambda node: script.draws(target(node))), floor)
 
 
-def likeliest(law: Law, count: int, script: Script) -> list[int]:
+def likeliest(probs: Distribution, count: int, script: Script) -> list[int]:
     """Top-k."""
-    return sorted(range(VOCAB), key=lambda token: -law[token])[:count]
+    return sorted(range(VOCAB), key=lambda token: -probs[token])[:count]
 
 
 EXACT: dict[str, tuple[Draws, Rule]] = {
@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[Draws, Rule]] = {
 }
 
 
-def _law(weights: tuple[int, ...]) -> Law:
+def _distribution(weights: tuple[int, ...]) -> Distribution:
     return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
 
 
@@ -84,8 +84,8 @@ def _path(tree: DraftTree, node: int) -> tuple[int, ...]:
     return tuple(tree.token[list(tree.path(node))].tolist()[1:])
 
 
-def drafted(shape: list[int], draft: Laws, draws: Draws, script: Script) -> DraftTree:
-    """A tree of this shape: a node with k children gets k tokens of the draft's law, or as many as there are."""
+def drafted(shape: list[int], draft: Distributions, draws: Draws, script: Script) -> DraftTree:
+    """A tree of this shape: a node with k children gets k samples of the draft's distribution, or all there are."""
     tree, at = DraftTree.root(ROOT), {0: 0}
     for parent in sorted(set(shape)):
         if parent not in at:
@@ -100,7 +100,9 @@ def drafted(shape: list[int], draft: Laws, draws: Draws, script: Script) -> Draf
     return tree
 
 
-def law_of_a_step(shape: list[int], target: Laws, draft: Laws, draws: Draws, rule: Rule) -> dict[tuple, Fraction]:
+def distribution_of_a_step(
+    shape: list[int], target: Distributions, draft: Distributions, draws: Draws, rule: Rule
+) -> dict[tuple, Fraction]:
     """The tokens that one iteration commits, over everything that drafting and acceptance can do."""
 
     def step(script: Script) -> tuple[int, ...]:
@@ -108,11 +110,11 @@ def law_of_a_step(shape: list[int], target: Laws, draft: Laws, draws: Draws, rul
         taken = rule(tree, lambda node: target[_path(tree, node)], lambda node: draft[_path(tree, node)], script)
         return (*(int(tree.token[node]) for node in taken.accepted), taken.bonus)
 
-    return law_of(step)
+    return distribution_of(step)
 
 
-def assert_exact(committed: dict[tuple, Fraction], target: Laws, length: int) -> None:
-    """With the target's own tokens after them, the committed ones are texts of its law: equal, as fractions."""
+def assert_exact(committed: dict[tuple, Fraction], target: Distributions, length: int) -> None:
+    """With the target's own tokens after them, the committed ones are distributed as its texts: equal fractions."""
 
     def own(text: tuple[int, ...]) -> Fraction:
         shares = [target[text[:place]][token] for place, token in enumerate(text)]
@@ -127,11 +129,11 @@ def assert_exact(committed: dict[tuple, Fraction], target: Laws, length: int) ->
     assert all(own(text) > 0 for text in committed)
 
 
-laws = st.tuples(*[st.integers(0, 4)] * VOCAB).filter(any).map(_law)
+distributions = st.tuples(*[st.integers(0, 4)] * VOCAB).filter(any).map(_distribution)
 
 
 @st.composite
-def worlds(draw: st.DrawFn, max_nodes: int = 4, max_depth: int = 2) -> tuple[list[int], Laws, Laws]:
+def worlds(draw: st.DrawFn, max_nodes: int = 4, max_depth: int = 2) -> tuple[list[int], Distributions, Distributions]:
     """A shape (parents of nodes 1 and on, breadth-first), a target and a draft."""
     shape: list[int] = []
     depth = [0]
@@ -140,16 +142,16 @@ def worlds(draw: st.DrawFn, max_nodes: int = 4, max_depth: int = 2) -> tuple[lis
         shape.append(parent)
         depth.append(depth[parent] + 1)
     paths = [path for length in range(max_depth + 1) for path in itertools.product(range(VOCAB), repeat=length)]
-    target, draft = ({path: draw(laws) for path in paths} for _ in range(2))
+    target, draft = ({path: draw(distributions) for path in paths} for _ in range(2))
     return shape, target, draft
 
 
 @pytest.mark.parametrize("way", EXACT.values(), ids=EXACT)
 @settings(max_examples=25)
 @given(worlds())
-def test_a_rule_keeps_the_targets_law_to_the_last_digit(way, world):
+def test_a_rule_keeps_the_targets_distribution_to_the_last_digit(way, world):
     shape, target, draft = world
-    assert_exact(law_of_a_step(shape, target, draft, *way), target, 3)
+    assert_exact(distribution_of_a_step(shape, target, draft, *way), target, 3)
 
 
 @settings(max_examples=25)
@@ -158,16 +160,16 @@ def test_the_target_mass_rule_is_exact_on_any_tree_merged_ones_too(world, data):
     """Tokens from anywhere, also twice under one parent."""
     shape, target, draft = world
 
-    def anything(law: Law, count: int, script: Script) -> list[int]:
+    def anything(probs: Distribution, count: int, script: Script) -> list[int]:
         return tokens[count]
 
     tokens = {
         count: data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=count, max_size=count)) for count in range(5)
     }
-    assert_exact(law_of_a_step(shape, target, draft, anything, target_mass), target, 3)
+    assert_exact(distribution_of_a_step(shape, target, draft, anything, target_mass), target, 3)
 
 
-FLAT, STEEP = _law((1, 1, 2)), _law((1, 3, 1))
+FLAT, STEEP = _distribution((1, 1, 2)), _distribution((1, 3, 1))
 TARGET = {path: FLAT for length in range(3) for path in itertools.product(range(VOCAB), repeat=length)}
 DRAFT = dict.fromkeys(TARGET, STEEP)
 
@@ -175,17 +177,17 @@ DRAFT = dict.fromkeys(TARGET, STEEP)
 @pytest.mark.parametrize("way", EXACT.values(), ids=EXACT)
 def test_where_the_wrong_rules_are_found_out_the_right_ones_are_exact(way):
     for shape in ([0, 0], [0, 0, 1, 1]):
-        assert_exact(law_of_a_step(shape, TARGET, DRAFT, *way), TARGET, 3)
+        assert_exact(distribution_of_a_step(shape, TARGET, DRAFT, *way), TARGET, 3)
 
 
 @pytest.mark.parametrize("way", WRONG.values(), ids=WRONG)
 def test_a_rule_on_candidates_not_chosen_its_way_is_found_out(way):
     for shape in ([0, 0], [0, 0, 1, 1]):
         with pytest.raises(AssertionError, match="instead of"):
-            assert_exact(law_of_a_step(shape, TARGET, DRAFT, *way), TARGET, 3)
+            assert_exact(distribution_of_a_step(shape, TARGET, DRAFT, *way), TARGET, 3)
 
 
-def _others(target: Law, draft: Law) -> Law:
+def _others(target: Distribution, draft: Distribution) -> Distribution:
     rest = np.array([p if q == 0 else Fraction(0) for p, q in zip(target, draft, strict=True)], dtype=object)
     return rest / rest.sum() if rest.sum() else target
 
@@ -200,15 +202,17 @@ MISTAKES = {
 def test_a_mistake_in_a_rule_is_found_out(monkeypatch, mistake):
     monkeypatch.setattr(acceptance, *mistake)
     with pytest.raises(AssertionError, match="instead of"):
-        assert_exact(law_of_a_step([0, 0], TARGET, DRAFT, draw_without_replacement, without_replacement), TARGET, 3)
+        assert_exact(
+            distribution_of_a_step([0, 0], TARGET, DRAFT, draw_without_replacement, without_replacement), TARGET, 3
+        )
 
 
 def test_dropping_a_drawn_candidate_by_its_own_probability_is_found_out():
-    def thresholded(law: Law, count: int, script: Script) -> list[int]:
-        return [token for token in draw_independent(law, count, script) if law[token] >= Fraction(1, 2)]
+    def thresholded(probs: Distribution, count: int, script: Script) -> list[int]:
+        return [token for token in draw_independent(probs, count, script) if probs[token] >= Fraction(1, 2)]
 
     with pytest.raises(AssertionError, match="instead of"):
-        assert_exact(law_of_a_step([0, 0], TARGET, DRAFT, thresholded, independent), TARGET, 3)
+        assert_exact(distribution_of_a_step([0, 0], TARGET, DRAFT, thresholded, independent), TARGET, 3)
 
 
 def test_not_expanding_a_drawn_candidate_by_its_own_probability_is_exact():
@@ -225,26 +229,30 @@ def test_not_expanding_a_drawn_candidate_by_its_own_probability_is_exact():
         taken = independent(tree, lambda node: FLAT, lambda node: STEEP, script)
         return (*(int(tree.token[node]) for node in taken.accepted), taken.bonus)
 
-    assert_exact(law_of(step), TARGET, 3)
+    assert_exact(distribution_of(step), TARGET, 3)
 
 
 # What a walk tells
 
 
 def test_draws_without_replacement_are_different_tokens_and_no_more_than_there_are():
-    law = _law((1, 0, 2))
-    assert {tuple(sorted(drawn)) for drawn in law_of(lambda s: tuple(draw_without_replacement(law, 3, s)))} == {(0, 2)}
-    assert law_of(lambda s: tuple(draw_independent(law, 2, s)))[2, 2] == Fraction(4, 9)
+    probs = _distribution((1, 0, 2))
+    assert {
+        tuple(sorted(drawn)) for drawn in distribution_of(lambda s: tuple(draw_without_replacement(probs, 3, s)))
+    } == {(0, 2)}
+    assert distribution_of(lambda s: tuple(draw_independent(probs, 2, s)))[2, 2] == Fraction(4, 9)
 
 
 def test_a_copy_of_a_rejected_sibling_never_stands():
     """So nothing need be drafted below it."""
     tree = DraftTree.of([ROOT, 1, 1], [-1, 0, 0], [0.0] * 3, "draft")
-    ways = law_of(lambda s: tuple(t.accepted for t in independent(tree, lambda _: FLAT, lambda _: STEEP, s).trials))
+    ways = distribution_of(
+        lambda s: tuple(t.accepted for t in independent(tree, lambda _: FLAT, lambda _: STEEP, s).trials)
+    )
     assert ways == {(True,): Fraction(5, 12), (False, False): Fraction(7, 12)}
 
 
-def test_a_walk_tells_every_trial_and_the_law_the_bonus_came_from():
+def test_a_walk_tells_every_trial_and_the_distribution_the_bonus_came_from():
     tree = DraftTree.of([ROOT, 1, 0, 2], [-1, 0, 0, 1], [0.0] * 4, "draft")
     taken = without_replacement(tree, lambda _: FLAT, lambda _: STEEP, Script((1,)))
     assert [(trial.node, trial.target, trial.against, trial.accepted) for trial in taken.trials] == [
@@ -275,15 +283,15 @@ class Dice:
     def accepts(self, probability) -> bool:
         return self._random.random() < probability
 
-    def draws(self, law) -> int:
-        return self._random.choices(range(len(law)), [float(p) for p in law])[0]
+    def draws(self, probs) -> int:
+        return self._random.choices(range(len(probs)), [float(p) for p in probs])[0]
 
 
-def test_equal_laws_never_leave_nothing_to_draw_from():
+def test_equal_distributions_never_leave_nothing_to_draw_from():
     class Never(Dice):
         def accepts(self, probability) -> bool:
             return False
 
-    tree, law = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft"), np.array([0.1, 0.9])
+    tree, probs = DraftTree.of([ROOT, 1], [-1, 0], [0.0] * 2, "draft"), np.array([0.1, 0.9])
     for rule in (recursive_rejection, rejection_without_replacement):
-        assert rule(tree, lambda _: law, lambda _: law, lambda _: Never(0)).residual.tolist() == law.tolist()
+        assert rule(tree, lambda _: probs, lambda _: probs, lambda _: Never(0)).residual.tolist() == probs.tolist()

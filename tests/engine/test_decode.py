@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from records import assert_consistent
-from table_runner import TableRunner, mixed_law, random_law, table_pair
+from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 from variants import VARIANTS
 from words import word_tokenizer
 
@@ -15,8 +15,8 @@ from speclab.drafters.base import Strategy
 from speclab.models.pair import ModelPair
 
 VOCAB = 8
-TABLE = random_law(VOCAB, 5, low=0.5, high=2.5)
-TABLE_DRAFT = mixed_law(TABLE, random_law(VOCAB, 6), 0.2)
+TABLE = random_probs(VOCAB, 5, low=0.5, high=2.5)
+TABLE_DRAFT = mixed_probs(TABLE, random_probs(VOCAB, 6), 0.2)
 
 
 def _counted(strategy: Strategy) -> list[tuple]:
@@ -79,7 +79,7 @@ MOST_DRAFT_CALLS = {"DraftHead": 7, "DualDraft": 14, "DynaTree": 8, "FixedTree":
 
 @pytest.mark.parametrize("name", sorted(speclab.strategies()))
 def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a_level(name):
-    heads = tuple(TableRunner(mixed_law(TABLE, random_law(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
+    heads = tuple(TableRunner(mixed_probs(TABLE, random_probs(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
     pair = replace(table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))
     session = speclab.Session(pair, speclab.strategies()[name](), [1, 2, 3], max_new_tokens=40)
     session.run()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from records import assert_consistent, assert_same
 from refusals import refused
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from variants import DRAWN, VARIANTS
 
 import speclab
@@ -20,8 +20,8 @@ from speclab.trace.files import load_trace
 from speclab.tree import CandidateSampling
 
 VOCAB, PROMPT, NEW = 8, [1, 2, 3], 20
-TARGET = random_law(VOCAB, 11, low=0.5, high=2.0)
-DRAFT = mixed_law(TARGET, random_law(VOCAB, 12), 0.3)
+TARGET = random_probs(VOCAB, 11, low=0.5, high=2.0)
+DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 12), 0.3)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 WARM = {"temperature": 1.3, "top_k": 5, "top_p": 0.95}
 SAVED = {**DRAWN, **{name: VARIANTS[name] for name in ("fixed tree", "two trees as one", "dynatree as in the paper")}}
@@ -47,8 +47,8 @@ def finished(strategy: Strategy, **settings: object) -> speclab.Session:
 
 
 @every_drawn
-def test_a_tree_says_how_it_was_drawn_and_hands_over_every_law(strategy):
-    """The draft's law at the node, warped as the target's; children have a chance in it, and their log-probability."""
+def test_a_tree_says_how_it_was_drawn_and_hands_over_every_distribution(strategy):
+    """The draft's distribution at the node, warped as the target's; it holds each child with its log-probability."""
     ways = {"independent": CandidateSampling.INDEPENDENT, "without_replacement": CandidateSampling.WITHOUT_REPLACEMENT}
     for seed in range(10):
         draft = drafted(strategy, seed=seed, **WARM)
@@ -59,12 +59,12 @@ def test_a_tree_says_how_it_was_drawn_and_hands_over_every_law(strategy):
                 text = (*PROMPT, *(int(token) for token in tree.token[list(tree.path(node))][1:]))
                 due = np.asarray(DRAFT(text)) ** (1 / WARM["temperature"])
                 due[np.argsort(-due)[WARM["top_k"] :]] = 0
-                law = draft.draft_probs[node]
-                assert law.sum() == pytest.approx(1)
-                assert law[law > 0] == pytest.approx(due[law > 0] / due[law > 0].sum(), rel=1e-5)
-                assert due[law == 0].sum() / due.sum() <= 1 - WARM["top_p"]
+                probs = draft.draft_probs[node]
+                assert probs.sum() == pytest.approx(1)
+                assert probs[probs > 0] == pytest.approx(due[probs > 0] / due[probs > 0].sum(), rel=1e-5)
+                assert due[probs == 0].sum() / due.sum() <= 1 - WARM["top_p"]
                 for child in tree.children[node]:
-                    assert tree.log_prob[child] == pytest.approx(math.log(law[tree.token[child]]))
+                    assert tree.log_prob[child] == pytest.approx(math.log(probs[tree.token[child]]))
 
 
 @every_drawn
@@ -133,14 +133,14 @@ def test_a_drafted_root_cannot_be_combined_with_draws():
 
 def test_the_rule_is_the_one_that_fits_the_draws():
     warm, cold = SessionSettings(temperature=1.0), SessionSettings()
-    assert [rule_for(law, warm) for law in CandidateSampling] == [
+    assert [rule_for(probs, warm) for probs in CandidateSampling] == [
         Rule.SAMPLE_AND_MATCH,
         Rule.INDEPENDENT,
         Rule.WITHOUT_REPLACEMENT,
     ]
-    assert {rule_for(law, cold) for law in CandidateSampling} == {Rule.GREEDY}
+    assert {rule_for(probs, cold) for probs in CandidateSampling} == {Rule.GREEDY}
     typical = warm.changed(acceptance="typical")
-    assert {rule_for(law, typical) for law in CandidateSampling} == {Rule.TYPICAL}
+    assert {rule_for(probs, typical) for probs in CandidateSampling} == {Rule.TYPICAL}
     assert rule_for(CandidateSampling.DETERMINISTIC, typical.changed(temperature=0.0)) == Rule.GREEDY
 
 
@@ -207,8 +207,8 @@ def test_a_record_says_with_which_chance_each_draw_was_tried():
     assert any("drawn before it was accepted" in reason for reason in said["not reached"])
 
 
-def test_the_residual_is_what_the_rule_left_of_the_targets_law():
-    """Recomputed by hand at the root, from the laws of target and draft, for a chain."""
+def test_the_residual_is_what_the_rule_left_of_the_targets_distribution():
+    """Recomputed by hand at the root, from the distributions of target and draft, for a chain."""
     stopped = 0
     for seed in range(60):
         step = session_of(DRAWN["drawn chain"], seed=seed, temperature=0.5, top_k=None, top_p=None).step()

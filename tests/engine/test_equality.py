@@ -112,15 +112,15 @@ def test_each_node_is_what_a_fresh_pass_over_its_path_gives(family, root):
             assert node.target_choice == argmax(after)
             assert dict(node.target_top) == pytest.approx(_top(after, 5), abs=1e-4)
             if path:
-                draft_law = softmax(next_logits(draft, text + path[:-1]))
-                target_law = softmax(next_logits(target, text + path[:-1]))
-                assert step.tree.log_prob[node.index] == pytest.approx(math.log(draft_law[path[-1]]), abs=1e-3)
-                assert node.target_prob == pytest.approx(target_law[path[-1]], abs=1e-4)
+                draft_probs = softmax(next_logits(draft, text + path[:-1]))
+                target_probs = softmax(next_logits(target, text + path[:-1]))
+                assert step.tree.log_prob[node.index] == pytest.approx(math.log(draft_probs[path[-1]]), abs=1e-3)
+                assert node.target_prob == pytest.approx(target_probs[path[-1]], abs=1e-4)
 
 
 def _top(logits: list[float], count: int) -> dict[int, float]:
-    law = softmax(logits)
-    return {token: law[token] for token in sorted(range(len(law)), key=lambda t: -law[t])[:count]}
+    probs = softmax(logits)
+    return {token: probs[token] for token in sorted(range(len(probs)), key=lambda t: -probs[t])[:count]}
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 import torch
-from laws import chi_square, chi_square_critical, texts_law
+from distributions import chi_square, chi_square_critical, text_distribution
 from reference.decoding import argmax, next_logits
 from tiny import tiny
 from transformers import GenerationConfig, LogitsProcessorList
@@ -194,18 +194,18 @@ def texts_of(strategy: speclab.Strategy, seeds: range) -> list[tuple[int, ...]]:
     return [tuple(speclab.generate(small(), strategy, START, seed=seed, **settings).token_ids) for seed in seeds]
 
 
-def law() -> dict[tuple[int, ...], float]:
-    found = texts_law(lambda text: [max(x, -1e9) for x in penalised(text)], LENGTH, temperature=1.3)
+def probs() -> dict[tuple[int, ...], float]:
+    found = text_distribution(lambda text: [max(x, -1e9) for x in penalised(text)], LENGTH, temperature=1.3)
     return {text: share for text, share in found.items() if share > 0}
 
 
-def assert_of_the_law(texts: list[tuple[int, ...]]) -> None:
-    value, freedom = chi_square(Counter(texts), law())
+def assert_distribution(texts: list[tuple[int, ...]]) -> None:
+    value, freedom = chi_square(Counter(texts), probs())
     assert value < chi_square_critical(freedom)
 
 
-def test_plain_sampling_has_the_processed_law():
-    assert_of_the_law(texts_of(VARIANTS["plain"], range(300)))
+def test_plain_sampling_has_the_processed_distribution():
+    assert_distribution(texts_of(VARIANTS["plain"], range(300)))
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "plain"])
@@ -214,14 +214,14 @@ def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(name):
 
 
 @pytest.mark.parametrize("name", ["drawn chain", "tree without replacement"])
-def test_drawn_candidates_give_texts_of_the_processed_law(name):
-    assert_of_the_law(texts_of(DRAWN[name], range(200)))
+def test_drawn_candidates_give_texts_of_the_processed_distribution(name):
+    assert_distribution(texts_of(DRAWN[name], range(200)))
 
 
-def test_the_bare_law_is_found_out(monkeypatch):
+def test_the_bare_distribution_is_found_out(monkeypatch):
     monkeypatch.setattr(processors.Processors, "__call__", lambda _, logits, *__: logits)
     with pytest.raises(AssertionError):
-        assert_of_the_law(texts_of(DRAWN["tree without replacement"], range(300)))
+        assert_distribution(texts_of(DRAWN["tree without replacement"], range(300)))
 
 
 # Records

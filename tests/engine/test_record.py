@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 import numpy as np
 import pytest
 import torch
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 from tiny import tiny
 
 import speclab
@@ -37,13 +37,15 @@ def recorded(monkeypatch):
 @pytest.mark.parametrize("ruled_out", [False, True])
 @pytest.mark.parametrize("settings", [{}, SAMPLED], ids=["greedy", "sampled"])
 def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, ruled_out, recorded):
-    whole = random_law(12, 1)
+    whole = random_probs(12, 1)
 
-    def law(path):
+    def probs(path):
         kept = whole(path) * (np.arange(12) != 3 if ruled_out else 1)
         return kept / kept.sum()
 
-    session = speclab.Session(table_pair(law, None, 12), speclab.Goose(), [1, 2, 4] * 4, max_new_tokens=24, **settings)
+    session = speclab.Session(
+        table_pair(probs, None, 12), speclab.Goose(), [1, 2, 4] * 4, max_new_tokens=24, **settings
+    )
     session.run()
     chosen = SessionSettings(**settings)
     for step, logits in zip(session.steps, recorded, strict=True):
@@ -70,11 +72,11 @@ def test_what_is_certain_has_no_entropy():
 
 
 def test_a_choice_that_nobody_asked_for_is_the_one_that_a_draw_there_would_be():
-    law = torch.rand(30, 40, generator=torch.Generator().manual_seed(0))
-    law[law < 0.4] = 0
-    law /= law.sum(-1, keepdim=True)
+    probs = torch.rand(30, 40, generator=torch.Generator().manual_seed(0))
+    probs[probs < 0.4] = 0
+    probs /= probs.sum(-1, keepdim=True)
     noise = [*(place / 30 for place in range(29)), 1 - 2**-53]
-    assert inverse_cdf(law, noise) == [inverse_cdf(row[None], [at])[0] for row, at in zip(law, noise, strict=True)]
+    assert inverse_cdf(probs, noise) == [inverse_cdf(row[None], [at])[0] for row, at in zip(probs, noise, strict=True)]
 
 
 def held(thing: object, seen: dict[int, object] | None = None) -> list[object]:

@@ -1,4 +1,4 @@
-"""Sampling: the transforms, the draw, and whole texts against their exact law; noise is tied to the place."""
+"""Sampling: the transforms, the draw, and whole texts against their exact distribution; noise is tied to the place."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from distributions import assert_drawn_from, logits_of, text_distribution
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import assert_drawn_from, logits_of, texts_law
 from reference.decoding import transformed
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 from variants import DRAWN
 
 import speclab
@@ -25,10 +25,10 @@ from speclab.settings import SessionSettings
 VOCAB = 4
 PROMPT = [1, 0, 2]
 
-TARGET = random_law(VOCAB, 1, low=0.3, high=1.0)
-DRAFT = mixed_law(TARGET, random_law(VOCAB, 2), 0.4)
+TARGET = random_probs(VOCAB, 1, low=0.3, high=1.0)
+DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 2), 0.4)
 
-LAWS = {
+DISTRIBUTIONS = {
     "temperature 1": {"temperature": 1.0},
     "hot": {"temperature": 1.7},
     "cold": {"temperature": 0.5},
@@ -75,21 +75,21 @@ def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}])
 def test_a_sharp_transform_leaves_the_argmax_alone(settings):
     logits = torch.randn((5, 50), generator=torch.Generator().manual_seed(0))
-    law = transform(logits, SessionSettings(**({"temperature": 0.8} | settings)))
-    assert (law.max(dim=-1).values > 1 - 1e-9).all()
-    assert law.argmax(-1).tolist() == logits.argmax(-1).tolist()
+    probs = transform(logits, SessionSettings(**({"temperature": 0.8} | settings)))
+    assert (probs.max(dim=-1).values > 1 - 1e-9).all()
+    assert probs.argmax(-1).tolist() == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 5e-324, 100.0])
-def test_the_coldest_and_the_hottest_temperature_still_give_a_law(temperature):
-    law = transform(torch.tensor([[3.0, 40.0, -2.0]]), SessionSettings(temperature=temperature))
-    assert law.sum().item() == pytest.approx(1.0)
+def test_the_coldest_and_the_hottest_temperature_still_give_a_distribution(temperature):
+    probs = transform(torch.tensor([[3.0, 40.0, -2.0]]), SessionSettings(temperature=temperature))
+    assert probs.sum().item() == pytest.approx(1.0)
 
 
 def test_top_p_takes_the_token_that_crosses_it():
     logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
-    law = transform(logits, SessionSettings(temperature=1.0, top_p=0.6))
-    assert law[0].tolist() == pytest.approx([0.5 / 0.8, 0.3 / 0.8, 0.0])
+    probs = transform(logits, SessionSettings(temperature=1.0, top_p=0.6))
+    assert probs[0].tolist() == pytest.approx([0.5 / 0.8, 0.3 / 0.8, 0.0])
 
 
 def test_top_k_beyond_the_vocabulary_changes_nothing():
@@ -117,17 +117,17 @@ def test_noise_depends_on_seed_and_place_alone():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1))
-def test_draw_inverts_the_cumulative_law(weights, noise):
-    law = torch.tensor(weights, dtype=torch.float64) / sum(weights)
-    token = inverse_cdf(law[None], [min(noise, math.nextafter(1, 0))])[0]
-    assert law[token] > 0
-    assert law[:token].sum() <= noise + 1e-12
-    assert law[: token + 1].sum() >= noise - 1e-12
+def test_draw_inverts_the_cumulative_distribution(weights, noise):
+    probs = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    token = inverse_cdf(probs[None], [min(noise, math.nextafter(1, 0))])[0]
+    assert probs[token] > 0
+    assert probs[:token].sum() <= noise + 1e-12
+    assert probs[: token + 1].sum() >= noise - 1e-12
 
 
 def test_draw_at_the_edges_never_takes_an_impossible_token():
-    law = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
-    assert [inverse_cdf(law[None], [x])[0] for x in (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)] == [
+    probs = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
+    assert [inverse_cdf(probs[None], [x])[0] for x in (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)] == [
         1,
         1,
         3,
@@ -146,19 +146,19 @@ def test_a_choice_is_drawn_once_a_row():
 # Whole texts
 
 
-@pytest.mark.parametrize("settings", [LAWS["top-k and top-p"]], ids=["top-k and top-p"])
-def test_texts_have_exactly_the_targets_law(settings):
+@pytest.mark.parametrize("settings", [DISTRIBUTIONS["top-k and top-p"]], ids=["top-k and top-p"])
+def test_texts_have_exactly_the_targets_distribution(settings):
     """Three tokens by tree drafts: the first from the prefill, the others inside trees or as a bonus."""
-    pair, law = table_pair(TARGET, DRAFT, VOCAB), texts_law(logits_of(TARGET, PROMPT), 3, **settings)
+    pair, probs = table_pair(TARGET, DRAFT, VOCAB), text_distribution(logits_of(TARGET, PROMPT), 3, **settings)
     strategy = speclab.DynaTree(max_depth=3, base_depth=2, stop_probability=0.0, prune_probability=0.0)
     texts = Counter(
         tuple(speclab.generate(pair, strategy, PROMPT, max_new_tokens=3, seed=seed, **settings).token_ids)
         for seed in range(600)
     )
-    assert_drawn_from(texts, law)
+    assert_drawn_from(texts, probs)
 
 
-@pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("settings", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_samples_the_text_that_plain_sampling_samples(name, settings):
     pair = table_pair(TARGET, DRAFT, VOCAB)
@@ -173,13 +173,13 @@ def _text(pair, strategy, seed: int, settings: dict) -> list[int]:
 
 
 def _by_hand(seed: int, settings: dict) -> list[int]:
-    """One law, one noise, one token at a time."""
+    """One distribution, one noise, one token at a time."""
     text = list(PROMPT)
     for _ in range(20):
         logits = torch.tensor(np.log(TARGET(tuple(text))), dtype=torch.float32).double().tolist()
-        law = transformed(logits, settings["temperature"], settings.get("top_k"), settings.get("top_p"))
+        probs = transformed(logits, settings["temperature"], settings.get("top_k"), settings.get("top_p"))
         noise = uniform(seed, len(text))
-        token = next(token for token, below in enumerate(itertools.accumulate(law)) if noise < below)
+        token = next(token for token, below in enumerate(itertools.accumulate(probs)) if noise < below)
         text.append(token)
     return text[len(PROMPT) :]
 
@@ -199,7 +199,7 @@ def test_seeds_give_different_texts_and_the_same_seed_the_same():
     assert tuple(_text(pair, STRATEGIES["dynatree"], 3, {"temperature": 1.0})) == texts[3]
 
 
-def test_where_the_device_has_no_float64_the_law_is_worked_out_on_the_host():
+def test_where_the_device_has_no_float64_the_distribution_is_worked_out_on_the_host():
     class OnAppleGpu(SimpleNamespace):
         def double(self):
             raise TypeError(
@@ -209,6 +209,6 @@ def test_where_the_device_has_no_float64_the_law_is_worked_out_on_the_host():
     logits = torch.tensor([[1.0, 2.0, 3.0]])
     there = OnAppleGpu(device=torch.device("mps"), cpu=lambda: logits)
     for settings in (SessionSettings(), SessionSettings(temperature=0.7, top_k=2, top_p=0.9)):
-        law = transform(there, settings)
-        assert law.dtype == torch.float64
-        assert torch.equal(law, transform(logits, settings))
+        probs = transform(there, settings)
+        assert probs.dtype == torch.float64
+        assert torch.equal(probs, transform(logits, settings))

@@ -1,6 +1,6 @@
-"""Whole texts of four tokens out of three, 81 outcomes, under every strategy: their joint law is the target's.
+"""Whole texts of four tokens out of three, 81 outcomes, under every strategy: their joint distribution is the target's.
 
-A law of single tokens would not show noise that is reused from one step to the next; the joint law does.
+A distribution of single tokens would not show an rng that is reused from one step to the next; the joint one does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from laws import assert_drawn_from, logits_of, texts_law
-from table_runner import mixed_law, random_law, table_pair
+from distributions import assert_drawn_from, logits_of, text_distribution
+from table_runner import mixed_probs, random_probs, table_pair
 from variants import DRAWN, VARIANTS
 
 import speclab
@@ -18,11 +18,11 @@ from speclab.drafters.base import Strategy
 from speclab.engine.sampling import PositionalRng, RngPurpose, uniform
 
 VOCAB, LENGTH, PROMPT = 3, 4, [1, 0, 2]
-TARGET = random_law(VOCAB, 1, low=0.3, high=0.8)
-DRAFT = mixed_law(TARGET, random_law(VOCAB, 2, low=0.5, high=1.5), 0.7)
+TARGET = random_probs(VOCAB, 1, low=0.3, high=0.8)
+DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 2, low=0.5, high=1.5), 0.7)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 SETTINGS = {"temperature": 1.2}
-LAW = texts_law(logits_of(TARGET, PROMPT), LENGTH, **SETTINGS)
+PROBS = text_distribution(logits_of(TARGET, PROMPT), LENGTH, **SETTINGS)
 HEADS = {"DraftHead", "DualDraft"}
 """Need heads, which tables have none of; their trees are tested with their own pairs."""
 BEFOREHAND = {**VARIANTS, **{name: kind() for name, kind in speclab.strategies().items() if name not in HEADS}}
@@ -45,24 +45,24 @@ def plain(seed: int) -> tuple[int, ...]:
 
 
 def test_there_are_81_outcomes_and_none_is_impossible():
-    assert len(LAW) == 81
-    assert min(LAW.values()) > 0.001
+    assert len(PROBS) == 81
+    assert min(PROBS.values()) > 0.001
 
 
-def test_plain_sampling_has_the_joint_law():
-    assert_drawn_from(Counter(plain(seed) for seed in range(1000)), LAW)
+def test_plain_sampling_has_the_joint_distribution():
+    assert_drawn_from(Counter(plain(seed) for seed in range(1000)), PROBS)
 
 
 @pytest.mark.parametrize("strategy", BEFOREHAND.values(), ids=BEFOREHAND)
 def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
-    """Then their joint law is plain sampling's, too."""
+    """Then their joint distribution is plain sampling's, too."""
     seeds = range(24)
     assert [text(strategy, seed) for seed in seeds] == [plain(seed) for seed in seeds]
 
 
 @pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
-def test_drawn_candidates_keep_the_joint_law(strategy):
-    assert_drawn_from(sample(strategy), LAW)
+def test_drawn_candidates_keep_the_joint_distribution(strategy):
+    assert_drawn_from(sample(strategy), PROBS)
 
 
 def test_drawn_candidates_give_other_texts_than_plain_sampling():
@@ -82,7 +82,7 @@ class Unplaced(PositionalRng):
 def test_noise_reused_between_steps_is_found_out(monkeypatch, where):
     monkeypatch.setattr(where, Unplaced)
     with pytest.raises(AssertionError):
-        assert_drawn_from(sample(speclab.LinearSpeculation(draft_tokens=1, candidates="independent")), LAW)
+        assert_drawn_from(sample(speclab.LinearSpeculation(draft_tokens=1, candidates="independent")), PROBS)
 
 
 class Together(PositionalRng):
@@ -96,25 +96,25 @@ def test_noise_shared_by_drafting_and_acceptance_is_found_out(monkeypatch):
     for where in ("speclab.engine.decode.PositionalRng", "speclab.engine.sampling.PositionalRng"):
         monkeypatch.setattr(where, Together)
     with pytest.raises(AssertionError):
-        assert_drawn_from(sample(DRAWN["drawn chain"], runs=800), LAW)
+        assert_drawn_from(sample(DRAWN["drawn chain"], runs=800), PROBS)
 
 
 def test_dropping_drawn_candidates_by_their_own_probability_is_found_out(monkeypatch):
     from speclab.drafters import policies as drawn
 
-    def thresholded(law, count, chance):
-        return [token for token in drawn.draw_independent(law, count, chance) if law[token] > 0.35]
+    def thresholded(probs, count, chance):
+        return [token for token in drawn.draw_independent(probs, count, chance) if probs[token] > 0.35]
 
     monkeypatch.setitem(drawn._SAMPLERS, "independent", (drawn._SAMPLERS["independent"][0], thresholded))
     with pytest.raises(AssertionError):
-        assert_drawn_from(sample(DRAWN["independent tree"]), LAW)
+        assert_drawn_from(sample(DRAWN["independent tree"]), PROBS)
 
 
 def test_typical_acceptance_is_found_out():
     """It says of itself that it changes the output distribution, and it does."""
     lossy = {"acceptance": "typical", "typical_epsilon": 0.3}
     with pytest.raises(AssertionError):
-        assert_drawn_from(sample(VARIANTS["fixed tree"], **lossy), LAW)
+        assert_drawn_from(sample(VARIANTS["fixed tree"], **lossy), PROBS)
 
 
 # The streams of noise

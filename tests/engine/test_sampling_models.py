@@ -1,7 +1,7 @@
-"""Sampling with torch models: thousands of short texts of a very small one, against the exact law of its texts.
+"""Sampling with torch models: many short texts of a very small one, against the exact distribution of its texts.
 
 Every strategy under temperature, top-k and top-p. Candidates chosen beforehand must give plain sampling's own texts;
-candidates drawn from the draft must give texts of the same law. Of each drawn strategy there is a small sample for each
+sampled candidates must give texts of the same distribution. Of each such strategy there is a small sample for each
 setting; their chi-squares are added up, so that a bias that all of them share shows, too.
 """
 
@@ -12,7 +12,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from laws import chi_square, chi_square_critical, texts_law
+from distributions import chi_square, chi_square_critical, text_distribution
 from reference.decoding import next_logits
 from tiny import tiny
 from variants import DRAWN, VARIANTS
@@ -61,21 +61,22 @@ def samples(strategy: Strategy, runs: int) -> list[tuple[float, int]]:
     """Chi-square and degrees of freedom under each setting."""
     return [
         chi_square(
-            Counter(text(strategy, seed, settings) for seed in range(runs)), texts_law(logits, LENGTH, **settings)
+            Counter(text(strategy, seed, settings) for seed in range(runs)),
+            text_distribution(logits, LENGTH, **settings),
         )
         for settings in SETTINGS
     ]
 
 
-def assert_of_the_targets_law(statistics: list[tuple[float, int]]) -> None:
+def assert_target_distribution(statistics: list[tuple[float, int]]) -> None:
     for value, freedom in [*statistics, tuple(map(sum, zip(*statistics, strict=True)))]:
         assert value < chi_square_critical(freedom)
 
 
 def test_the_models_leave_much_to_chance_and_disagree():
     """Else few candidates would be rejected, or few accepted, and nothing below would mean much."""
-    law = texts_law(logits, LENGTH, temperature=1.4)
-    assert len([share for share in law.values() if share > 1e-3]) > 25
+    probs = text_distribution(logits, LENGTH, temperature=1.4)
+    assert len([share for share in probs.values() if share > 1e-3]) > 25
     rates = [
         speclab.generate(pair(), strategy, PROMPT, max_new_tokens=20, temperature=1.4).metrics.acceptance_rate
         for strategy in DRAWN.values()
@@ -83,8 +84,8 @@ def test_the_models_leave_much_to_chance_and_disagree():
     assert all(0.05 < rate < 0.9 for rate in rates)
 
 
-def test_plain_sampling_has_the_law_of_the_models_texts():
-    assert_of_the_targets_law(samples(speclab.Autoregressive(), 2 * RUNS))
+def test_plain_sampling_has_the_distribution_of_the_models_texts():
+    assert_target_distribution(samples(speclab.Autoregressive(), 2 * RUNS))
 
 
 @pytest.mark.parametrize("strategy", VARIANTS.values(), ids=VARIANTS)
@@ -95,8 +96,8 @@ def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(strategy):
 
 
 @pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
-def test_drawn_candidates_give_texts_of_the_models_law(strategy):
-    assert_of_the_targets_law(samples(strategy, RUNS))
+def test_drawn_candidates_give_texts_of_the_models_distribution(strategy):
+    assert_target_distribution(samples(strategy, RUNS))
 
 
 def test_a_wrong_rule_is_found_out(monkeypatch):
@@ -104,10 +105,10 @@ def test_a_wrong_rule_is_found_out(monkeypatch):
     from speclab.drafters import policies as drawn
     from speclab.tree import CandidateSampling
 
-    def likeliest(law, count, chance):
-        return [int(token) for token in (-law).argsort()[: min(count, int((law > 0).sum()))]]
+    def likeliest(probs, count, chance):
+        return [int(token) for token in (-probs).argsort()[: min(count, int((probs > 0).sum()))]]
 
     monkeypatch.setitem(drawn._SAMPLERS, "without_replacement", (CandidateSampling.WITHOUT_REPLACEMENT, likeliest))
     sample = samples(DRAWN["tree without replacement"], RUNS)
     with pytest.raises(AssertionError):
-        assert_of_the_targets_law(sample)
+        assert_target_distribution(sample)

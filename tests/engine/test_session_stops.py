@@ -96,11 +96,11 @@ def test_an_error_in_the_model_loses_nothing():
     session = session_of()
     session.step()
     before = session.trace
-    session.pair.target.law = lambda path: 1 / 0
+    session.pair.target.probs = lambda path: 1 / 0
     with pytest.raises(ZeroDivisionError):
         session.step()
     assert_same(session.trace, before)
-    session.pair.target.law = TARGET
+    session.pair.target.probs = TARGET
     session.run()
     assert session.token_ids == own_text()
 
@@ -108,7 +108,7 @@ def test_an_error_in_the_model_loses_nothing():
 def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
     passes = 0
 
-    def law(path):
+    def probs(path):
         nonlocal passes
         passes += 1
         if passes == 60:
@@ -116,7 +116,7 @@ def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
         return TARGET(path)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        speclab.generate(pair_of(law), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+        speclab.generate(pair_of(probs), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
     done = caught.value.result.token_ids
     assert 1 < len(done) < NEW
     assert done == own_text()[: len(done)]
@@ -125,12 +125,12 @@ def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
 # Cancel
 
 
-def cancelling(law, session):
-    """The same law, which cancels the session whenever it is asked."""
+def cancelling(probs, session):
+    """The same distribution, which cancels the session whenever it is asked."""
 
     def cancels(path):
         session.cancel()
-        return law(path)
+        return probs(path)
 
     return cancels
 
@@ -140,7 +140,7 @@ def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
     session = session_of(STRATEGIES[name])
     session.step()
     before, asked = session.trace, session.pair.target.calls
-    session.pair.draft.law = cancelling(DRAFT, session)
+    session.pair.draft.probs = cancelling(DRAFT, session)
     assert session.run() is session.steps[-1]
     assert_same(session.trace, before)
     with pytest.raises(speclab.SpeclabError, match="step again"):
@@ -148,7 +148,7 @@ def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
     assert_same(session.trace, before)
     assert session.pair.target.calls == asked
     assert_caches_follow(session)
-    session.pair.draft.law = DRAFT
+    session.pair.draft.probs = DRAFT
     session.run()
     assert session.token_ids == own_text()
 
@@ -157,11 +157,11 @@ def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
 def test_cancel_while_verifying_ends_the_run_with_whole_iterations(strategy):
     session = session_of(strategy)
     session.step()
-    session.pair.target.law = cancelling(TARGET, session)
+    session.pair.target.probs = cancelling(TARGET, session)
     session.run()
     assert len(session.steps) in {1, 2}
     assert_caches_follow(session)
-    session.pair.target.law = TARGET
+    session.pair.target.probs = TARGET
     session.run()
     assert session.token_ids == own_text()
 
@@ -170,13 +170,13 @@ def test_cancel_from_another_thread_ends_a_run():
     """The run waits inside a pass until the other thread has cancelled."""
     inside, cancelled = threading.Event(), threading.Event()
 
-    def law(path):
+    def probs(path):
         if len(path) > 12:
             inside.set()
             assert cancelled.wait(10)
         return TARGET(path)
 
-    session = session_of(pair=pair_of(law))
+    session = session_of(pair=pair_of(probs))
     worker = threading.Thread(target=session.run)
     worker.start()
     assert inside.wait(10)

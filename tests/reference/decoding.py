@@ -29,17 +29,17 @@ def transformed(logits: Sequence[float], temperature: float, top_k: int | None, 
     if temperature == 0:
         best = argmax(logits)
         return [float(token == best) for token in range(len(logits))]
-    law = softmax([value / temperature for value in logits])
-    order = sorted(range(len(law)), key=lambda token: -law[token])[: top_k or len(law)]
-    mass = sum(law[token] for token in order)
+    probs = softmax([value / temperature for value in logits])
+    order = sorted(range(len(probs)), key=lambda token: -probs[token])[: top_k or len(probs)]
+    mass = sum(probs[token] for token in order)
     kept, reached = [], 0.0
     for token in order:
         kept.append(token)
-        reached += law[token] / mass
+        reached += probs[token] / mass
         if top_p is not None and reached >= top_p:
             break
-    mass = sum(law[token] for token in kept)
-    return [law[token] / mass if token in kept else 0.0 for token in range(len(law))]
+    mass = sum(probs[token] for token in kept)
+    return [probs[token] / mass if token in kept else 0.0 for token in range(len(probs))]
 
 
 def decode(

@@ -1,7 +1,7 @@
 """DynaTree's Algorithm 1 and its neighbours in the plainest Python: slow, one function a piece of the paper.
 
-A *law* is a function from the tokens drafted so far (after the committed text) to the draft's distribution of
-the next token, a list of probabilities. Laws have no ties, so "the k likeliest" has one meaning.
+A *distribution* is a function from the tokens drafted so far (after the committed text) to the draft's distribution of
+the next token, a list of probabilities. Distributions have no ties, so "the k likeliest" has one meaning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 Path = tuple[int, ...]
-Law = Callable[[Path], Sequence[float]]
+DistributionFn = Callable[[Path], Sequence[float]]
 
 
 @dataclass
@@ -54,16 +54,16 @@ class Drafted:
         return [path for path, gate, _ in self.decisions if gate == "expand"]
 
 
-def top(law: Sequence[float], count: int) -> list[int]:
+def top(probs: Sequence[float], count: int) -> list[int]:
     """The `count` likeliest tokens, best first."""
-    return sorted(range(len(law)), key=lambda token: -law[token])[:count]
+    return sorted(range(len(probs)), key=lambda token: -probs[token])[:count]
 
 
-def start(law: Law, root: int | None) -> Drafted:
+def start(probs: DistributionFn, root: int | None) -> Drafted:
     """Line 10: the root is the draft's top-1 token; or (`root` given) the newest committed token."""
     if root is not None:
         return Drafted([Node(root, -1, 0, 0.0, 0.0, ())])
-    first = law(())
+    first = probs(())
     token = top(first, 1)[0]
     log_prob = math.log(first[token])
     return Drafted([Node(token, -1, 0, log_prob, log_prob, (token,))])
@@ -92,14 +92,14 @@ def gate(node: Node, s: dict) -> str:
     return "expand"
 
 
-def add_children(tree: Drafted, at: int, law: Sequence[float], count: int, budget: int) -> list[int]:
+def add_children(tree: Drafted, at: int, probs: Sequence[float], count: int, budget: int) -> list[int]:
     """Line 28: the top candidates become children until the budget is reached; the new places."""
     node = tree.nodes[at]
     new = []
-    for token in top(law, count):
+    for token in top(probs, count):
         if len(tree.nodes) >= budget:
             break
-        log_prob = math.log(law[token])
+        log_prob = math.log(probs[token])
         total = node.path_log_prob + log_prob
         new.append(len(tree.nodes))
         tree.nodes.append(Node(token, at, node.depth + 1, log_prob, total, (*node.path, token)))
@@ -127,12 +127,12 @@ def prune(tree: Drafted, threshold: float) -> Drafted:
         ]
 
 
-def draft_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
+def draft_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Drafted:
     """DRAFTTREE, lines 9 to 31, then the pruning of section 3.3. `s`: the settings by their public names.
 
     `root`: the verified root's token, or None for the paper's drafted root.
     """
-    tree = start(law, root)
+    tree = start(probs, root)
     active = deque([0])  # line 11
     while active and len(tree.nodes) < s["node_budget"]:  # line 12
         place = active.popleft()  # line 13, first in first out: breadth-first
@@ -141,27 +141,27 @@ def draft_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
         if closed != "expand":
             tree.decisions.append((node.path, closed, 0))
             continue
-        after = law(node.path)  # line 26
+        after = probs(node.path)  # line 26
         count = branches(max(after), s)
         tree.decisions.append((node.path, "expand", count))
         active.extend(add_children(tree, place, after, count, s["node_budget"]))
     return prune(tree, s["prune_probability"])
 
 
-def fixed_tree(law: Law, s: dict, root: int | None = None) -> Drafted:
+def fixed_tree(probs: DistributionFn, s: dict, root: int | None = None) -> Drafted:
     """The fixed-tree baseline (section 4.3): every node above depth D gets B children, unless below tau."""
     alike = dict.fromkeys(("min_branches", "mid_branches", "max_branches"), s["branching"])
     depths = {"base_depth": s["depth"], "max_depth": s["depth"]}
     never = {"high_confidence": 2.0, "low_confidence": 0.0, "stop_probability": 0.0, "deep_probability": 0.0}
-    return draft_tree(law, {**s, **alike, **depths, **never}, root)
+    return draft_tree(probs, {**s, **alike, **depths, **never}, root)
 
 
-def published_tree(law: Law, base_depth: int = 5, max_depth: int = 8, budget: int = 256) -> Drafted:
+def published_tree(probs: DistributionFn, base_depth: int = 5, max_depth: int = 8, budget: int = 256) -> Drafted:
     """The tree of the authors' published code: it asks for the depth that a child would have, and takes nothing out.
 
     Level by level, under its own run's values: 0.9 and 0.4, 1 to 3 branches, 0.1 and 0.5, and a τ that never acts.
     """
-    tree = start(law, None)
+    tree = start(probs, None)
     level = [0]
     while level and len(tree.nodes) < budget:
         below = []
@@ -171,7 +171,7 @@ def published_tree(law: Law, base_depth: int = 5, max_depth: int = 8, budget: in
             likely = probability >= 0.1 and (child_depth < base_depth or probability > 0.5)
             if not likely or child_depth >= max_depth:
                 continue
-            after = law(node.path)
+            after = probs(node.path)
             count = 1 if max(after) > 0.9 else 3 if max(after) < 0.4 else 2
             below += add_children(tree, place, after, count, budget)
         level = below
@@ -183,11 +183,11 @@ def published_statistic(committed: Sequence[int], base_depth: int = 5) -> float:
     return sum(committed) / (len(committed) * (base_depth + 2))
 
 
-def chain(law: Law, draft_tokens: int, stop_below: float, root: int) -> Drafted:
+def chain(probs: DistributionFn, draft_tokens: int, stop_below: float, root: int) -> Drafted:
     """A linear chain of the draft's top-1 tokens; the first token less likely than `stop_below` is last."""
-    tree = start(law, root)
+    tree = start(probs, root)
     for place in range(draft_tokens):
-        after = law(tree.nodes[place].path)
+        after = probs(tree.nodes[place].path)
         add_children(tree, place, after, 1, place + 2)
         if math.exp(tree.nodes[-1].log_prob) < stop_below:
             break
@@ -262,10 +262,12 @@ class Round:
     mean: float
 
 
-def decode(target: Law, draft: Law, prompt: Path, s: dict, rounds: int) -> tuple[int, list[Round]]:
+def decode(
+    target: DistributionFn, draft: DistributionFn, prompt: Path, s: dict, rounds: int
+) -> tuple[int, list[Round]]:
     """DynaTree, Algorithm 1 round after round, greedy: the prefill's first token, and every iteration.
 
-    `target` and `draft` are laws of the whole text. `s["root"]`: "verified" or "drafted".
+    `target` and `draft` are distributions of the whole text. `s["root"]`: "verified" or "drafted".
     """
     verified = s["root"] == "verified"
     s = s | {"given_base_depth": s["base_depth"]}

@@ -11,7 +11,7 @@ import torch
 Path = tuple[int, ...]
 
 
-def best_paths(law: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int) -> dict[Path, float]:
+def best_paths(probs: Callable[[Path], Sequence[float]], budget: int, depth: int, children: int) -> dict[Path, float]:
     """Paths below the root and their log-probabilities: all levels are expanded, then the best of all are kept."""
     found: dict[Path, float] = {(): 0.0}
     level: list[Path] = [()]
@@ -19,7 +19,7 @@ def best_paths(law: Callable[[Path], Sequence[float]], budget: int, depth: int, 
         best = sorted(level, key=lambda path: -found[path])[:children]
         level = []
         for path in best:
-            probabilities = np.asarray(law(path))
+            probabilities = np.asarray(probs(path))
             for token in np.argsort(-probabilities, kind="stable")[:children].tolist():
                 found[(*path, token)] = found[path] + math.log(probabilities[token])
                 level.append((*path, token))
@@ -29,8 +29,8 @@ def best_paths(law: Callable[[Path], Sequence[float]], budget: int, depth: int, 
 
 def candidates(budget: int, depth: int, children: int, vocabulary: int) -> int:
     """How many nodes are found before the best are kept, the root not counted."""
-    law = np.random.default_rng(0).dirichlet(np.ones(vocabulary))
-    return len(best_paths(lambda _: law, 10**9, depth, children)) - 1
+    probs = np.random.default_rng(0).dirichlet(np.ones(vocabulary))
+    return len(best_paths(lambda _: probs, 10**9, depth, children)) - 1
 
 
 def mean_confidence(paths: dict[Path, float]) -> float:
@@ -40,8 +40,8 @@ def mean_confidence(paths: dict[Path, float]) -> float:
 
 
 @torch.no_grad()
-def head_law(head, target, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
-    """A head's next-token law after `text` and drafted `path`: no cache, no mask, everything anew for each token."""
+def head_probs(head, target, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
+    """A head's next-token distribution after `text` and drafted `path`: no cache, no mask, all from scratch."""
     from speclab.models.heads import rotary
 
     states = target(torch.tensor([list(text)]), output_hidden_states=True).hidden_states

@@ -57,6 +57,6 @@ def static_tree(
     return [path for path in paths[1:] if path is not None]
 
 
-def logs(law: Sequence[float]) -> list[float]:
-    """A law as logits."""
-    return [math.log(share) if share else -math.inf for share in law]
+def logs(probs: Sequence[float]) -> list[float]:
+    """A distribution as logits."""
+    return [math.log(share) if share else -math.inf for share in probs]

@@ -212,13 +212,13 @@ def previews(trace: Trace) -> None:
 @cache
 def seeds() -> list[bytes]:
     """Short runs of different strategies, as saved."""
-    from table_runner import mixed_law, random_law, table_pair
+    from table_runner import mixed_probs, random_probs, table_pair
 
     import speclab
 
     vocab = 12
-    target = random_law(vocab, 1)
-    pair = table_pair(target, mixed_law(target, random_law(vocab, 2), 0.3), vocab)
+    target = random_probs(vocab, 1)
+    pair = table_pair(target, mixed_probs(target, random_probs(vocab, 2), 0.3), vocab)
     small = {"node_budget": 10}
     runs = [
         (speclab.DynaTree(**small), {}),

@@ -30,15 +30,15 @@ def test_save_and_load_give_the_same_trace(tmp_path):
 
 
 @given(draft_trees(max_nodes=20), st.sampled_from(list(CandidateSampling)))
-def test_any_tree_and_mask_survive(tmp_path_factory, tree, law):
-    tree = dataclasses.replace(tree, candidate_sampling=law)
+def test_any_tree_and_mask_survive(tmp_path_factory, tree, probs):
+    tree = dataclasses.replace(tree, candidate_sampling=probs)
     path = tmp_path_factory.mktemp("trace") / "t"
     trace = trace_of(step_of(tree))
     assert_same(load_trace(trace.save(path)), trace)
 
 
 def test_impossible_tokens_survive(tmp_path):
-    """A law may hold zeros: log-prob minus infinity."""
+    """A distribution may hold zeros: log-prob minus infinity."""
     tree = DraftTree.of([1, 2], [-1, 0], [0.0, -np.inf], "draft")
     trace = trace_of(step_of(tree))
     assert_same(load_trace(trace.save(tmp_path / "t")), trace)

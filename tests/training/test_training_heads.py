@@ -53,9 +53,10 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target) -> None:
     depth, decay, total = 3, 0.7, 0.0
     for row in range(depth):
         places = range(row, len(tokens) - 1)
-        laws = [_drafted(head, target, tokens.tolist(), place + 1 - row, row) for place in places]
+        distributions = [_drafted(head, target, tokens.tolist(), place + 1 - row, row) for place in places]
         divergences = [
-            (wanted[place + 1].exp() * (wanted[place + 1] - law)).sum() for place, law in zip(places, laws, strict=True)
+            (wanted[place + 1].exp() * (wanted[place + 1] - probs)).sum()
+            for place, probs in zip(places, distributions, strict=True)
         ]
         total += decay**row * float(torch.stack(divergences).mean())
     loss = unrolled_loss(head, target, tokens[None], depth, decay, 0.0).detach()
@@ -71,9 +72,9 @@ def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Ten
     top = passes.after_root(tokens[: root + 1])
     for node in range(1, rows + 1):
         top = passes.after([Row(node, node - 1, tokens[root + node])])[0]
-    law = torch.zeros(TINY.vocab_size)
-    law[[token for token, _ in top]] = torch.tensor([log_prob for _, log_prob in top])
-    return law
+    probs = torch.zeros(TINY.vocab_size)
+    probs[[token for token, _ in top]] = torch.tensor([log_prob for _, log_prob in top])
+    return probs
 
 
 def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(config, monkeypatch) -> None:

@@ -73,7 +73,7 @@ def stopped(rule: str = "draws without replacement") -> Step:
 
 
 def drew_once() -> Step:
-    """The target drew ' said' from its own law; no candidate carries it."""
+    """The target drew ' said' from its own distribution; no candidate carries it."""
     step = stopped("sample and match")
     assert step.residual is not None
     shares = tuple(replace(share, draft=None) for share in step.residual.tokens)

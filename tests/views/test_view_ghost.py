@@ -6,7 +6,7 @@ import re
 
 import pytest
 from sessions import PROMPT
-from table_runner import mixed_law, random_law, table_pair
+from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.analysis.whatif import in_force, what_if
@@ -14,8 +14,8 @@ from speclab.trace.records import Step
 from speclab.views.draft_tree import tree_svg
 from speclab.views.whatif_tree import ghost_svg, whatif_sentence
 
-TARGET = random_law(24, 3, low=0.5, high=2.5)
-DRAFT = mixed_law(TARGET, random_law(24, 4), 0.15)
+TARGET = random_probs(24, 3, low=0.5, high=2.5)
+DRAFT = mixed_probs(TARGET, random_probs(24, 4), 0.15)
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from table_runner import random_law, table_pair
+from table_runner import random_probs, table_pair
 
 import speclab
 from speclab.trace.records import Step
 from speclab.views import side_by_side
 
-LAW = random_law(24, 3, low=0.5, high=2.0)
+PROBS = random_probs(24, 3, low=0.5, high=2.0)
 SMALL = speclab.DraftHead(node_budget=3, depth=2, children=4)
 
 
 def twins(other: speclab.DraftHead) -> list[tuple[Step, Step]]:
     """Iterations of the larger tree and of the small one in its place."""
-    run = speclab.Session(table_pair(LAW, LAW, 24), other, [1, 2, 3], max_new_tokens=40)
+    run = speclab.Session(table_pair(PROBS, PROBS, 24), other, [1, 2, 3], max_new_tokens=40)
     return [(step, run.fork(at=step.index, strategy=SMALL).step()) for step in (run.step(), run.step(), run.step())]
 
 

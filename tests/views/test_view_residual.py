@@ -35,7 +35,7 @@ def test_each_candidate_is_told_with_its_numbers_and_what_was_drawn_instead():
     )
 
 
-def test_the_bars_are_the_laws_on_one_scale_with_their_numbers():
+def test_the_bars_are_the_distributions_on_one_scale_with_their_numbers():
     svg = residual.residual_svg(stopped())
     root = check_svg(svg)
     rows = [(share.target, share.draft, share.residual) for share in stopped().residual.tokens]
@@ -48,7 +48,7 @@ def test_the_bars_are_the_laws_on_one_scale_with_their_numbers():
     assert "draws without replacement" in root[0].get("aria-label")
 
 
-def test_where_no_candidate_was_drawn_there_is_no_law_of_the_draft():
+def test_where_no_candidate_was_drawn_there_is_no_distribution_of_the_draft():
     shown = texts(check_svg(residual.residual_svg(drew_once())))
     assert "draft q" not in shown
     assert "target p" in shown

@@ -1,4 +1,4 @@
-"""Exact laws of whole texts, and the chi-square test of samples against them."""
+"""Exact distributions of whole texts, and the chi-square test of samples against them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def chi_square_critical(freedom: int, z: float = 4.26) -> float:
     return freedom * (1 - 2 / (9 * freedom) + z * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-def chi_square(counts: Counter, law: dict) -> tuple[float, int]:
+def chi_square(counts: Counter, probs: dict) -> tuple[float, int]:
     """The statistic and its degrees of freedom; impossible outcomes must not happen.
 
     Cells are due 5 draws or more: outcomes join one in the order of their probability until it has that many.
     """
     draws = sum(counts.values())
-    assert not [outcome for outcome in counts if law.get(outcome, 0.0) == 0.0]
+    assert not [outcome for outcome in counts if probs.get(outcome, 0.0) == 0.0]
     cells = [(0, 0.0)]
-    for outcome in sorted(law, key=lambda outcome: -law[outcome]):
+    for outcome in sorted(probs, key=lambda outcome: -probs[outcome]):
         seen, due = cells[-1]
-        cells[-1] = seen + counts[outcome], due + law[outcome] * draws
+        cells[-1] = seen + counts[outcome], due + probs[outcome] * draws
         if cells[-1][1] >= 5:
             cells.append((0, 0.0))
     seen, due = cells.pop()
@@ -37,26 +37,26 @@ def chi_square(counts: Counter, law: dict) -> tuple[float, int]:
     return sum((seen - due) ** 2 / due for seen, due in cells), len(cells) - 1
 
 
-def assert_drawn_from(counts: Counter, law: dict) -> None:
+def assert_drawn_from(counts: Counter, probs: dict) -> None:
     """Chi-square, at the level of `chi_square_critical`."""
-    statistic, freedom = chi_square(counts, law)
+    statistic, freedom = chi_square(counts, probs)
     assert statistic < chi_square_critical(freedom)
 
 
-def logits_of(law: Callable[[tuple[int, ...]], Sequence[float]], prompt: Sequence[int]) -> Logits:
-    """Logits of a table's law."""
-    return lambda text: np.log(law((*prompt, *text))).tolist()
+def logits_of(probs: Callable[[tuple[int, ...]], Sequence[float]], prompt: Sequence[int]) -> Logits:
+    """Logits of a table's distribution."""
+    return lambda text: np.log(probs((*prompt, *text))).tolist()
 
 
-def texts_law(
+def text_distribution(
     logits: Logits, length: int, *, temperature: float, top_k: int | None = None, top_p: float | None = None
 ) -> dict[tuple[int, ...], float]:
     """Exact probability of every text of `length` tokens."""
-    law: dict[tuple[int, ...], float] = {(): 1.0}
+    probs: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):
         grown = {}
-        for text, share in law.items():
+        for text, share in probs.items():
             after = transformed(logits(text), temperature, top_k, top_p)
             grown |= {(*text, token): share * p for token, p in enumerate(after)}
-        law = grown
-    return law
+        probs = grown
+    return probs
