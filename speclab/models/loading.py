@@ -27,6 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
+from speclab.files import byte_count
 from speclab.models import memory
 from speclab.models.checkpoint import (
     Checkpoint,
@@ -37,7 +38,6 @@ from speclab.models.checkpoint import (
     locate_local,
     offline,
 )
-from speclab.models.memory import amount
 from speclab.models.presets import Preset, find
 from speclab.models.probe import unfit
 from speclab.models.runner import Runner
@@ -81,8 +81,8 @@ def _bar(name: str, report: Report) -> type[Any]:
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0
             if self._of_bytes:
-                of = f" of {amount(self.total)}" if self.total and self.total >= self.n else ""
-                report(f"Downloading {name}: {amount(self.n)}{of}…")
+                of = f" of {byte_count(self.total)}" if self.total and self.total >= self.n else ""
+                report(f"Downloading {name}: {byte_count(self.n)}{of}…")
 
     return Bar
 
@@ -173,7 +173,7 @@ class Loader:
         if watched and place.safetensors and not place.local:
             self._fetch(place)
         needs = place.needed(self.load_dtype)
-        self.report(f"Loading {short_name(place.name)}{f', about {amount(needs)}' if needs else ''}…")
+        self.report(f"Loading {short_name(place.name)}{f', about {byte_count(needs)}' if needs else ''}…")
         try:
             with _progress_shown(not place.local and not watched):
                 found: Any = AutoModelForCausalLM.from_pretrained(
@@ -326,14 +326,14 @@ class Estimate:
         return self.free is None or self.needed <= self.free
 
     def __str__(self) -> str:
-        known = [f"{role} {amount(size)}" for role, size in self.sizes.items() if size]
+        known = [f"{role} {byte_count(size)}" for role, size in self.sizes.items() if size]
         unknown = [role for role, size in self.sizes.items() if size is None]
         where = f"on {self.device} in {self.precision}"
-        needs = f"needs about {amount(self.needed)} {where} ({', '.join(known)})" if known else f"unknown {where}"
-        available = f"{amount(self.free)} are free" if self.free is not None else "how much is free is not known"
+        needs = f"needs about {byte_count(self.needed)} {where} ({', '.join(known)})" if known else f"unknown {where}"
+        available = f"{byte_count(self.free)} are free" if self.free is not None else "how much is free is not known"
         text = f"Memory: {needs}; {available}." if self.fits else f"Too large: {needs}, and {available}."
         text += f" The size of {' and '.join(unknown)} is not known." if unknown else ""
-        text += f" About {amount(self.download)} are downloaded first." if self.download else ""
+        text += f" About {byte_count(self.download)} are downloaded first." if self.download else ""
         return text if self.fits else f"{text} Choose smaller models, half precision, or another device."
 
 

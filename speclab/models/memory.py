@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from speclab.errors import OutOfMemoryError, SettingsError, UnsupportedModelError
+from speclab.files import byte_count
 
 HEADROOM = 1.2
 """Weights, and a fifth more for activations, caches and the loading itself: a speclab default, not a measurement."""
@@ -48,10 +49,10 @@ def require(sizes: Mapping[str, int], device: torch.device) -> None:
     """
     available, total = free(device), sum(sizes.values())
     if available is not None and total > available:
-        names = " and ".join(f"{name} ({amount(size)})" for name, size in sizes.items())
+        names = " and ".join(f"{name} ({byte_count(size)})" for name, size in sizes.items())
         raise OutOfMemoryError(
-            f"{names} need {amount(total)} of memory on {device} and {amount(available)} are free: choose smaller "
-            'models, dtype="float16" or "bfloat16", or another device.'
+            f"{names} need {byte_count(total)} of memory on {device} and {byte_count(available)} are free: choose "
+            'smaller models, dtype="float16" or "bfloat16", or another device.'
         )
 
 
@@ -67,16 +68,9 @@ def usage(device: torch.device) -> str:
     """What is in use, in words: of a GPU by everyone, of the machine by this process."""
     if device.type == "cuda":
         total = torch.cuda.mem_get_info(device)[1]
-        return f"{device}: {amount(total - (free(device) or 0))} of {amount(total)} in use"
+        return f"{device}: {byte_count(total - (free(device) or 0))} of {byte_count(total)} in use"
     in_use, available = psutil.Process().memory_info().rss, free(torch.device("cpu"))
-    return f"memory: {amount(in_use)} in use, {amount(available or 0)} free"
-
-
-def amount(count: float) -> str:
-    """Bytes in words: `57 MiB`, `3.1 GiB`."""
-    if count < 2**20:
-        return f"{count / 2**10:.0f} KiB"
-    return f"{count / 2**20:.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
+    return f"memory: {byte_count(in_use)} in use, {byte_count(available or 0)} free"
 
 
 def _container() -> int | None:

@@ -11,6 +11,7 @@ import torch
 from lab_tools import choose_own, said_of_memory, settle
 from tiny import tiny
 
+from speclab.files import byte_count
 from speclab.lab import Lab
 from speclab.lab.state import ModelChoice
 from speclab.models import memory
@@ -60,7 +61,7 @@ def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
     monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: pytest.fail("loaded"))
     assert said_of_memory(lab) == ""
     choose_own(lab, folder, folder)
-    takes = memory.amount(memory.needed(tiny("llama").num_parameters(), 4))
+    takes = byte_count(memory.needed(tiny("llama").num_parameters(), 4))
     assert f"(target {takes}, draft {takes})" in said_of_memory(lab)
     lab.config.models.name.value = "given"
     assert said_of_memory(lab) == ""

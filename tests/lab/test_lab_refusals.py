@@ -71,7 +71,7 @@ def test_too_large_a_model_is_refused_with_the_figures(begun, folder, monkeypatc
     monkeypatch.setattr(memory, "free", lambda device: 1 << 10)
     choose_own(begun, folder)
     assert "Too large" in said_of_memory(begun)
-    refused(begun, "and 1 KiB are free")
+    refused(begun, "and 1.0 KiB are free")
 
 
 def test_an_unsupported_family_is_refused(begun, tmp_path):

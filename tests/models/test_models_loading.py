@@ -27,6 +27,7 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
+from speclab.files import byte_count
 from speclab.models import checkpoint, loading, memory
 from speclab.models.checkpoint import locate
 from speclab.models.loading import Estimate, Loader, estimate, parse_device, parse_dtype
@@ -227,7 +228,7 @@ def test_memory_of_both_models_counts_before_either_is_loaded_and_is_what_was_es
     heard: list[str] = []
     load_pair(**both, report=heard.append)
     end = "/".join(folder.parts[-2:])
-    assert heard[0] == f"Loading {end}, about {memory.amount(found.sizes['target'])}…"
+    assert heard[0] == f"Loading {end}, about {byte_count(found.sizes['target'])}…"
     assert heard[2] == f"Checking that {end} verifies trees…"
     monkeypatch.setattr(memory, "free", lambda device: found.needed - 1)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
@@ -240,7 +241,7 @@ def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_p
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     assert memory.free(cpu) == 600005
-    assert memory.usage(cpu).endswith("586 KiB free")
+    assert memory.usage(cpu).endswith("585.9 KiB free")
     (tmp_path / "memory.max").write_text("max")
     assert memory.free(cpu) > 1 << 20
     memory.require({"anything": 1 << 60}, torch.device("meta"))  # a machine that does not say is not refused
@@ -403,7 +404,7 @@ def test_a_download_tells_its_bytes_draws_no_bar_and_ends_when_nobody_waits_for_
     monkeypatch.setattr(loading, "snapshot_download", snapshot)
     heard: list[str] = []
     assert loading.fetch("some/model", heard.append) == Path("cache/some/model")
-    assert heard == ["Downloading some/model: 100 MiB of 4.0 GiB…", "Downloading some/model: 2.1 GiB of 4.0 GiB…"]
+    assert heard == ["Downloading some/model: 100.0 MiB of 4.0 GiB…", "Downloading some/model: 2.1 GiB of 4.0 GiB…"]
     assert capsys.readouterr() == ("", "")
 
     def stop(sentence: str) -> None:

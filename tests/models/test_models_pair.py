@@ -214,7 +214,7 @@ def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
 def test_too_little_memory_is_found_before_anything_is_loaded(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 10 << 20)
     monkeypatch.setattr(pair.Loader, "_load", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(OutOfMemoryError, match=r"mini.target .* and .*mini.draft .* need \d+ MiB .*float16"):
+    with pytest.raises(OutOfMemoryError, match=r"mini.target .* and .*mini.draft .* need [\d.]+ MiB .*float16"):
         load_pair()
 
 
