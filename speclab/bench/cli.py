@@ -19,11 +19,10 @@ from rich.table import Table
 
 from speclab.bench import counts
 from speclab.bench.counts import CountRow, Turns
-from speclab.bench.page import number, times
 from speclab.bench.protocol import Protocol, find, protocols
 from speclab.bench.result import Result, RunInfo
 from speclab.bench.run import Measurement, finish, open_run, plan, run
-from speclab.bench.summary import Summary, summaries
+from speclab.bench.summary import Summary, number, summaries, times
 from speclab.bench.workloads import load, names
 from speclab.drafters.base import Strategy
 from speclab.models.pair import ModelPair, load_pair
@@ -225,7 +224,7 @@ def _summary_tables(found: Sequence[Summary], title: str, swept: Sequence[str]) 
         shown.columns[0].no_wrap = True
         for one in found:
             if one.kind == kind:
-                at = ["–" if x is None else f"{x:g}" for x in one.cell[1:][: len(names)]]
+                at = ["–" if x is None else f"{x:g}" for x in one.at[1:][: len(names)]]
                 shown.add_row(one.method, *at, *(_summary_cells(one) if one.prompts else ["failed"]))
         yield shown
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import groupby
+from itertools import groupby, product
+from statistics import mean
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from speclab.bench.protocol import parse_toml, shipped_toml
+from speclab.bench.summary import METRICS, NONE, Cell, Metric, Summary, Table
 
-Cell = float | int | tuple[float, float] | Literal["–"]
+Printed = float | int | tuple[float, float] | Literal["–"]
 """A value, a value with its standard deviation over prompts, or a dash."""
 
 
@@ -36,7 +38,7 @@ class _Cells(BaseModel):
 
     settings: list[str]
     metrics: list[str]
-    rows: dict[str, list[Cell]]
+    rows: dict[str, list[Printed]]
 
     @model_validator(mode="after")
     def _rectangular(self) -> _Cells:
@@ -171,3 +173,75 @@ def paper_tables() -> dict[str, PaperTable]:
         MeasurementError: `papers.toml` is damaged.
     """
     return {table.id: table for table in parse_toml(_File, shipped_toml("papers.toml"), "papers.toml").table}
+
+
+def beside(paper: PaperTable, found: Sequence[Summary]) -> Table:
+    """A paper's table with ours in it: each of its methods, ours that stand for it, and the figures of both.
+
+    Of a sweep there is a row for each swept value.
+    """
+    if not set(paper.metrics) <= set(METRICS):  # no table of methods: what, of what, how much
+        stated = [[one.method, one.setting, f"{one.value:g}"] for one in paper.figures]
+        return Table(("the paper's figures", "of", ""), stated, text=2, paper=2)
+    swept = [one for one in found if one.x is not None]
+    points = list(dict.fromkeys([*paper.settings, *map(_point, swept)])) if swept else [""]
+    groups = {} if swept else paper.groups
+    metrics, relative = [METRICS[name] for name in paper.metrics], paper.relative
+    base = next((one for one in found if relative and paper.beside.get(one.method) == relative[1]), None)
+    rows: list[list[Cell]] = []
+    for method in paper.methods:
+        names = dict.fromkeys(one.method for one in found if paper.beside.get(one.method) == method)
+        for name, point in product(names or [NONE], points):
+            one = next((one for one in found if one.method == name and point in {"", _point(one)}), None)
+            ours = [metric.cell(one, quartiles=not swept) for metric in metrics]
+            theirs = [
+                _theirs(paper, method, at, metric) for at in groups.values() or [(point,)] for metric in paper.metrics
+            ]
+            if relative:
+                ours.append(_our_change(one, base, METRICS[relative[0]]))
+                theirs.append(_their_change(paper, method, *relative))
+            if one or set(theirs) != {NONE}:
+                rows.append([name, method, *[point] * bool(swept), *ours, *theirs])
+    headings = [metric.heading for metric in metrics]
+    change = [f"over {relative[1]}"] if relative else []
+    text, wide = 2 + bool(swept), len(headings) + len(change)
+    head = ("", "the paper's name", *["at"] * bool(swept), *headings, *change, *headings * max(1, len(groups)), *change)
+    over = [
+        ("", text),
+        ("ours, measured", wide),
+        *((f"theirs: {name}", len(headings)) for name in groups or ["as printed"]),
+    ]
+    return Table(head, rows, "", [*over, *[("theirs: mean", 1)] * len(change)], text, text + wide)
+
+
+def _point(one: Summary) -> str:
+    return ", ".join(f"{x:g}" for x in (one.x, one.x2) if x is not None)
+
+
+def _theirs(paper: PaperTable, method: str, settings: Sequence[str], metric: str) -> Cell:
+    """With the digits of the paper; the mean over several settings."""
+    known = [figure for at in settings if (figure := paper.value(method, at, metric))]
+    if not known:
+        return NONE
+    amount = mean(one.value for one in known)
+    digits = {"throughput": 1, "tokens_per_iteration": 2, "path_length": 2}.get(metric)
+    text = METRICS[metric].write(amount) if digits is None else f"{amount:,.{digits}f}"
+    return text if len(known) > 1 or known[0].spread is None else (text, f"± {known[0].spread:g}")
+
+
+def _their_change(paper: PaperTable, method: str, metric: str, base: str) -> str:
+    """The mean of the changes over the paper's settings."""
+    both = [(paper.value(method, at, metric), paper.value(base, at, metric)) for at in paper.settings]
+    return _change([one.value / other.value for one, other in both if one and other])
+
+
+def _our_change(one: Summary | None, base: Summary | None, metric: Metric) -> str:
+    """The mean of the changes over prompts."""
+    if one is None or base is None:
+        return NONE
+    own, other = (each.by_prompt(metric.figure) for each in (one, base))
+    return _change([own[at] / other[at] for at in own if other.get(at)])
+
+
+def _change(ratios: Sequence[float]) -> str:
+    return f"{100 * (mean(ratios) - 1):+.1f}%" if ratios else NONE

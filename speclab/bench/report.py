@@ -1,39 +1,75 @@
-"""The report of a run: one HTML page that needs nothing else, a pure function of what the folder of results holds."""
+"""The report of a run: one HTML page that needs nothing else, a pure function of what the folder of results holds.
+
+`Page` works out the tables and figures of a run; `report.html.j2` says in which order they stand, under which headings,
+and what a reader must know of each.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, product, zip_longest
 from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
 
-from speclab.bench import report_papers, report_sections, report_sources
-from speclab.bench.page import Item, Page, Part, number, render, text, times
-from speclab.bench.papers import paper_tables
-from speclab.bench.result import RUN, Stored, read_results
+from speclab.analysis.attribution import SourceRate, synergy
+from speclab.bench import figures, summary
+from speclab.bench.papers import PaperTable, beside, paper_tables
+from speclab.bench.result import RUN, Result, RunInfo, Stored, read_results
+from speclab.bench.summary import (
+    CALLS,
+    METRICS,
+    NONE,
+    Cell,
+    Spread,
+    Summary,
+    Table,
+    kinds,
+    number,
+    over_all,
+    percent,
+    spread,
+    summaries,
+    times,
+    verify_costs,
+    without_looping,
+)  # fmt: skip
 from speclab.errors import MeasurementError
 from speclab.files import write_whole
 from speclab.views.explain import plural
 
 REPORT = "report.html"
-FEW = 4
-"""Prompts of which quartiles tell little."""
-HOW = (
-    "All methods decode each prompt in turn, the order changed every round; a first round warms up and is not kept.",
-    "The device is waited for before each reading of the clock.",
-    "A ratio is of two calls on the same prompt in the same round.",
-    "Every text is compared with the target's own greedy decoding.",
-)
-SECTIONS: tuple[tuple[str, str, Callable[[Page], list[Item]]], ...] = (
-    ("speed", "Speed", report_sections.speed),
-    ("passes", "Passes", report_sections.passes),
-    ("cost", "Cost of verification", report_sections.cost),
-    ("time", "Time", report_sections.time),
-    ("kinds", "Kinds of text", report_sections.by_kind),
-    ("loops", "Looping outputs", report_sections.loops),
-    ("sources", "Sources and routes", report_sources.recorded),
-    ("memory", "Memory", report_sections.memory),
-    ("failures", "Failures", report_sections.failures),
-)
+MEMORY = {"rss": "resident, of the whole process", "cuda allocator": "of the CUDA allocator"}
+PATHS = ("spine only", "spine continuation", "branch only")
+"""Kinds of paths on which accepted tokens lie."""
+OPTIONS = ("protocol", "pair", "workload", "limit", "max_new_tokens", "repeats", "device", "dtype", "threads")
+"""Arguments of a run that `speclab bench` takes."""
+_CONFIG = {
+    "displaylogo": False, "responsive": True, "scrollZoom": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+    "toImageButtonOptions": {"format": "svg"},
+}  # fmt: skip
+
+
+Rows = Callable[[Sequence[Result]], Iterable[list[Cell]]]
+"""The rows of one method on one kind of prompt."""
+
+
+class Figure(NamedTuple):
+    """A plotly figure, a sentence on what it shows, and its numbers as a table, where no other table has them."""
+
+    plot: Any
+    label: str
+    numbers: Table | None = None
+
+
+SPEED, SPEEDUP, TOKENS = (METRICS[name] for name in ("throughput", "speedup", "tokens_per_iteration"))
+TTFT, TPOT, PEAK = (METRICS[name] for name in ("ttft_ms", "tpot_ms", "peak_mb"))
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -51,87 +87,401 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
         html = report_html([read_results(each) for each in folders])
     except ImportError as error:
         raise MeasurementError(
-            f"A report needs {error.name}, which is not installed: pip install 'speclab[lab]'."
+            f"A report needs {error.name}, which is not installed: pip install 'speclab[lab,bench]'."
         ) from None
     return write_whole(place / REPORT, html.encode())
 
 
 def report_html(runs: Sequence[Stored]) -> str:
-    """The page of one run, or of several, a part for each."""
+    """The page of one run, or of several, a part for each; plotly's script stands in it once.
+
+    Raises:
+        ImportError: plotly or jinja2 is not installed.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
     pages = [Page(stored, f"r{place}" if len(runs) > 1 else "r") for place, stored in enumerate(runs)]
-    first, protocols = pages[0], ", ".join(dict.fromkeys(page.run.protocol for page in pages))
-    days = ", ".join(dict.fromkeys(f"{page.run.started:%d %B %Y}" for page in pages))
-    sub = (f"{first.models}, on {first.machine}.", f"Protocol {protocols}, {days}.")
-    if len(pages) == 1:
-        return render(first.run.title or first.run.protocol, sub, _parts(first))
-    parts = [Part(page.id, page.run.protocol, page.run.title, parts=_parts(page)) for page in pages]
-    return render(f"{len(runs)} measurements of speculative decoding", sub, parts)
-
-
-def _parts(page: Page) -> list[Part]:
-    """What a run shows, in order; a part without content is left out."""
-    ours = f"{page.models}; {page.measured}; {page.machine}"
-    tables = [each for each in paper_tables().values() if page.run.protocol in each.protocols]
-    beside = [item for each in tables for item in report_papers.beside(each, page.rows, ours)]
-    found = [("in-short", "In short", [*_lead(page), *_warnings(page)]), ("papers", "Beside the papers", beside)]
-    if page.rows:
-        found += [(anchor, heading, show(page)) for anchor, heading, show in SECTIONS]
-    found.append(("how", "How it was measured", _how(page)))
-    return [Part(f"{page.id}-{anchor}", name, name, inside) for anchor, name, inside in found if inside]
-
-
-def _lead(page: Page) -> list[Item]:
-    """The finding: the fastest of speclab, the fastest of transformers, and whether every text was the target's."""
-    top, base = page.best, page.run.baseline
-    if top is None or top.speedup is None or top.method == base:
-        sentence = "Nothing here is faster than the baseline." if page.rows else "There is no result yet."
-        return [text(sentence, "lead")]
-    over = top.speedup
-    quartiles = f"in the median of {over.count} prompts (quartiles {times(over.low)} to {times(over.high)})"
-    where = quartiles if over.count > 1 else "on the one prompt"
-    sentence = (
-        f"The fastest of speclab's methods is {page.name(top)}: {times(over.median)} {base} {where}, with "
-        f"{number(top.mean('tokens_per_iteration'))} tokens per iteration."
+    loader = PackageLoader("speclab.bench", package_path=".")
+    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    numbers = count()
+    env.filters |= {"times": times, "number": number, "plural": plural}
+    env.filters["drawn"] = lambda plot: plot.to_html(
+        full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=f"figure-{next(numbers)}"
     )
-    others = [(o.speedup.median, page.name(o)) for o in page.rows if o.group == "transformers" and o.speedup]
-    if others:
-        sentence += f" Of transformers' own, {max(others)[1]} is the fastest: {times(max(others)[0])}."
-    compared = sum(one.compared for one in page.rows)
-    if compared and compared == sum(one.equal for one in page.rows):
-        sentence += " Every text compared is the target's own, token for token."
-    return [text(sentence, "lead")]
+    plotly = get_plotlyjs() if any(page.rows for page in pages) else ""
+    return env.get_template("report.html.j2").render(pages=pages, plotly=plotly)
 
 
-def _warnings(page: Page) -> list[Item]:
-    """All that a reader should know before using a figure."""
-    run, notices = page.run, []
-    unequal = [page.name(one) for one in page.rows if one.equal < one.compared]
-    failed = sum(len(one.failures) for one in page.rows)
-    absent = [name for name in run.methods if name not in {one.method for one in page.rows}]
-    if run.ended is None:
-        kept = plural(len(page.stored.results), "call")
-        sentence = f"The run was cut short or still goes on; {kept} are kept, and they are all here."
-        notices.append(("Unfinished", sentence))
-    if absent:
-        notices.append(("Not reached", f"No result of {', '.join(absent)}."))
-    if unequal:
-        notices.append(("Other text", f"Not the target's own greedy text on every prompt: {', '.join(unequal)}."))
-    if failed:
-        notices.append(("Failed", f"{plural(failed, 'call')} gave no text; Failures says why."))
-    if 0 < page.prompts < FEW:
-        few = plural(page.prompts, "prompt")
-        notices.append(("Few prompts", f"Only {few}: medians and quartiles of so few say little."))
-    notices += [("Note", note) for note in page.stored.notes]
-    return [{"kind": "warning", "label": label, "text": sentence} for label, sentence in notices]
+@dataclass(frozen=True)
+class Page:
+    """One run on the page; `id` is what its anchors begin with."""
+
+    stored: Stored
+    id: str
+
+    @cached_property
+    def run(self) -> RunInfo:
+        """What was measured on what."""
+        return self.stored.run
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        """Each method at each swept value, by kind of prompt and over all."""
+        return summaries(self.stored.results, self.run)
+
+    @cached_property
+    def rows(self) -> list[Summary]:
+        """Each method at each swept value, over all kinds of prompts."""
+        return over_all(self.summaries)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Of prompts."""
+        return kinds(self.stored.results)
+
+    @cached_property
+    def swept(self) -> list[Summary]:
+        """Those of which something was varied."""
+        return [one for one in self.rows if one.x is not None]
+
+    @cached_property
+    def prompts(self) -> int:
+        """With a text."""
+        return len({result.prompt for result in self.stored.results if result.ok})
+
+    @cached_property
+    def ranked(self) -> list[Summary]:
+        """Those with a speedup, the fastest first."""
+        known = [(-one.speedup.median, place, one) for place, one in enumerate(self.rows) if one.speedup]
+        return [one for *_, one in sorted(known)]
+
+    @cached_property
+    def best(self) -> Summary | None:
+        """The fastest of speclab's methods."""
+        return next((one for one in self.ranked if not one.foreign), None)
+
+    @property
+    def models(self) -> str:
+        """The pair in a few words: `mini: target of 10.9 M parameters, draft of 1.1 M parameters, float32`."""
+        described = self.run.pair
+        sizes = [f"{role} of {described[f'{role}_parameters'] / 1e6:,.3g} M parameters"
+                 for role in ("target", "draft") if described.get(f"{role}_parameters")]  # fmt: skip
+        return f"{described.get('pair', 'models')}: {', '.join([*sizes, str(described.get('target_dtype', ''))])}"
+
+    @property
+    def unequal(self) -> str:
+        """Methods with another text than the target's."""
+        return ", ".join(self.name(one) for one in self.rows if one.equal < one.compared)
+
+    @property
+    def command(self) -> str:
+        """What measures the same again."""
+        known = self.run.arguments
+        words = [
+            word for name in OPTIONS if name in known for word in (f"--{name.replace('_', '-')}", str(known[name]))
+        ]
+        return shlex.join(["speclab", "bench", *words, "--out", "FOLDER"])
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of each method, those of its strategy, or the arguments of transformers' `generate`."""
+        first = {result.method: result.settings for result in reversed(self.stored.results)}
+        return {
+            method: ", ".join(f"{name} {setting}" for name, setting in first[method].items())
+            for method in dict.fromkeys(one.method for one in self.rows)
+        }
+
+    def name(self, one: Summary) -> str:
+        """The method, and at which swept values."""
+        at = ((self.run.x_name or "x", one.x), (self.run.x2_name or "x2", one.x2))
+        return ", ".join((one.method, *(f"{what} {amount:g}" for what, amount in at if amount is not None)))
+
+    @cached_property
+    def sections(self) -> dict[str, str]:
+        """Headings of the parts that have a content, by anchor."""
+        found = {
+            "short": ("In short", True),
+            "papers": ("Beside the papers", self.papers),
+            "speed": ("Speed", self.rows),
+            "passes": ("Passes", self.rows),
+            "time": ("Time", self.times or self.cost),
+            "kinds": ("Kinds of text", self.rows),
+            "sources": ("Sources and routes", self.recorded or self.synergy.rows),
+            "memory": ("Memory", self.memory.rows),
+            "failures": ("Failures", self.failures.rows),
+            "how": ("How it was measured", True),
+        }
+        return {anchor: heading for anchor, (heading, content) in found.items() if content}
+
+    @cached_property
+    def papers(self) -> list[tuple[PaperTable, Table]]:
+        """The papers' tables that this protocol stands for, with ours in them."""
+        return [
+            (each, beside(each, self.rows)) for each in paper_tables().values() if self.run.protocol in each.protocols
+        ]
+
+    @property
+    def speed(self) -> Figure | None:
+        """Throughput of each method."""
+        shown = {self.name(one): rate for one in self.rows if (rate := one.spread("throughput"))}
+        if not shown:
+            return None
+        others = frozenset(self.name(one) for one in self.rows if one.foreign)
+        label = "Throughput of each method, median and quartiles over prompts. The table below has the numbers."
+        plot = figures.spreads(shown, "tokens/s", transformers=others, baseline=self.run.baseline)
+        return Figure(plot, label)
+
+    @property
+    def overview(self) -> Table:
+        """Throughput and speedup with their quartiles, tokens per iteration, latency and equality of each method."""
+        several = len(self.kinds) > 1
+        rows: list[list[Cell]] = []
+        head = ["", "tokens/s", f"over {self.run.baseline}", *["mean over kinds"] * several, "tokens per iteration",
+                "TTFT, ms", "TPOT, ms", "the target's own text", "prompts"]  # fmt: skip
+        for one in self.rows:
+            if not one.results:
+                why = "; ".join(dict.fromkeys(failure.failed or "no reason given" for failure in one.failures))
+                rows.append([self.name(one), why])
+                continue
+            single = [each.speedup.median for each in self.summaries
+                      if each.at == one.at and each.kind in self.kinds and each.speedup]  # fmt: skip
+            same = f"{one.equal} of {one.compared}" + (f", {one.ties} by a tie" if one.ties else "")
+            rows.append([
+                self.name(one), SPEED.cell(one), SPEEDUP.cell(one),
+                *[times(mean(single) if single else None)] * several,
+                TOKENS.cell(one), TTFT.cell(one, quartiles=False), TPOT.cell(one, quartiles=False),
+                same if one.compared else "not compared", str(one.prompts),
+            ])  # fmt: skip
+        best = self.name(self.best) if self.best else ""
+        caption = "Measured: medians over prompts with their quartiles; tokens per iteration is a mean"
+        return Table(head, rows, caption, best=best)
+
+    @property
+    def sweep(self) -> Iterator[Figure]:
+        """What was varied: lines over one setting, a grid over two; settings of different kinds are drawn apart."""
+        own = {one.method: [each for each in self.swept if each.method == one.method] for one in self.swept}
+        if any(one.x2 is not None for one in self.swept):
+            yield from (self._grid(name, found) for name, found in own.items() if any(one.speedup for one in found))
+            return
+        x = self.run.x_name or "x"
+        values = {name: tuple(one.x or 0.0 for one in found) for name, found in own.items()}
+        for xs, metric in product(dict.fromkeys(values.values()), (SPEED, SPEEDUP, TOKENS)):
+            points: dict[str, dict[float, Spread]] = {}
+            for one in self.swept:
+                found = metric.over_prompts(one)
+                if found and values[one.method] == xs:
+                    points.setdefault(one.method, {})[one.x or 0.0] = found
+            rows = [[name, *(metric.spread(some.get(at)) for at in sorted(xs))] for name, some in points.items()]
+            label = f"{metric.heading} over {x}: {', '.join(points)}; medians and quartiles over prompts."
+            if points:
+                plot = figures.lines(points, x, metric.heading, level=1.0 if metric is SPEEDUP else None)
+                yield Figure(plot, label, Table(("", *(f"{at:g}" for at in sorted(xs))), rows))
+
+    def _grid(self, name: str, found: Sequence[Summary]) -> Figure:
+        cells = {(one.x, one.x2): one.speedup.median for one in found
+                 if one.x is not None and one.x2 is not None and one.speedup}  # fmt: skip
+        x, x2 = self.run.x_name or "x", self.run.x2_name or "x2"
+        best, middle = max(cells, key=lambda at: cells[at]), spread(list(cells.values()))
+        label = (
+            f"{name}: median speedup over {self.run.baseline} by {x} and {x2}. The best is {x} {best[0]:g}, "
+            f"{x2} {best[1]:g}: {times(cells[best])}; the median of all is {times(middle.median if middle else None)}."
+        )
+        columns, down = (sorted({at[axis] for at in cells}) for axis in (0, 1))
+        rows = [[f"{x2} {row:g}", *(times(cells.get((column, row))) for column in columns)] for row in down]
+        return Figure(figures.grid(cells, x, x2, "×"), label, Table(("", *(f"{x} {c:g}" for c in columns)), rows))
+
+    @property
+    def trade(self) -> Figure | None:
+        """Tokens per iteration against milliseconds per iteration."""
+        points = {
+            self.name(one): (tokens, ms) for one in ([] if self.swept else self.rows)
+            if (tokens := one.mean("tokens_per_iteration")) and (ms := one.mean("iteration_ms"))
+        }  # fmt: skip
+        plain = points.get(self.run.baseline)
+        if plain is None or len(points) < 2:
+            return None
+        label = (
+            "Tokens per iteration against milliseconds per iteration, which the table below has. On a dashed ray every "
+            f"point has the same speed, as a multiple of {self.run.baseline}'s."
+        )
+        return Figure(figures.trade(points, plain), label)
+
+    @property
+    def calls(self) -> Table:
+        """Passes, and what became of drafted tokens."""
+        rows = [[self.name(one), *(metric.cell(one) for metric in CALLS)] for one in self.rows]
+        caption = "Passes for 100 new tokens, the prefill included; means over prompts"
+        return Table(("", *(metric.heading for metric in CALLS)), rows, caption)
+
+    @cached_property
+    def times(self) -> list[Figure]:
+        """Where time goes, per token and per iteration; of a sweep the largest value alone."""
+        last = max((one.x for one in self.swept), key=lambda x: x or 0, default=None)
+        own = [one for one in self.rows if one.x in {None, last}]
+
+        def per_token(part: str) -> summary.Figure:
+            return lambda one: 1000 * getattr(one, f"{part}_seconds") / one.new_tokens if one.new_tokens else None
+
+        def per_iteration(phase: str) -> summary.Figure:
+            return lambda one: 1000 * one.phases.get(phase, 0.0) / one.iterations if one.phases else None
+
+        where = "Milliseconds of the whole call per new token: in passes of the target, of the draft, outside both."
+        phases = "Milliseconds per iteration by phase: draft, verify, accept, commit, adapt; prefill excluded."
+        found = []
+        for looks, figure, unit, label in (
+            (figures.PARTS, per_token, "ms per token", where),
+            (figures.PHASES, per_iteration, "ms per iteration", phases),
+        ):
+            split = {self.name(one): {part: one.mean(figure(part)) or 0.0 for part in looks} for one in own}
+            split = {name: parts for name, parts in split.items() if any(parts.values())}
+            used = [part for part in looks if any(parts[part] for parts in split.values())]
+            rows = [
+                [name, *(number(parts[part] or None) for part in used), number(sum(parts.values()))]
+                for name, parts in split.items()
+            ]
+            if rows:
+                numbers = Table(("", *used, "together"), rows, label)
+                found.append(Figure(figures.stacked(split, unit, looks), label, numbers))
+        return found
+
+    @cached_property
+    def cost(self) -> Figure | None:
+        """What verifying so many rows takes."""
+        points = verify_costs(self.stored.results)
+        if not points:
+            return None
+        rows = [[str(rows), number(1000 * seconds), f"{passes:,}"] for rows, seconds, passes in points]
+        label = "Milliseconds per verification by the rows of the pass, root included; the mark grows with the passes."
+        return Figure(figures.curve(points), label, Table(("rows", "ms", "passes"), rows))
+
+    @property
+    def by_kind(self) -> Table:
+        """Speedup on each kind of prompt, and on the prompts whose text does not loop."""
+        kept = without_looping(self.stored.results)
+        rest = {one.at: one for one in over_all(summaries(kept, self.run))}
+        left = len({result.prompt for result in kept if result.ok})
+        looping, names = left < self.prompts, self.kinds if len(self.kinds) > 1 else []
+        found = {(one.at, one.kind): one for one in self.summaries}
+        rows = [
+            [self.name(one), *(SPEEDUP.cell(found.get((one.at, kind))) for kind in names),
+             *[SPEEDUP.cell(rest.get(one.at)), TOKENS.cell(rest.get(one.at))] * looping]
+            for one in self.rows if names or looping
+        ]  # fmt: skip
+        groups = (("", 1 + len(names)), (f"the {left} of {self.prompts} prompts whose text does not loop", 2)) * looping
+        caption = f"Speedup over {self.run.baseline} by kind of prompt"
+        return Table(("", *names, *("speedup", "tokens per iteration") * looping), rows, caption, groups)
+
+    @cached_property
+    def memory(self) -> Table:
+        """Peak memory and what it has over the baseline's; nothing where it was not measured."""
+        peaks = {self.name(one): PEAK.over_prompts(one) for one in self.rows}
+        base = peaks.get(self.run.baseline)
+        rows = [
+            [name, PEAK.spread(peak), f"{100 * (peak.median / base.median - 1):+.2f}%" if peak and base else NONE]
+            for name, peak in peaks.items() if any(peaks.values())
+        ]  # fmt: skip
+        how = next((one.memory_kind for one in self.stored.results if one.memory_kind), "")
+        head = ("", PEAK.heading, f"over {self.run.baseline}")
+        return Table(head, rows, f"Peak memory, {MEMORY.get(how, how)}")
+
+    @cached_property
+    def failures(self) -> Table:
+        """How many calls of which method failed, and why."""
+        why = Counter((self.name(one), each.failed or "no reason given") for one in self.rows for each in one.failures)
+        return Table(("", "why", "calls"), [[*place, str(number)] for place, number in why.items()], text=2)
+
+    @cached_property
+    def recorded(self) -> list[tuple[Summary, list[Result]]]:
+        """Of each method on each kind, one result with records for each prompt: repeats tell the same."""
+        once = [
+            (one, {result.prompt: result for result in reversed(one.results) if result.paths is not None})
+            for one in self.summaries
+        ]
+        return [(one, list(found.values())[::-1]) for one, found in once if found]
+
+    def _of_records(self, head: Sequence[str], rows: Rows, **layout: Any) -> Table:
+        """Rows over all kinds, those of single kinds folded away."""
+        whole: list[Sequence[Cell]] = []
+        single: list[Sequence[Cell]] = []
+        for one, results in self.recorded:
+            kept = whole if one.kind == self.rows[0].kind else single
+            kept += [[self.name(one), one.kind, *row] for row in rows(results)]
+        return Table(("", "kind", *head), whole, more=single, **{"text": 2, **layout})
+
+    @property
+    def synergy(self) -> Table:
+        """Tokens per iteration of a method with several sources over those of the best single source (GOOSE, 5.4)."""
+        rows: list[list[Cell]] = []
+        for kind in self.kinds:
+            own = {one.method: (set(_rates(one.results)), one.mean("tokens_per_iteration"))
+                   for one in self.summaries if one.kind == kind}  # fmt: skip
+            for method, (sources, together) in own.items():
+                alone = {name: amount for name, (other, amount) in own.items() if len(other) == 1 and other < sources}
+                known = [amount for amount in alone.values() if amount]
+                if known and together:
+                    singly = ", ".join(f"{name} {number(amount)}" for name, amount in alone.items())
+                    rows.append([method, kind, singly, number(together), times(synergy(together, known))])
+        head = ("", "kind", "one source alone, tokens per iteration", "together", "synergy")
+        return Table(head, rows, text=3)
+
+    @property
+    def records(self) -> dict[str, Table]:
+        """What only records tell: paths of accepted tokens, right sources, Proposition 1, two routed parts."""
+        sources = ("source", "drafted", "accepted / drafted", "accepted / tried", "first guess")
+        bound = ("isotropic", "bound, accepted / drafted", "bound, accepted / tried", "measured")
+        heads = ("part", "chosen", "mean confidence", "share followed", "expected tokens", "followed tokens")
+        return {
+            "paths": self._of_records(("accepted tokens", *PATHS), _path_row),
+            "sources": self._of_records(sources, _source_rows, text=3),
+            "bound": self._of_records(bound, _bound_rows, groups=(("", 2), ("modelled", 3), ("", 1))),
+            "heads": self._of_records(heads, _head_rows, text=3),
+        }
 
 
-def _how(page: Page) -> list[Item]:
-    run = page.run
-    ended = f"{run.ended:%Y-%m-%d %H:%M:%S}" if run.ended else "not ended"
-    pairs = (
-        ("protocol", run.protocol), ("models", page.models), *run.machine.items(), ("threads of torch", run.threads),
-        *((f"version of {name}", version) for name, version in run.versions.items()),
-        ("started, ended", f"{run.started:%Y-%m-%d %H:%M:%S}, {ended}"), ("calls kept", len(page.stored.results)),
-        *((name.replace("_", " "), setting) for name, setting in run.arguments.items()),
-    )  # fmt: skip
-    return [{"kind": "facts", "pairs": pairs}, {"kind": "list", "lines": HOW}]
+def _path_row(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """Nothing where nothing was copied."""
+    every = [(own.spine_only, own.spine_continuation, own.branch_only) for one in results if (own := one.paths)]
+    total = tuple(map(sum, zip(*every, strict=True)))
+    if any(total[:2]):
+        yield [f"{sum(total):,}", *(percent(tokens / sum(total)) for tokens in total)]
+
+
+def _rates(results: Iterable[Result]) -> dict[str, SourceRate]:
+    total: dict[str, SourceRate] = {}
+    for one in results:
+        for source, rate in (one.sources or {}).items():
+            total[source] = total.get(source, SourceRate()) + rate
+    return dict(sorted(total.items()))
+
+
+def _source_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    for source, rate in _rates(results).items():
+        shares = (rate.drafted and rate.share, rate.tried and rate.rate, rate.places and rate.first_rate)
+        yield [source, f"{rate.drafted:,}", *(percent(share or None) for share in shares)]
+
+
+def _bound_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """Means over iterations."""
+    parts = [one.bound for one in results if one.bound and one.bound.iterations]
+    if parts:
+        every = sum(part.iterations for part in parts)
+        isotropic, expected, by_rate, measured = (
+            sum(part.iterations * float(getattr(part, field)) for part in parts) / every
+            for field in ("isotropic", "expected", "by_rate", "measured")
+        )
+        held = (f"{number(bound)} {'holds' if bound <= measured else 'fails'}" for bound in (expected, by_rate))
+        yield [number(isotropic), *held, number(measured)]
+
+
+def _head_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    every = [one.heads for one in results if one.heads]
+    chosen = sum(part.chosen for heads in every for part in heads)
+    for parts in zip_longest(*every):
+        own = [part for part in parts if part is not None]
+        confidence, share, expected, followed = (
+            mean(float(getattr(part, field)) for part in own)
+            for field in ("confidence", "share", "expected", "followed")
+        )
+        taken = percent(sum(part.chosen for part in own) / chosen if chosen else None)
+        yield [own[0].name, taken, percent(confidence), percent(share), number(expected), number(followed)]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median, quantiles
+from statistics import mean, median, median_low, quantiles
+from typing import NamedTuple
 
-from speclab.bench.result import Group, Result, RunInfo
+from speclab.bench.result import Result, RunInfo
 
-ALL = "all"
-"""The kind that stands for every prompt."""
+ALL, NONE = "all", "–"
+"""The kind that stands for every prompt; a cell without a value."""
 Figure = Callable[[Result], float | None] | str
 """A figure of a result, or the name of one."""
 _Place = tuple[str, str, int, float | None, float | None]
@@ -56,16 +57,6 @@ class Summary:
     baseline: Mapping[_Place, Result]
 
     @property
-    def cell(self) -> tuple[str, float | None, float | None]:
-        """Method and swept values."""
-        return (self.method, self.x, self.x2)
-
-    @property
-    def group(self) -> Group:
-        """Whose code decodes."""
-        return self.every[0].group
-
-    @property
     def results(self) -> tuple[Result, ...]:
         """Those with a text."""
         return tuple(result for result in self.every if result.ok)
@@ -84,10 +75,20 @@ class Summary:
         """The median over rounds, for each prompt on which the figure is known."""
         found: dict[tuple[str, str], list[float]] = {}
         for result in self.results:
-            value = getattr(result, figure) if isinstance(figure, str) else figure(result)
+            value = figure(result) if callable(figure) else getattr(result, figure)
             if value is not None:
                 found.setdefault(result.prompt, []).append(value)
         return {place: median(values) for place, values in found.items()}
+
+    @property
+    def foreign(self) -> bool:
+        """Whether transformers' own code decodes."""
+        return self.every[0].group == "transformers"
+
+    @property
+    def at(self) -> tuple[str, float | None, float | None]:
+        """Method and swept values."""
+        return (self.method, self.x, self.x2)
 
     def spread(self, figure: Figure) -> Spread | None:
         """Median and quartiles over prompts; None where the figure is known of none."""
@@ -126,20 +127,18 @@ class Summary:
         return len({result.prompt for result in self.results if result.tie and not result.equal})
 
 
-def summaries(results: Iterable[Result], run: RunInfo, *, looping: bool = True) -> list[Summary]:
-    """One for each kind, method and swept value, in the order of the run; then each over every kind (`ALL`).
+def summaries(results: Iterable[Result], run: RunInfo) -> list[Summary]:
+    """One for each kind, method and swept value, in the order of the run; of several kinds, then each over `ALL`.
 
     Args:
         results: of one run.
         run: names the baseline and the order of methods.
-        looping: also on prompts on which a text loops, as small models' do; else see `without_looping`.
     """
-    kept = list(results) if looping else without_looping(results)
-    order = {name: place for place, name in enumerate(run.methods)}
-    groups: dict[tuple[str, str, float | None, float | None], list[Result]] = {}
+    kept, order = list(results), {name: place for place, name in enumerate(run.methods)}
     names = kinds(kept)
+    groups: dict[tuple[str, str, float | None, float | None], list[Result]] = {}
     for result in kept:
-        for kind in dict.fromkeys((result.kind, ALL)) if len(names) > 1 else (result.kind,):
+        for kind in (result.kind, ALL) if len(names) > 1 else (result.kind,):
             groups.setdefault((kind, result.method, result.x, result.x2), []).append(result)
     baseline = {
         (*result.prompt, result.repeat, result.x, result.x2): result
@@ -158,8 +157,7 @@ def summaries(results: Iterable[Result], run: RunInfo, *, looping: bool = True) 
 
 def over_all(found: Sequence[Summary]) -> list[Summary]:
     """Those over every kind of prompt."""
-    several = any(one.kind == ALL for one in found)
-    return [one for one in found if one.kind == ALL or not several]
+    return [one for one in found if one.kind == found[-1].kind]
 
 
 def kinds(results: Iterable[Result]) -> list[str]:
@@ -167,11 +165,10 @@ def kinds(results: Iterable[Result]) -> list[str]:
     return list(dict.fromkeys(result.kind for result in results))
 
 
-def without_looping(results: Iterable[Result]) -> list[Result]:
+def without_looping(results: Sequence[Result]) -> list[Result]:
     """Results on those prompts only on which no method's text loops."""
-    every = list(results)
-    loops = {result.prompt for result in every if result.looping}
-    return [result for result in every if result.prompt not in loops]
+    loops = {result.prompt for result in results if result.looping}
+    return [result for result in results if result.prompt not in loops]
 
 
 def verify_costs(results: Iterable[Result]) -> list[tuple[int, float, int]]:
@@ -183,13 +180,98 @@ def verify_costs(results: Iterable[Result]) -> list[tuple[int, float, int]]:
     for result in results:
         for cost in result.verify_cost:
             found.setdefault(cost.nodes, []).append((cost.seconds, cost.passes))
-    return [(rows, _weighted_median(own), sum(passes for _, passes in own)) for rows, own in sorted(found.items())]
+    return [
+        (rows, median_low([seconds for seconds, passes in own for _ in range(passes)]), sum(n for _, n in own))
+        for rows, own in sorted(found.items())
+    ]
 
 
-def _weighted_median(values: Sequence[tuple[float, int]]) -> float:
-    half, seen = sum(weight for _, weight in values) / 2, 0
-    for value, weight in sorted(values):
-        seen += weight
-        if seen >= half:
-            return value
-    return 0.0
+def number(amount: float | None, digits: int = 3) -> str:
+    """`412`, `3.42`, `0.0712`: so many digits that count; a dash for nothing."""
+    if amount is None:
+        return NONE
+    if amount == 0 or abs(amount) >= 10 ** (digits - 1):
+        return f"{amount:,.0f}"
+    return f"{amount:#.{digits}g}".rstrip(".") if abs(amount) >= 1e-4 else f"{amount:.1e}"
+
+
+def times(ratio: float | None) -> str:
+    """`1.64×`."""
+    return NONE if ratio is None else f"{ratio:.2f}×"
+
+
+def percent(share: float | None) -> str:
+    """`88.2%`."""
+    return NONE if share is None else f"{100 * share:.1f}%"
+
+
+Cell = str | tuple[str, str]
+"""What stands in a cell of a table; or a median, and the quartiles behind it."""
+
+
+class Table(NamedTuple):
+    """Rows under a heading, the first cell of each being its name.
+
+    `groups`: headings over so many columns each. `text`: how many columns, from the left, hold words. `paper`: the
+    first column of a paper's own figures. `more`: rows that are folded away. `best`: the row to be marked.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    groups: Sequence[tuple[str, int]] = ()
+    text: int = 1
+    paper: int = 1000
+    more: Sequence[Sequence[Cell]] = ()
+    best: str = ""
+
+
+class Metric(NamedTuple):
+    """A figure of a method: its heading, how it is written, and whether it is a time (then a median with quartiles)."""
+
+    heading: str
+    write: Callable[[float | None], str]
+    figure: Figure
+    timed: bool = False
+
+    def cell(self, one: Summary | None, *, quartiles: bool = True) -> Cell:
+        """What stands in a method's row."""
+        if one is None:
+            return NONE
+        return self.spread(self.over_prompts(one), quartiles) if self.timed else self.write(one.mean(self.figure))
+
+    def over_prompts(self, one: Summary) -> Spread | None:
+        """Median and quartiles."""
+        return one.speedup if self.figure == "speedup" else one.spread(self.figure)
+
+    def spread(self, found: Spread | None, quartiles: bool = True) -> Cell:
+        """A median, and the quartiles of more than one value behind it."""
+        if found is None:
+            return NONE
+        median, low, high = map(self.write, (found.median, found.low, found.high))
+        return (median, f"{low} to {high}") if quartiles and found.count > 1 else median
+
+
+METRICS = {
+    "throughput": Metric("tokens/s", number, "throughput", timed=True),
+    "speedup": Metric("speedup", times, "speedup", timed=True),
+    "ttft_ms": Metric("TTFT, ms", number, lambda one: one.ttft and 1000 * one.ttft, timed=True),
+    "tpot_ms": Metric("TPOT, ms", number, lambda one: one.tpot and 1000 * one.tpot, timed=True),
+    "paper_acceptance": Metric("acceptance", percent, "paper_acceptance"),
+    "tokens_per_iteration": Metric("tokens per iteration", number, "tokens_per_iteration"),
+    "path_length": Metric("path length", number, "path_length"),
+    "iterations": Metric("iterations", number, lambda one: one.iterations or None),
+    "peak_mb": Metric("peak, MB", lambda mb: number(mb, 5), lambda one: (one.peak_memory_bytes or 0) / 1e6 or None),
+}
+"""By our name for the quantity, as `papers.toml` uses it."""
+CALLS = (
+    Metric("target passes", number, lambda one: 100 * one.target_calls / one.new_tokens if one.new_tokens else None),
+    Metric("draft passes", number, lambda one: 100 * one.draft_calls / one.new_tokens if one.new_tokens else None),
+    Metric("rows per target pass", number, lambda one: one.nodes / one.iterations if one.nodes else None),
+    Metric("ms per iteration", number, "iteration_ms"),
+    Metric("accepted / drafted", percent, "acceptance_rate"),
+    Metric("accepted / longest path", percent, "path_acceptance"),
+    Metric("the paper's acceptance", percent, "paper_acceptance"),
+    Metric("path before the bonus", number, "path_length"),
+)
+"""What passes bring and cost."""
