@@ -11,9 +11,9 @@ from page_reader import LIBRARY, read, rows, table, without_library
 from typer.testing import CliRunner
 
 from speclab.bench import figures
-from speclab.bench.summary import Spread, number
 from speclab.bench.report import report_html, write_report
 from speclab.bench.result import RESULTS, write_run
+from speclab.bench.summary import Spread, number
 from speclab.cli import app
 from speclab.errors import MeasurementError
 
