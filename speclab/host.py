@@ -1,19 +1,24 @@
-"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside `report`."""
+"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside functions."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from speclab import __version__
 from speclab.errors import SpeclabError
 from speclab.files import byte_count
+
+if TYPE_CHECKING:
+    import torch
 
 LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
 COPIES = Path("speclab-notebooks")
@@ -39,7 +44,7 @@ HOSTS = {
 def report() -> dict[str, str]:
     """Versions, device, threads, memory, and advice on each host of the lab, as texts by name."""
     facts = {"speclab": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
-    facts |= {name: _version(name) for name in _PACKAGES}
+    facts |= versions(*_PACKAGES)
     facts |= _devices()
     facts["jupyter"] = jupyter_advice()
     return facts | {f"in {place}": advice for place, advice in HOSTS.items()}
@@ -144,15 +149,45 @@ def _shipped() -> Path | None:
     return next((place.parent for place in found if place.is_file()), None)
 
 
-def _version(name: str) -> str:
+def versions(*packages: str) -> dict[str, str]:
+    """Of installed packages, by name."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def machine(device: torch.device) -> dict[str, str]:
+    """What a measurement runs on, in words by name: system, processor, cores, memory, device."""
+    import psutil  # type: ignore[import-untyped]
+    import torch
+
+    facts = {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "device": str(device),
+    }
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+        facts["cuda"] = str(torch.version.cuda)
+    return facts
+
+
+def _processor() -> str:
     try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _devices() -> dict[str, str]:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     memory = psutil.virtual_memory()
     facts = {"memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} of it free"}

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from speclab.bench.looping import loops, repeated
+from speclab.bench.run import loops, repeated
 from training.data import Batches, Packed
 from training.loop import Recipe, Schedule, State, accumulate, append_line, run, stage, train
 from training.model import TARGET, Shape, build, continue_all, export, load, logits, next_token_loss

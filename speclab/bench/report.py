@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, product, zip_longest
+from itertools import count, product
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from speclab.analysis.attribution import SourceRate, synergy
+from speclab.analysis.attribution import synergy
 from speclab.bench import figures, summary
 from speclab.bench.papers import PaperTable, beside, paper_tables
 from speclab.bench.result import RUN, Result, RunInfo, Stored, read_results
@@ -29,10 +29,14 @@ from speclab.bench.summary import (
     Spread,
     Summary,
     Table,
+    bound_rows,
+    head_rows,
     kinds,
     number,
     over_all,
-    percent,
+    path_row,
+    source_rates,
+    source_rows,
     spread,
     summaries,
     times,
@@ -414,7 +418,7 @@ class Page:
         """Tokens per iteration of a method with several sources over those of the best single source (GOOSE, 5.4)."""
         rows: list[list[Cell]] = []
         for kind in self.kinds:
-            own = {one.method: (set(_rates(one.results)), one.mean("tokens_per_iteration"))
+            own = {one.method: (set(source_rates(one.results)), one.mean("tokens_per_iteration"))
                    for one in self.summaries if one.kind == kind}  # fmt: skip
             for method, (sources, together) in own.items():
                 alone = {name: amount for name, (other, amount) in own.items() if len(other) == 1 and other < sources}
@@ -432,56 +436,8 @@ class Page:
         bound = ("isotropic", "bound, accepted / drafted", "bound, accepted / tried", "measured")
         heads = ("part", "chosen", "mean confidence", "share followed", "expected tokens", "followed tokens")
         return {
-            "paths": self._of_records(("accepted tokens", *PATHS), _path_row),
-            "sources": self._of_records(sources, _source_rows, text=3),
-            "bound": self._of_records(bound, _bound_rows, groups=(("", 2), ("modelled", 3), ("", 1))),
-            "heads": self._of_records(heads, _head_rows, text=3),
+            "paths": self._of_records(("accepted tokens", *PATHS), path_row),
+            "sources": self._of_records(sources, source_rows, text=3),
+            "bound": self._of_records(bound, bound_rows, groups=(("", 2), ("modelled", 3), ("", 1))),
+            "heads": self._of_records(heads, head_rows, text=3),
         }
-
-
-def _path_row(results: Sequence[Result]) -> Iterator[list[Cell]]:
-    """Nothing where nothing was copied."""
-    every = [(own.spine_only, own.spine_continuation, own.branch_only) for one in results if (own := one.paths)]
-    total = tuple(map(sum, zip(*every, strict=True)))
-    if any(total[:2]):
-        yield [f"{sum(total):,}", *(percent(tokens / sum(total)) for tokens in total)]
-
-
-def _rates(results: Iterable[Result]) -> dict[str, SourceRate]:
-    total: dict[str, SourceRate] = {}
-    for one in results:
-        for source, rate in (one.sources or {}).items():
-            total[source] = total.get(source, SourceRate()) + rate
-    return dict(sorted(total.items()))
-
-
-def _source_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
-    for source, rate in _rates(results).items():
-        shares = (rate.drafted and rate.share, rate.tried and rate.rate, rate.places and rate.first_rate)
-        yield [source, f"{rate.drafted:,}", *(percent(share or None) for share in shares)]
-
-
-def _bound_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
-    """Means over iterations."""
-    parts = [one.bound for one in results if one.bound and one.bound.iterations]
-    if parts:
-        every = sum(part.iterations for part in parts)
-        isotropic, expected, by_rate, measured = (
-            sum(part.iterations * float(getattr(part, field)) for part in parts) / every
-            for field in ("isotropic", "expected", "by_rate", "measured")
-        )
-        held = (f"{number(bound)} {'holds' if bound <= measured else 'fails'}" for bound in (expected, by_rate))
-        yield [number(isotropic), *held, number(measured)]
-
-
-def _head_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
-    every = [one.heads for one in results if one.heads]
-    chosen = sum(part.chosen for heads in every for part in heads)
-    for parts in zip_longest(*every):
-        own = [part for part in parts if part is not None]
-        confidence, share, expected, followed = (
-            mean(float(getattr(part, field)) for part in own)
-            for field in ("confidence", "share", "expected", "followed")
-        )
-        taken = percent(sum(part.chosen for part in own) / chosen if chosen else None)
-        yield [own[0].name, taken, percent(confidence), percent(share), number(expected), number(followed)]

@@ -5,24 +5,20 @@ Rounds on a prompt follow a warm-up, and their order turns; each call becomes a 
 
 from __future__ import annotations
 
-import os
 import platform
-import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
 import torch
 
 import speclab
 from speclab.analysis.attribution import attribution, source_rates, spine_bound
 from speclab.analysis.routing import statistics
 from speclab.bench.call import call
-from speclab.bench.looping import loops
 from speclab.bench.protocol import Method, Protocol
 from speclab.bench.result import (
     RESULTS,
@@ -42,6 +38,7 @@ from speclab.engine.exactness import TOLERANCE
 from speclab.engine.generate import generate
 from speclab.engine.session import Session
 from speclab.errors import MeasurementError, SpeclabError
+from speclab.host import machine, versions
 from speclab.models.pair import ModelPair
 from speclab.settings import SessionSettings
 from speclab.theory import best_isotropic
@@ -335,7 +332,11 @@ def run_info(asked: Measurement) -> RunInfo:
         x2_name=protocol.x2_name,
         pair=asked.pair.describe(),
         machine=machine(asked.pair.target.device),
-        versions=versions(),
+        versions={
+            "python": platform.python_version(),
+            "speclab": speclab.__version__,
+            **versions("torch", "transformers", "tokenizers", "safetensors", "numpy"),
+        },
         threads=torch.get_num_threads(),
         started=datetime.now(UTC),
         notes=asked.notes,
@@ -405,35 +406,35 @@ def finish(folder: Path) -> Iterator[str]:
             yield str(error)
 
 
-def machine(device: torch.device) -> dict[str, str]:
-    """What a measurement runs on, in words by name: system, processor, cores, memory, device."""
-    facts = {
-        "system": platform.platform(),
-        "processor": _processor(),
-        "cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
-        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
-        "device": str(device),
-    }
-    if device.type == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name(device)
-        facts["cuda"] = str(torch.version.cuda)
-    return facts
+NGRAM = 4
+TAIL = 64
+LONGEST_PERIOD = 24
+PERIODIC_TAIL = 48
 
 
-def versions() -> dict[str, str]:
-    """Of Python, speclab and what decoding runs on."""
-    found = {"python": platform.python_version(), "speclab": speclab.__version__}
-    for package in ("torch", "transformers", "tokenizers", "safetensors", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
+    """For every token whether the 4-gram that ends with it occurred at least `before` times earlier in `tokens`."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    marks = [False] * len(tokens)
+    for end in range(NGRAM, len(tokens) + 1):
+        gram = tuple(tokens[end - NGRAM : end])
+        marks[end - 1] = seen[gram] >= before
+        seen[gram] += 1
+    return marks
 
 
-def _processor() -> str:
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+def loops(tokens: Sequence[int]) -> bool:
+    """Whether a continuation loops: more than half of its last 64 tokens end a 4-gram that it held before.
+
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word each
+    time. A continuation shorter than 64 tokens, cut short by the end-of-text token, does not loop.
+    """
+    return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
+
+
+def periodic(tokens: Sequence[int]) -> bool:
+    """A narrower count beside `loops`: the last 48 tokens repeat exactly, with a period of 24 or less."""
+    tail = list(tokens[-PERIODIC_TAIL:])
+    if len(tail) < PERIODIC_TAIL:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, LONGEST_PERIOD + 1))

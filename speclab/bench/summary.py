@@ -1,4 +1,4 @@
-"""What results come to: medians, quartiles, and ratios of one run. Pure functions of stored results.
+"""What results come to: medians, quartiles and ratios of one run, and how they are written. Pure functions of results.
 
 A ratio compares two calls on the same prompt in the same round; its median over the rounds stands for the prompt, and
 the spread is that of the prompts.
@@ -6,11 +6,13 @@ the spread is that of the prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import mean, median, median_low, quantiles
 from typing import NamedTuple
 
+from speclab.analysis.attribution import SourceRate
 from speclab.bench.result import Result, RunInfo
 
 ALL, NONE = "all", "–"
@@ -275,3 +277,54 @@ CALLS = (
     Metric("path before the bonus", number, "path_length"),
 )
 """What passes bring and cost."""
+
+
+def path_row(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """Accepted tokens by the kind of path they lie on; nothing where nothing was copied."""
+    every = [(own.spine_only, own.spine_continuation, own.branch_only) for one in results if (own := one.paths)]
+    total = tuple(map(sum, zip(*every, strict=True)))
+    if any(total[:2]):
+        yield [f"{sum(total):,}", *(percent(tokens / sum(total)) for tokens in total)]
+
+
+def source_rates(results: Iterable[Result]) -> dict[str, SourceRate]:
+    """By source, over all results."""
+    total: dict[str, SourceRate] = {}
+    for one in results:
+        for source, rate in (one.sources or {}).items():
+            total[source] = total.get(source, SourceRate()) + rate
+    return dict(sorted(total.items()))
+
+
+def source_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """How often each source is right."""
+    for source, rate in source_rates(results).items():
+        shares = (rate.drafted and rate.share, rate.tried and rate.rate, rate.places and rate.first_rate)
+        yield [source, f"{rate.drafted:,}", *(percent(share or None) for share in shares)]
+
+
+def bound_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """What Proposition 1 expects and what was measured: means over iterations."""
+    parts = [one.bound for one in results if one.bound and one.bound.iterations]
+    if parts:
+        every = sum(part.iterations for part in parts)
+        isotropic, expected, by_rate, measured = (
+            sum(part.iterations * float(getattr(part, field)) for part in parts) / every
+            for field in ("isotropic", "expected", "by_rate", "measured")
+        )
+        held = (f"{number(bound)} {'holds' if bound <= measured else 'fails'}" for bound in (expected, by_rate))
+        yield [number(isotropic), *held, number(measured)]
+
+
+def head_rows(results: Sequence[Result]) -> Iterator[list[Cell]]:
+    """What each of two routed parts promised and gave."""
+    every = [one.heads for one in results if one.heads]
+    chosen = sum(part.chosen for heads in every for part in heads)
+    for parts in zip_longest(*every):
+        own = [part for part in parts if part is not None]
+        confidence, share, expected, followed = (
+            mean(float(getattr(part, field)) for part in own)
+            for field in ("confidence", "share", "expected", "followed")
+        )
+        taken = percent(sum(part.chosen for part in own) / chosen if chosen else None)
+        yield [own[0].name, taken, percent(confidence), percent(share), number(expected), number(followed)]

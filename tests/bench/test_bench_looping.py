@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from speclab.bench.looping import loops, periodic, repeated
+from speclab.bench.run import loops, periodic, repeated
 
 
 def test_repeated_marks_the_end_of_a_4gram_seen_before() -> None:

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import speclab
-from speclab.bench.looping import periodic
+from speclab.bench.run import periodic
 from speclab.prompts import examples, kinds
 from training.model import continue_all
 
