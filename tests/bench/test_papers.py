@@ -25,15 +25,13 @@ def _values(published, metric, method=None):
     }
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
-def test_each_says_where_it_is_from_and_what_differs(table):
-    assert table.place
-    assert table.models
-    assert table.differs
-    assert set(table.protocols) <= protocols().keys()
-    assert table.figures or table.remarks, "a figure without numbers says what is known of it"
-    places = [figure[:3] for figure in table.figures]
-    assert len(places) == len(set(places))
+def test_each_says_where_it_is_from_and_what_differs():
+    for name, table in TABLES.items():
+        assert table.place and table.models and table.differs, name  # noqa: PT018
+        assert set(table.protocols) <= protocols().keys(), name
+        assert table.figures or table.remarks, f"{name}: a figure without numbers says what is known of it"
+        places = [figure[:3] for figure in table.figures]
+        assert len(places) == len(set(places)), name
 
 
 @pytest.mark.parametrize(
@@ -118,21 +116,14 @@ def test_the_best_fixed_tree_of_the_sweep_is_the_papers():
     assert best.value == pytest.approx(2.11, abs=0.005)
 
 
-SWEPT = ("dynatree-thresholds", "dynatree-breadth", "dynatree-depth", "dynatree-fixed-sweep")
-
-
-@pytest.mark.parametrize("name", SWEPT)
-def test_a_sweep_has_the_papers_points(name):
-    """Every point of the paper is measured, and everything measured is a point of the paper."""
-    (table,) = (table for table in TABLES.values() if name in table.protocols)
-    ours = {(table.beside[one.name], f"{one.x:g}, {one.x2:g}") for one in protocols()[name].methods if one.x2}
-    assert ours == {(figure.method, figure.setting) for figure in table.figures}
-
-
-@pytest.mark.parametrize("name", ["dynatree-length", "dynatree-prompt-length"])
-def test_lengths_are_the_papers(name):
-    ours = {f"{one.x:g}" for one in protocols()[name].methods}
-    assert ours == {at for table in TABLES.values() if name in table.protocols for at in table.settings}
+def test_sweeps_measure_the_papers_points_and_nothing_else():
+    for name in ("dynatree-thresholds", "dynatree-breadth", "dynatree-depth", "dynatree-fixed-sweep"):
+        (table,) = (table for table in TABLES.values() if name in table.protocols)
+        ours = {(table.beside[one.name], f"{one.x:g}, {one.x2:g}") for one in protocols()[name].methods if one.x2}
+        assert ours == {(figure.method, figure.setting) for figure in table.figures}, name
+    for name in ("dynatree-length", "dynatree-prompt-length"):
+        ours = {f"{one.x:g}" for one in protocols()[name].methods}
+        assert ours == {at for table in TABLES.values() if name in table.protocols for at in table.settings}, name
 
 
 def test_every_protocol_of_a_paper_is_read_beside_it():

@@ -62,6 +62,11 @@ def small(pair, **changed):
     return plan(SMALL.model_copy(update=changed), pair, PROMPTS, repeats=2)
 
 
+def once(pair, **changed):
+    """Each method once, on the first prompt."""
+    return list(measure(plan(SMALL.model_copy(update=changed), pair, Workload("a", PROMPTS.tasks[:1]), repeats=1)))
+
+
 def test_every_method_on_every_prompt_in_rounds_that_turn(pair):
     asked = small(pair)
     results = list(measure(asked))
@@ -81,10 +86,8 @@ def test_the_order_of_rounds():
 
 
 def test_transformers_and_every_pass_are_timed(models):
-    asked = small(
-        models, methods=(PLAIN, Method(name="tree", strategy=DynaTree()), methods()["plain, module forward"], *OTHERS)
-    )
-    found = {r.method: r for r in measure(asked) if r.prompt_id == "a"}
+    every = (PLAIN, Method(name="tree", strategy=DynaTree()), methods()["plain, module forward"], *OTHERS)
+    found = {r.method: r for r in once(models, methods=every)}
     assert all(r.equal for r in found.values()), "transformers on the same weights says the same"
     for name, r in found.items():
         assert 0 < r.target_seconds < r.seconds, name
@@ -108,9 +111,8 @@ def test_transformers_and_every_pass_are_timed(models):
 def test_a_method_that_fails_is_a_row_that_says_why(models):
     alone = replace(models, draft=None)
     wrong = Method(name="wrong", generate={"cache_implementation": "no such thing"})
-    asked = small(alone, methods=(PLAIN, methods()["linear, K 5"], wrong))
-    results = list(measure(asked))
-    assert len(results) == 12
+    results = once(alone, methods=(PLAIN, methods()["linear, K 5"], wrong))
+    assert len(results) == 3
     assert {r.method for r in results if r.ok} == {"plain"}
     said = {r.method: r.failed for r in results if not r.ok}
     assert "draft" in said["linear, K 5"]
@@ -141,8 +143,7 @@ def test_the_end_of_text_is_obeyed_or_not_by_all(models):
     ending.generation_config.eos_token_id = eos
     ends = load_pair(target=ending, draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
     for stop, most in ((True, 4), (False, 8)):
-        asked = small(ends, methods=(PLAIN, *OTHERS), stop_at_eos=stop)
-        found = [r for r in measure(asked) if r.prompt_tokens == 3 and r.repeat == 0]
+        found = once(ends, methods=(PLAIN, *OTHERS), stop_at_eos=stop)
         assert len(found) == 4
         assert all(r.equal and (r.new_tokens <= most if stop else r.new_tokens == most) for r in found)
         if stop:
@@ -150,8 +151,8 @@ def test_the_end_of_text_is_obeyed_or_not_by_all(models):
 
 
 def test_records_are_taken_off_the_clock(models):
-    asked = small(models, recorded=True, methods=(PLAIN, methods()["Goose"], OTHERS[0]), max_new_tokens=32)
-    found = {r.method: r for r in measure(asked)}
+    some = (PLAIN, methods()["Goose"], OTHERS[0])
+    found = {r.method: r for r in once(models, recorded=True, methods=some, max_new_tokens=32)}
     goose = found["Goose"]
     assert sum(rate.accepted for rate in goose.sources.values()) == goose.accepted
     assert goose.paths.spine_only + goose.paths.spine_continuation + goose.paths.branch_only == goose.accepted
@@ -230,7 +231,7 @@ def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path, monkeypatc
 
 def test_nothing_is_lost_or_counted_twice_after_a_kill(pair, tmp_path):
     """The killed process is a fork: one of its own would first load torch for many seconds."""
-    asked, folder = plan(SMALL, pair, PROMPTS, repeats=20), tmp_path / "run"
+    asked, folder = plan(SMALL, pair, PROMPTS, repeats=8), tmp_path / "run"
     child = os.fork()
     if not child:
         torch.set_num_threads(1)
@@ -243,11 +244,11 @@ def test_nothing_is_lost_or_counted_twice_after_a_kill(pair, tmp_path):
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     before = read_results(folder).results
-    assert 5 <= len(before) < 80
+    assert 5 <= len(before) < 32
     done = list(run(asked, folder, *open_run(asked, folder, resume=True)))
     after = read_results(folder).results
     assert after[: len(before)] == before
-    assert len(after) == len(before) + len(done) == len({result.key for result in after}) == 80
+    assert len(after) == len(before) + len(done) == len({result.key for result in after}) == 32
     assert read_results(folder).run.ended
 
 

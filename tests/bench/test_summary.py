@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from speclab.bench.result import Result, RunInfo, VerifyCost
+from speclab.bench.run import loops, periodic, repeated
 from speclab.bench.summary import ALL, over_all, spread, summaries, verify_costs, without_looping
 
 RUN = RunInfo(protocol="main", methods=("plain", "fast"), started=datetime.now(UTC))
@@ -108,3 +109,29 @@ def test_a_spread_of_one_value_and_of_none():
 def test_costs_weigh_a_call_by_its_passes():
     costs = [VerifyCost(nodes=4, passes=passes, seconds=seconds) for passes, seconds in ((9, 0.001), (2, 0.005))]
     assert verify_costs(made("fast", 1.0, verify_cost=(cost,)) for cost in costs) == [(4, 0.001, 11)]
+
+
+FRESH, LATE = list(range(128)), [*range(80), *[500, 501, 502] * 16]
+NEAR = [token for i in range(13) for token in (1, 2, 3, 4, 5, 6, 7, 8, 9, 100 + i)][:128]
+CHORUS = [t for verse in range(8) for t in [*range(verse * 12, verse * 12 + 12), *range(900, 906)]][:128]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "looping", "exactly"),
+    [
+        (FRESH, False, False), (LATE, True, True), (NEAR, True, False), (CHORUS, False, False),
+        ([*range(112), *[500, 501] * 8], False, False), ([1, 2] * 20 + [0], False, False),
+        *((([*range(100, 100 + period)] * 128)[:128], True, period <= 24) for period in (1, 2, 7, 24, 40)),
+    ],
+)  # fmt: skip
+def test_a_text_loops_exactly_nearly_or_late_but_not_by_some_repetition(
+    tokens, looping, exactly
+):
+    assert (loops(tokens), periodic(tokens)) == (looping, exactly)
+
+
+def test_repeated_marks_the_end_of_a_4gram_seen_before():
+    assert repeated([1, 2, 3, 4, 1, 2, 3, 4]) == [False] * 7 + [True]
+    assert repeated([7] * 6) == [False] * 4 + [True, True]
+    assert repeated([1, 2]) == [False, False]
+    assert repeated([1, 2, 3, 4] * 3, before=2) == [False] * 11 + [True]
