@@ -124,9 +124,7 @@ CHORUS = [t for verse in range(8) for t in [*range(verse * 12, verse * 12 + 12),
         *((([*range(100, 100 + period)] * 128)[:128], True, period <= 24) for period in (1, 2, 7, 24, 40)),
     ],
 )  # fmt: skip
-def test_a_text_loops_exactly_nearly_or_late_but_not_by_some_repetition(
-    tokens, looping, exactly
-):
+def test_a_text_loops_exactly_nearly_or_late_but_not_by_some_repetition(tokens, looping, exactly):
     assert (loops(tokens), periodic(tokens)) == (looping, exactly)
 
 
