@@ -5,9 +5,11 @@ from __future__ import annotations
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from math import inf, nextafter
 from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from speclab.errors import SettingsError
 
@@ -97,6 +99,23 @@ def parse_value(text: str) -> Any:
         return literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text
+
+
+def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, float | None]:
+    """The smallest and the largest number that a field takes; an open bound moves in by a step.
+
+    Args:
+        step: by default 1 for whole numbers, and for a float the distance to the next float.
+    """
+    low = high = None
+    step = 1 if step is None and field.annotation is int else step
+    for rule in field.metadata:
+        low, high = getattr(rule, "ge", low), getattr(rule, "le", high)
+        if hasattr(rule, "gt"):
+            low = nextafter(rule.gt, inf) if step is None else rule.gt + step
+        if hasattr(rule, "lt"):
+            high = nextafter(rule.lt, -inf) if step is None else rule.lt - step
+    return low, high
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from speclab.bench.sweep_decode import LESS_IS_BETTER, TIMED, Decode, Measured
 from speclab.bench.sweep_settings import Asked, grid, read_over
-from speclab.bench.sweep_study import Job, Ledger, Row, opened, table
+from speclab.bench.sweep_study import Ledger, Row, opened, table
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SettingsError, SpeclabError
 
@@ -83,7 +83,7 @@ class Sweep:
     @property
     def strategy(self) -> Strategy:
         """The best strategy, to decode with."""
-        return self.kind(**self.best.settings) if self.best.trial else self.kind()
+        return self.best.built(self.kind)
 
     def table(self) -> pyarrow.Table:
         """All trials, as in `trials.parquet`."""
@@ -157,8 +157,8 @@ def sweep(
     points = grid(strategy, named) if study == "grid" else None
     slots = workers or slots_for(objective)
     measure = measure or Decode.shipped(repeats=3 if objective in TIMED else 1, threads=threads_for(slots))
-    if isinstance(measure, Decode) and objective not in measure.figures:
-        raise _no_figure(objective, measure.figures)
+    if isinstance(measure, Decode):
+        _check_figure(objective, measure.figures)
     plan = {
         "version": VERSION, "strategy": strategy.__name__, "over": {name: str(own) for name, own in named.items()},
         "study": study, "objective": objective, "seed": seed, "measured": _described(measure),
@@ -196,11 +196,9 @@ def local_slots(address: str) -> int | None:
     Raises:
         SettingsError: it is neither.
     """
-    local = re.fullmatch(r"local:([0-9]{1,4})", address)
-    if local and int(local[1]):
+    if local := re.fullmatch(r"local:([1-9]\d{0,3})", address):
         return int(local[1])
-    remote = re.fullmatch(r"\w{2,5}://(\[[0-9a-fA-F:.]+\]|[\w.-]{1,253}):[0-9]{1,5}", address)
-    if remote is None or any(not 0 < len(part) < 64 for part in remote[1].rstrip(".").split(".")):
+    if not re.fullmatch(r"\w{2,5}://.{1,253}:\d{1,5}", address):
         raise SettingsError(f"{address!r} is no cluster: write tcp://host:port of a Dask scheduler, or local:4")
     return None
 
@@ -209,25 +207,24 @@ def _run(
     ledger: Ledger, objective: str, measure: Measure, pool: Executor, free: Callable[[], int], report: Report | None
 ) -> None:
     """Gives trials to the pool, as many at once as it has workers, and stores what comes back."""
-    running: dict[Future[Row], Job] = {}
+    running: dict[Future[Row], Row] = {}
 
-    def put(job: Job, row: Row) -> None:
-        ledger.put(job, row)
+    def put(row: Row) -> None:
+        ledger.put(row)
         if report is not None:
             report(row, len(ledger.rows), ledger.total)
 
     while True:
-        while len(running) < free() and (job := ledger.take()):
-            if job.strategy is None:
-                put(job, job.row)
+        while len(running) < free() and (row := ledger.take()):
+            if row.pruned:
+                put(row)
             else:
                 with _answering():
-                    running[pool.submit(_measured, measure, job.strategy, job.row, objective)] = job
+                    running[pool.submit(_measured, measure, row.built(ledger.kind), row, objective)] = row
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            job = running.pop(future)
-            put(job, _outcome(future, job.row))
+            put(_outcome(future, running.pop(future)))
 
 
 def _outcome(future: Future[Row], row: Row) -> Row:
@@ -261,8 +258,7 @@ def _measured(measure: Measure, strategy: Strategy, row: Row, objective: str) ->
             sentence = str(error) if isinstance(error, SpeclabError) else f"{type(error).__name__}: {error}"
             return replace(row, failed=next(iter(sentence.splitlines()), "")[:300], seconds=perf_counter() - began)
         row = replace(row, prompts=found.prompts, text=found.text, seconds=perf_counter() - began)
-    if objective not in found.figures:
-        raise _no_figure(objective, found.figures)
+    _check_figure(objective, found.figures)
     value = float(found.figures[objective])
     if not math.isfinite(value):
         return replace(row, failed=f"{objective} is {value}, which cannot be compared.")
@@ -282,7 +278,7 @@ def _workers(executor: Executor | str, slots: int) -> Iterator[tuple[Executor, C
         dask, distributed = import_module("dask"), import_module("distributed")
     except ImportError:
         raise MeasurementError("A sweep needs dask, which is not installed: pip install 'speclab[bench]'.") from None
-    here, pool = local_slots(executor), None
+    here = local_slots(executor)
     for name in ("client", "core", "nanny", "scheduler", "worker"):  # what fails is said in one sentence, below
         logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
     config = {
@@ -338,8 +334,9 @@ def _answering(name: str = "The workers") -> Iterator[None]:
         ) from None
 
 
-def _no_figure(name: str, known: Iterable[str]) -> MeasurementError:
-    return MeasurementError(f"There is no figure {name!r}: choose one of {', '.join(known)}")
+def _check_figure(name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise MeasurementError(f"There is no figure {name!r}: choose one of {', '.join(known)}")
 
 
 def _described(measure: Measure) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from difflib import get_close_matches
 from itertools import product
 from typing import Any, Literal, cast, get_args, get_origin
 
@@ -15,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SettingsError
-from speclab.settings import parse_value
+from speclab.settings import bounds, parse_value
 
 try:
     from optuna import Trial
@@ -48,7 +47,9 @@ def read_over(kind: type[Strategy], over: Mapping[str, Asked] | Sequence[str]) -
         if len(over) < len(parted):
             raise SettingsError("A setting is swept over twice: give all its values in one --over.")
     if not over:
-        raise SettingsError(f"Nothing to sweep over: name a setting of {kind.__name__} ({_names(kind)}).")
+        raise SettingsError(
+            f"Nothing to sweep over: name a setting of {kind.__name__} ({', '.join(kind.model_fields)})."
+        )
     return {name: _distribution(kind, name, asked) for name, asked in over.items()}
 
 
@@ -70,7 +71,7 @@ def grid(kind: type[Strategy], over: Mapping[str, Distribution]) -> list[dict[st
         raise SettingsError(
             f"That grid has {size:,} settings: give wider steps or fewer values, or --study optuna with --trials"
         )
-    default = {name: value for name, value in kind().model_dump().items() if name in over}
+    default = kind().model_dump(include=set(over))
     points = (dict(zip(over, values, strict=True)) for values in product(*listed))
     return [point for point in points if point != default]
 
@@ -82,9 +83,7 @@ def suggest(trial: Trial, name: str, own: Distribution) -> Value:
     if isinstance(own, IntDistribution):
         return trial.suggest_int(name, own.low, own.high, step=own.step, log=own.log)
     value = trial.suggest_float(name, own.low, own.high, step=own.step, log=own.log)
-    if own.step is not None:  # 0.8, and not 0.7999999999999999
-        return min(_values(own), key=lambda each: abs(cast("float", each) - value))
-    short = float(f"{value:.4g}")  # 0.007036, and not 0.00703573702872215
+    short = float(f"{value:.{4 if own.step is None else 12}g}")  # 0.007036 and 0.8, not 0.7999999999999999
     return short if own.low <= short <= own.high else value
 
 
@@ -95,66 +94,46 @@ def contains(own: Distribution, value: Value) -> bool:
     return value in _values(own)
 
 
-def bounds(field: FieldInfo) -> tuple[float | None, float | None]:
-    """The smallest and the largest number that a field takes; an open bound of a float moves in by one rounding."""
-    low = high = None
-    for mark in field.metadata:
-        for name, inward in (("ge", 0), ("gt", 1), ("le", 0), ("lt", -1)):
-            bound = getattr(mark, name, None)
-            if bound is None:
-                continue
-            if inward:
-                bound = bound + inward if field.annotation is int else math.nextafter(bound, inward * math.inf)
-            low, high = (bound, high) if name[0] == "g" else (low, bound)
-    return low, high
-
-
 def takes(field: FieldInfo) -> str:
     """What a field takes, in words: `0 to 1`, or its choices."""
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(map(str, get_args(field.annotation)))
-    if field.annotation is bool:
-        return "True, False"
+    if choices := _choices(field):
+        return ", ".join(map(str, choices))
     low, high = bounds(field)
     return "any" if low is None and high is None else f"{float(low or 0):.6g} to {float(high or math.inf):.6g}"
 
 
+def _choices(field: FieldInfo) -> tuple[Any, ...]:
+    if get_origin(field.annotation) is Literal:
+        return get_args(field.annotation)
+    return (False, True) if field.annotation is bool else ()
+
+
 def _distribution(kind: type[Strategy], name: str, asked: Asked) -> Distribution:
-    field = kind.model_fields.get(name)
-    if field is None:
-        raise SettingsError(f"{kind.__name__} has no setting {name!r}; its settings are: {_names(kind, name)}")
+    if name not in kind.model_fields:
+        kind(**{name: asked})  # raises, and names the settings that there are
+    field = kind.model_fields[name]
+    whole = field.annotation is int
     if asked is None:
-        return _whole_field(kind, name, field)
+        if choices := _choices(field):
+            return CategoricalDistribution(choices)
+        low, high = bounds(field)
+        if low is None or high is None:
+            raise SettingsError(f"{kind.__name__}: {name} has no range of its own: list its values, {name}=v1,v2")
+        return _numbers(low, high, 1 if whole else None, whole=whole)
     ends = _RANGE.fullmatch(asked) if isinstance(asked, str) and field.annotation in {int, float} else None
     if ends is not None:
-        return _range(kind, name, *ends.groups())
+        first, last = (Decimal(str(_checked(kind, name, parse_value(text)))) for text in ends.groups()[:2])
+        step = Decimal(ends[3]) if ends[3] else Decimal(1) if whole else None
+        if first > last or (step is not None and (step <= 0 or (whole and step % 1))):
+            raise SettingsError(f"{name}={asked} is no range: low:high, or low:high:step")
+        if step is not None:
+            last = first + (last - first) // step * step
+        return _numbers(float(first), float(last), float(step) if step else None, whole=whole)
     given = [parse_value(part.strip()) for part in _PARTS.findall(asked)] if isinstance(asked, str) else list(asked)
     values = list(dict.fromkeys(_checked(kind, name, value) for value in given))
     if not values:
         raise SettingsError(f"{name} has no values: write {name}=v1,v2 or {name}=low:high:step")
     return CategoricalDistribution(values)
-
-
-def _whole_field(kind: type[Strategy], name: str, field: FieldInfo) -> Distribution:
-    if get_origin(field.annotation) is Literal:
-        return CategoricalDistribution(get_args(field.annotation))
-    if field.annotation is bool:
-        return CategoricalDistribution((False, True))
-    low, high = bounds(field)
-    if low is None or high is None:
-        raise SettingsError(f"{kind.__name__}: {name} has no range of its own: list its values, {name}=v1,v2")
-    return _numbers(low, high, 1 if field.annotation is int else None, whole=field.annotation is int)
-
-
-def _range(kind: type[Strategy], name: str, low: str, high: str, step: str | None) -> Distribution:
-    first, last = (Decimal(str(_checked(kind, name, parse_value(text)))) for text in (low, high))
-    whole = kind.model_fields[name].annotation is int
-    apart = Decimal(step) if step is not None else Decimal(1) if whole else None
-    if first > last or (apart is not None and (apart <= 0 or (whole and apart % 1))):
-        raise SettingsError(f"{name}={low}:{high}{f':{step}' if step else ''} is no range: low:high, or low:high:step")
-    if apart is not None:
-        last = first + (last - first) // apart * apart
-    return _numbers(float(first), float(last), float(apart) if apart else None, whole=whole)
 
 
 def _numbers(low: float, high: float, step: float | None, *, whole: bool) -> Distribution:
@@ -183,11 +162,4 @@ def _checked(kind: type[Strategy], name: str, value: Any) -> Value:
         reason = error.__context__
         if isinstance(reason, ValidationError) and not reason.errors()[0]["loc"]:
             return float(value) if kind.model_fields[name].annotation is float else cast("Value", value)
-        raise SettingsError(
-            f"{error}; it takes {takes(kind.model_fields[name])}; the settings are: {_names(kind, name)}"
-        ) from None
-
-
-def _names(kind: type[Strategy], like: str = "") -> str:
-    near = get_close_matches(like, kind.model_fields)
-    return ", ".join([*near, *(name for name in kind.model_fields if name not in near)]) or "none"
+        raise SettingsError(f"{error}; it takes {takes(kind.model_fields[name])}") from None

@@ -69,14 +69,9 @@ class Row:
     failed: str | None = None
     pruned: bool = False
 
-
-@dataclass
-class Job:
-    """A trial to be measured; no strategy where its settings contradict each other."""
-
-    trial: optuna.Trial
-    row: Row
-    strategy: Strategy | None
+    def built(self, kind: type[Strategy]) -> Strategy:
+        """The strategy of this trial."""
+        return kind(**self.settings) if self.trial else kind()
 
 
 @dataclass
@@ -97,6 +92,7 @@ class Ledger:
     total: int
     rows: list[Row] = field(default_factory=list)
     _again: list[optuna.Trial] = field(default_factory=list)
+    _taken: dict[int, optuna.Trial] = field(default_factory=dict)
     _begun: int = 0
     _table_written: float = -math.inf
 
@@ -114,32 +110,33 @@ class Ledger:
                     self._again.append(optuna.Trial(self.study, trial._trial_id))
         self._begun = len(trials)
 
-    def take(self) -> Job | None:
-        """The next trial; None where there is none left to begin."""
+    def take(self) -> Row | None:
+        """The row of the next trial, as far as it is known; None where there is none left to begin."""
+        default = self.kind().model_dump(include=set(self.over))
+        inside = {name: value for name, value in default.items() if contains(self.over[name], value)}
         with storing(self.folder):
             if self._again:
                 trial = self._again.pop(0)
             elif self._begun < self.total:
-                self.study.enqueue_trial(dict(self._given(self._begun)))
+                number = self._begun
+                points = [{}] * self.total if self.points is None else self.points
+                self.study.enqueue_trial(dict(points[number - 1] if number else inside))
                 trial = self.study.ask()
                 self._begun += 1
             else:
                 return None
-            named = self.over if trial.number else self._given(0)
-            settings = {name: suggest(trial, name, self.over[name]) for name in named}
-        if trial.number == 0:
-            settings = {name: value for name, value in self.kind().model_dump().items() if name in self.over}
-        row = Row(trial.number, self.kind.__name__, settings)
+            settings = {name: suggest(trial, name, self.over[name]) for name in (self.over if trial.number else inside)}
+        self._taken[trial.number] = trial
+        row = Row(trial.number, self.kind.__name__, settings if trial.number else default)
         try:
-            strategy = self.kind(**settings) if trial.number else self.kind()
+            return replace(row, code=f"speclab.{to_str(row.built(self.kind))}")
         except SettingsError as error:
-            return Job(trial, replace(row, failed=str(error), pruned=True), None)
-        return Job(trial, replace(row, code=f"speclab.{to_str(strategy)}"), strategy)
+            return replace(row, failed=str(error), pruned=True)
 
-    def put(self, job: Job, row: Row) -> None:
+    def put(self, row: Row) -> None:
         """Stores what came of a trial: from here on it is done."""
         with storing(self.folder):
-            job.trial.set_user_attr("row", json.dumps(asdict(row)))
+            self._taken.pop(row.trial).set_user_attr("row", json.dumps(asdict(row)))
             self._tell(row)
         self.rows.append(row)
         if monotonic() - self._table_written > TABLE_SECONDS:
@@ -154,13 +151,6 @@ class Ledger:
             parquet.write_table(table(self.rows), sink)
             write_whole(self.folder / TABLE, sink.getvalue())
             self._table_written = monotonic()
-
-    def _given(self, number: int) -> Mapping[str, Value]:
-        """The settings of a trial that the sampler does not propose: the defaults first, then the points of a grid."""
-        if number:
-            return {} if self.points is None else self.points[number - 1]
-        default = self.kind().model_dump()
-        return {name: default[name] for name, own in self.over.items() if contains(own, default[name])}
 
     def _tell(self, row: Row) -> None:
         state = TrialState.PRUNED if row.pruned else TrialState.FAIL if row.objective is None else TrialState.COMPLETE

@@ -26,7 +26,7 @@ from traitlets import Any as AnyTrait
 from speclab.drafters.measures import measure_of
 from speclab.errors import SettingsError
 from speclab.lab.widgets import on_change, set_if_changed
-from speclab.settings import Settings
+from speclab.settings import Settings, bounds
 from speclab.trace.records import Step
 from speclab.views.markup import escape, tag
 from speclab.views.whatif_tree import strip
@@ -130,17 +130,6 @@ def _real(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
 
 def _words(_: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
     return Text(**shared)
-
-
-def bounds(field: FieldInfo, step: float) -> tuple[float | None, float | None]:
-    """The smallest and the largest value a widget may take; an open bound moves in by one step."""
-    low = high = None
-    for rule in field.metadata:
-        low = getattr(rule, "ge", low)
-        high = getattr(rule, "le", high)
-        low = rule.gt + step if hasattr(rule, "gt") else low
-        high = rule.lt - step if hasattr(rule, "lt") else high
-    return low, high
 
 
 def _or(bound: float | None, otherwise: int) -> float:

@@ -27,10 +27,11 @@ def peak(strategy: Strategy) -> Measured:
 
 
 def troubled(strategy: Strategy) -> Measured:
-    """As `peak`; depth 3 raises."""
+    """As `peak`; depth 3 raises, and the peak itself is no number."""
     if strategy.depth == 3:
         raise ZeroDivisionError("made up\nsecond line")
-    return peak(strategy)
+    found = peak(strategy)
+    return found if found.figures["score"] else Measured({"score": float("nan")})
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,23 @@ from speclab import MeasurementError
 from speclab.bench import sweep as sweeping
 from speclab.bench.sweep_study import read_rows
 
-OVER = ["depth=2:4"]
+pytestmark = pytest.mark.model  # seconds each: processes start and die
+
 PRELOADED = ["pyarrow.parquet", "alembic.command", "optuna.storages._rdb.storage", "speclab.bench.sweep"]
 
 
-@pytest.mark.parametrize(("study", "moments"), [("grid", (11, 2, 3, 4, 5, 6, 7, 8)), ("optuna", (12, 5))])
-def test_a_driver_killed_at_any_moment_goes_on(tmp_path, study, moments):
+@pytest.fixture
+def marks(tmp_path):
+    (tmp_path / "marks").mkdir()
+    return tmp_path / "marks"
+
+
+@pytest.mark.parametrize(("study", "moments"), [("grid", (11, 2, 3, 5, 8)), ("optuna", (12, 5))])
+def test_a_driver_killed_at_any_moment_goes_on(tmp_path, marks, study, moments):
     """Killed again and again, each time some changes further on, until it comes to its end."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(PRELOADED)
-    out, marks = tmp_path / "out", tmp_path / "marks"
-    marks.mkdir()
-    done: list = []
-    kills = 0
+    out, done, kills = tmp_path / "out", [], 0
     for moment in (*moments, 1000):
         driver = processes.Process(target=killed_at, args=(moment, out, marks, study))
         driver.start()
@@ -59,13 +63,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_driver(tmp_path, threads, ended_by):
-    marks, out, script = tmp_path / "marks", tmp_path / "out", tmp_path / "driver.py"
-    marks.mkdir()
+def test_workers_end_with_their_driver(tmp_path, threads, marks, ended_by):
+    out, script = tmp_path / "out", tmp_path / "driver.py"
     script.write_text(DRIVER)
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     driver = subprocess.Popen([sys.executable, script, out, marks], env=path, stderr=subprocess.PIPE)
-    until(lambda: len(list(marks.iterdir())) >= 4 or driver.poll() is not None)
+    until(lambda: len(list(marks.iterdir())) >= 3 or driver.poll() is not None)
     assert driver.poll() is None, "ended in the middle"
     driver.send_signal(ended_by)
     driver.communicate()
@@ -79,18 +82,10 @@ def test_workers_end_with_their_driver(tmp_path, threads, ended_by):
     assert sum(calls) <= 5 + 2, "at most the two under way were begun again"
 
 
-def test_workers_that_die_cost_no_trial_and_no_neighbour(tmp_path):
-    """Depth 2 kills every process that it meets, and its row says so; depth 3 kills one; one is killed from outside."""
-    marks, killed = tmp_path / "marks", []
-    marks.mkdir()
-
-    def kill(row, done, total):
-        if not killed and not row.failed:
-            killed.append(int(row.worker.rsplit(":", 1)[1]))
-            os.kill(killed[0], signal.SIGKILL)
-
-    measure = Marked(marks, deadly=((2, 9), (3, 1)), seconds=0.1)
-    found = made(tmp_path / "out", None, OVER, measure=measure, workers=2, report=kill)
+def test_workers_that_die_cost_no_trial_and_no_neighbour(tmp_path, marks):
+    """Depth 2 kills every process that it meets, and its row says so; depth 3 kills one."""
+    measure = Marked(marks, deadly=((2, 9), (3, 1)))
+    found = made(tmp_path / "out", None, ["depth=2:4"], measure=measure, workers=2)
     assert [row.objective for row in found.rows] == [-2, None, -2, -1]
     assert "Its worker died 3 times" in found.rows[1].failed
     assert [measure.calls(depth) for depth in (2, 3)] == [3, 2]
