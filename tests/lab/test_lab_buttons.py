@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
 from lab_tools import every, settle
 
 from speclab.lab.actions import action
-from speclab.trace.conditions import BREAKPOINTS
+from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS
 
-NAMES = (
+NAMES = [
     "lab",
     "step",
     "back",
@@ -25,8 +24,14 @@ NAMES = (
     "error",
     "mask",
     "text",
-)
-NAMES += ("caches", "metrics", "settings", "apply", "phase-next", "phase-back")
+    "caches",
+    "metrics",
+    "settings",
+    "apply",
+    "phase-next",
+    "phase-back",
+]
+LABELS = [point.label for point in BREAKPOINTS]
 
 
 def click(lab, button):
@@ -34,50 +39,43 @@ def click(lab, button):
     assert settle(lab)
 
 
-def test_each_selector_names_one_widget(lab):
+def test_each_selector_names_one_widget_and_each_control_says_what_it_is(lab):
     classes = [name for widget in every(lab) for name in getattr(widget, "_dom_classes", ())]
     assert [name for name in NAMES if classes.count(f"speclab-{name}") != 1] == []
-
-
-def test_each_control_says_what_it_is(lab):
     controls = [w for w in every(lab) if isinstance(w, (Button, Checkbox, Dropdown, Text, Textarea, ToggleButton))]
     assert len(controls) > 25
     assert [w for w in controls if not (w.description or w.tooltip)] == []
     assert [w for w in controls if isinstance(w, Button) and not w.tooltip] == []
 
 
-def test_buttons_move_through_a_run(lab):
-    row = lab.transport
+def test_buttons_move_through_a_run_its_phases_and_nodes(lab, monkeypatch):
+    row, phases = lab.transport, lab.panels.phases
     for button, cursor in ((row.step, 1), (row.step, 2), (row.back, 1), (row.first, 0), (row.last, 2)):
         click(lab, button)
         assert lab.state.cursor == lab.session.cursor == row.cursor.value == cursor
-    row.cursor.value = 1
+    click(lab, phases.back)
+    assert lab.state.phase == phases.names.value == "commit"
+    phases.names.value = "verify"
     assert settle(lab)
-    assert lab.session.cursor == 1
-    click(lab, row.run)
-    assert lab.session.done
-
-
-def test_clicks_on_step_add_up(lab):
+    click(lab, phases.next)
+    assert lab.state.phase == phases.names.value == "accept"
+    lab.panels.node.value = 0
+    assert settle(lab)
+    assert lab.state.selected == 0
     for _ in range(4):
-        lab.transport.step.click()
+        row.step.click()
     assert settle(lab)
-    assert lab.state.cursor == 4
-
-
-def test_of_several_wishes_where_to_go_the_newest_counts(lab, monkeypatch):
-    lab.run()
-    gone = []
-    goto = lab.session.goto
+    assert lab.state.cursor == 6, "clicks on Step add up"
+    gone, goto, busy = [], lab.session.goto, threading.Event()
     monkeypatch.setattr(lab.session, "goto", lambda index: (gone.append(index), goto(index))[1])
-    busy = threading.Event()
     lab._actions.ask(lambda: busy.wait(30))
     for index in (1, 2, 3):
-        lab.transport.cursor.value = index
+        row.cursor.value = index
     busy.set()
     assert settle(lab)
-    assert gone == [3]
-    assert lab.state.cursor == 3
+    assert gone == [3], "of several places to go the newest counts"
+    click(lab, row.run)
+    assert lab.session.done
 
 
 def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
@@ -86,57 +84,54 @@ def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
     assert started.wait(30)
     lab.transport.step.click()
     assert lab.state.busy == "loading"
-    assert "sl-spinner" in lab.status.line.value
     lab.transport.stop.click()
     assert lab._worker.cancelled.is_set()
     go_on.set()
     assert settle(lab)
-    assert lab.state.cursor == 0
-    assert "sl-spinner" not in lab.status.line.value
+    assert (lab.state.cursor, lab.state.busy) == (0, "")
     click(lab, lab.transport.step)
     assert lab.state.cursor == 1
 
 
-def test_phase_buttons_and_names(lab):
-    lab.step()
-    phases = lab.panels.phases
-    click(lab, phases.back)
-    assert lab.state.phase == phases.names.value == "commit"
-    phases.names.value = "verify"
-    assert settle(lab)
-    assert lab.state.phase == "verify"
-    click(lab, phases.next)
-    assert lab.state.phase == phases.names.value == "accept"
-
-
-def test_the_list_of_nodes_selects(lab):
-    lab.step()
-    lab.panels.node.value = 0
-    assert settle(lab)
-    assert lab.state.selected == 0
-
-
-@pytest.mark.parametrize("point", range(len(BREAKPOINTS)), ids=[point.label for point in BREAKPOINTS])
-def test_run_until_offers_every_condition(lab, point):
+def test_run_until_offers_every_condition_forwards_and_backwards(lab):
     until = lab.transport.until
-    until.condition.value = point
-    takes = BREAKPOINTS[point].default is not None
-    assert (until.argument.layout.display != "none") == takes
-    click(lab, until.forward)
-    assert lab.state.error == ""
-    assert lab.state.cursor >= 1
-    held = [i + 1 for i, step in enumerate(lab.session.steps[: lab.state.cursor - 1]) if until.read()(step)]
-    click(lab, until.backward)
-    assert held == [] or lab.state.cursor == held[-1]
+    for index, point in enumerate(BREAKPOINTS):
+        lab.goto(0)
+        until.condition.value = index
+        assert (until.argument.layout.display != "none") == (point.default is not None)
+        click(lab, until.forward)
+        assert lab.state.error == ""
+        assert lab.state.cursor >= 1
+        held = [i + 1 for i, step in enumerate(lab.session.steps[: lab.state.cursor - 1]) if until.read()(step)]
+        click(lab, until.backward)
+        assert held == [] or lab.state.cursor == held[-1]
 
 
-def test_a_condition_that_is_no_number_is_refused_in_one_sentence(lab):
-    until = lab.transport.until
-    until.condition.value = [point.label for point in BREAKPOINTS].index("fewer accepted than")
-    until.argument.value = "many"
-    click(lab, until.forward)
+def test_the_row_says_at_once_what_is_wrong_and_offers_the_names(lab):
+    row = lab.transport.until
+    assert row.hint.layout.display == "none"
+    row.condition.value = LABELS.index("fewer accepted than")
+    row.argument.value = "many"
+    assert "write a whole number" in row.hint.value
+    click(lab, row.forward)
     assert "write a whole number, not 'many'" in lab.state.error
     assert lab.state.cursor == 0
+    lab.status.dismiss()
+    row.condition.value = BREAKPOINTS.index(ANY_EXPRESSION)
+    assert row.argument.value == ANY_EXPRESSION.default
+    assert "names of an expression" in row.hint.value
+    row.argument.value = 'text contains "a"'
+    assert "Column 6" in row.hint.value
+    assert not lab.state.error
+    for text, button, cursor in (("iteration == 2", row.forward, 2), ("index == 0", row.backward, 1)):
+        row.argument.value = text
+        assert "sl-bad" not in row.hint.value
+        click(lab, button)
+        assert lab.state.cursor == cursor
+    row.argument.value = "index =="
+    click(lab, row.forward)
+    assert "cannot be read" in lab.state.error
+    assert lab.state.cursor == 1
 
 
 def test_errors_stay_until_dismissed_and_are_escaped(lab):

@@ -1,4 +1,4 @@
-"""One thread, in order, newest wish first among equals, and a Stop that is heard."""
+"""One thread, in order, newest request first among equals, and a Stop that is heard."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def worker(interrupts):
     made.close()
 
 
-def test_work_is_done_in_order_on_one_thread_that_is_not_the_callers(worker):
+def test_work_is_done_in_order_on_one_thread_that_is_not_the_callers_and_survives_a_failure(worker):
     done = []
     results = [worker.submit(lambda i=i: done.append((i, threading.current_thread()))) for i in range(5)]
     for result in results:
         result.result(30)
     assert [i for i, _ in done] == list(range(5))
-    assert len({thread for _, thread in done}) == 1
-    assert done[0][1] is not threading.current_thread()
+    assert {thread for _, thread in done} == {done[0][1]} != {threading.current_thread()}
+    with pytest.raises(ZeroDivisionError):
+        worker.submit(lambda: 1 / 0).result(30)
+    assert worker.submit(lambda: worker.submit(lambda: 7).result(30)).result(30) == 7, "it does not wait for itself"
 
 
 def test_of_those_waiting_with_one_key_the_newest_is_done(worker):
@@ -45,6 +47,8 @@ def test_of_those_waiting_with_one_key_the_newest_is_done(worker):
 
 
 def test_cancel_drops_what_waits_and_tells_what_runs(worker, interrupts):
+    worker.cancel()
+    assert interrupts == []
     started, gate = threading.Event(), threading.Event()
     first = worker.submit(lambda: (started.set(), gate.wait(30), worker.cancelled.is_set())[-1])
     second = worker.submit(lambda: None)
@@ -57,11 +61,6 @@ def test_cancel_drops_what_waits_and_tells_what_runs(worker, interrupts):
     assert worker.submit(worker.cancelled.is_set).result(30) is False
 
 
-def test_cancel_of_nothing_interrupts_nothing(worker, interrupts):
-    worker.cancel()
-    assert interrupts == []
-
-
 def test_work_that_yields_ends_when_anything_else_is_asked_for(worker, interrupts):
     started = threading.Event()
     run = worker.submit(lambda: (started.set(), worker.cancelled.wait(30))[-1], yields=True)
@@ -70,16 +69,6 @@ def test_work_that_yields_ends_when_anything_else_is_asked_for(worker, interrupt
     assert run.result(30) is True
     assert after.result(30) == "after"
     assert len(interrupts) == 1
-
-
-def test_a_failure_goes_to_whoever_waits_and_the_thread_lives_on(worker):
-    with pytest.raises(ZeroDivisionError):
-        worker.submit(lambda: 1 / 0).result(30)
-    assert worker.submit(lambda: 1).result(30) == 1
-
-
-def test_asking_from_its_own_thread_does_not_wait_for_itself(worker):
-    assert worker.submit(lambda: worker.submit(lambda: 7).result(30)).result(30) == 7
 
 
 def test_a_closed_worker_lets_its_thread_go(worker):

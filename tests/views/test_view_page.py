@@ -44,23 +44,11 @@ def test_every_iteration_is_packed_as_it_is_drawn():
     drawn = page(run, 2)
     assert frames_of(drawn) == [frame(run, i) for i in range(4)]
     assert data_of(drawn)["said"] == [describe(Frame(run, i)) for i in range(4)]
-
-
-def test_it_opens_at_the_iteration_named_and_shows_no_later_text():
-    run = made_run(3, 6)
-    drawn = page(run, 2)
-    assert frame(run, 2) in drawn.split("<script")[0]
+    assert frame(run, 2) in drawn.split("<script")[0], "it opens at the iteration named and shows no later text"
     assert re.findall(r'<span data-after="(\d)"( hidden="")?', drawn) == [
         ("0", ""), ("1", ""), ("2", ""), ("3", ' hidden=""'),
     ]  # fmt: skip
-
-
-def test_each_iteration_adds_its_tokens_to_the_text():
-    run = made_run(5, 6)
-    pieces = text_pieces(run)
-    assert len(pieces) == 6
-    for step, piece in zip(run.steps, pieces[1:], strict=True):
-        assert piece.count('class="sl-t ') == len(step.committed)
+    assert [piece.count('class="sl-t ') for piece in text_pieces(run)[1:]] == [len(s.committed) for s in run.steps]
 
 
 def test_the_page_asks_nobody_and_a_text_cannot_break_out_of_it():
@@ -74,12 +62,7 @@ def test_the_page_asks_nobody_and_a_text_cannot_break_out_of_it():
     links = re.findall(r'\b(?:src|href|action)="([^"]*)"', drawn)
     assert [link for link in links if not link.startswith("data:")] == []
     assert not re.search(r"@import|url\(|https?://(?!www\.w3\.org)", drawn)
-
-
-def test_a_run_without_iterations_is_a_page_too():
-    drawn = page(trace_of(), 0)
-    assert len(data_of(drawn)["frames"]) == 1
-    assert 'id="run"' not in drawn
+    assert len(frames_of(page(trace_of(), 0))) == 1, "a run without iterations is a page too"
 
 
 def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_large_trees(tmp_path):
@@ -115,8 +98,5 @@ def test_a_run_is_exported_from_its_first_iteration_with_another_beside(tmp_path
     assert path.read_text(encoding="utf-8") == page(run, 1, "run")
     export_html(run, path, other=Beside(1, "fork", made_run(3, 4, seed=1)))
     assert "Beside fork." in path.read_text(encoding="utf-8")
-
-
-def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(TraceError, match=r"cannot be written .* choose another folder"):
         export_html(trace_of(), tmp_path / "missing" / "run.html")

@@ -7,8 +7,11 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
+from hypothesis import strategies as st
+from strategies import draft_trees
 
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation, CacheRecord, Event, NodeRecord, Step, Trace
@@ -23,25 +26,14 @@ ODD = (
     " 日本", "é", "\u0301", "\u200b", "\u202e", "🙂", "<0xE2>", "", "]]>", "%{x}", "\x00", "مرحبا",
 )  # fmt: skip
 TEXTS: dict[int, str] = dict(enumerate(WORDS)) | {100 + i: text for i, text in enumerate(ODD)}
+ANY_TEXTS = {token: [*ODD, *WORDS][token % (len(ODD) + len(WORDS))] for token in range(128)}
+SVG = "{http://www.w3.org/2000/svg}svg"
 EOS = 999
 SETTINGS: Mapping[str, float | int | str] = {
     "high_confidence": 0.9, "low_confidence": 0.4, "base_depth": 5, "max_depth": 8, "node_budget": 256,
 }  # fmt: skip
 WAITING = Adaptation("the window is not full yet")
 SLOT_BYTES = 2 * 8 * 320 * 4
-
-
-def bfs_parents(shape: Sequence[Sequence[int]]) -> list[int]:
-    """Parents from the number of children of each node, level by level: `[[2], [1, 0]]`."""
-    parents, level = [-1], [0]
-    for counts in shape:
-        below = []
-        for node, count in zip(level, counts, strict=True):
-            for _ in range(count):
-                below.append(len(parents))
-                parents.append(node)
-        level = below
-    return parents
 
 
 def random_parents(nodes: int, seed: int, depth: int = 6, wide: int = 3) -> list[int]:
@@ -105,7 +97,10 @@ def build_step(
     nodes = tuple(_record(tree, node, path, choice, drafted_root, prefix, chance) for node in range(len(tree)))
     committed = (*(int(tree.token[node]) for node in accepted), *(() if bonus is None else (bonus,)))
     root_choice = (int(tree.token[0]) if accepted else bonus) if drafted_root else None
-    depth = int(tree.depth.max())
+    depth, inner = int(tree.depth.max()), sum(map(bool, tree.children))
+    caches = tuple(
+        _cache(name, rows, path, prefix, prefix + len(path)) for name, rows in (("target", len(tree)), ("draft", inner))
+    )
     seconds = {
         "draft": 0.002 + 0.0009 * depth, "verify": 0.005 + 0.00012 * len(tree), "accept": 0.0002, "commit": 0.0004,
         "adapt": 0.0001,
@@ -114,7 +109,7 @@ def build_step(
     counts = Counts(1, len(committed), drafted, len(accepted), depth + drafted_root, 1, depth, sum(seconds.values()))
     return Step(
         index, prefix, tree, nodes, tuple(accepted), committed, bonus, root_choice, SETTINGS, _events(tree, nodes),
-        _caches(tree, path, prefix), seconds, adaptation, counts, tree.ancestor_mask(), (prefix,) * len(tree), texts,
+        caches, seconds, adaptation, counts, tree.ancestor_mask(), (prefix,) * len(tree), texts,
     )  # fmt: skip
 
 
@@ -143,35 +138,19 @@ def _record(tree, node, path, choice, drafted_root, prefix, chance) -> NodeRecor
 def _events(tree: DraftTree, nodes: Sequence[NodeRecord]) -> tuple[Event, ...]:
     events = []
     for node, children in enumerate(tree.children):
-        figures = {"level": int(tree.depth[node]), "path_prob": nodes[node].path_prob}
+        values = {"level": int(tree.depth[node]), "path_prob": nodes[node].path_prob}
         if children:
-            confidence = max(float(np.exp(tree.log_prob[child])) for child in children)
-            rule = "high" if confidence >= 0.9 else "low" if confidence < 0.4 else "middling"
-            events.append(
-                Event(
-                    "expand",
-                    node,
-                    f"{rule} confidence",
-                    figures | {"confidence": confidence, "branches": len(children)},
-                )
-            )
+            values |= {"confidence": max(prob for _, prob in nodes[node].draft_top), "branches": len(children)}
+            events.append(Event("expand", node, "middling confidence", values))
         else:
-            events.append(Event("stop", node, "path probability below the threshold", figures | {"threshold": 0.1}))
+            events.append(Event("stop", node, "path probability below the threshold", values | {"threshold": 0.1}))
     return tuple(events)
 
 
-def _caches(tree: DraftTree, path: Sequence[int], prefix: int) -> tuple[CacheRecord, ...]:
-    kept = tuple(prefix + node for node in path)
+def _cache(name: str, rows: int, path: Sequence[int], prefix: int, behind: int) -> CacheRecord:
+    kept = tuple(prefix + node for node in path if node < rows)
     moved = tuple((slot, prefix + i) for i, slot in enumerate(kept) if slot != prefix + i)
-    after = prefix + len(kept)
-    capacity = 64 * math.ceil((prefix + len(tree) + 1) / 64)
-    inner = sum(1 for children in tree.children if children)
-    draft_kept = tuple(slot for slot in kept if slot < prefix + inner)
-    draft_moved = tuple((slot, prefix + i) for i, slot in enumerate(draft_kept) if slot != prefix + i)
-    return (
-        CacheRecord("target", prefix, len(tree), kept, moved, after, after, capacity, SLOT_BYTES),
-        CacheRecord("draft", prefix, inner, draft_kept, draft_moved, prefix + len(draft_kept), after, capacity, 2048),
-    )
+    return CacheRecord(name, prefix, rows, kept, moved, prefix + len(kept), behind, 64 * (behind // 64 + 5), SLOT_BYTES)
 
 
 def one_node() -> Step:
@@ -186,10 +165,6 @@ def five_nodes() -> Step:
         ["target", "draft", "draft", "draft", "draft"],
     )  # fmt: skip
     return build_step(tree, (1, 3), bonus=3, prefix=12, index=2)
-
-
-def chain(length: int = 8, accepted: int = 5) -> Step:
-    return build_step(draft_tree([-1, *range(length)], seed=3), tuple(range(1, accepted + 1)), bonus=5, prefix=40)
 
 
 def greedy_path(tree: DraftTree, length: int, first: int = 0) -> tuple[int, ...]:
@@ -217,7 +192,7 @@ def odd_tokens() -> Step:
 
 
 def drafted_root(accept: bool = True) -> Step:
-    tree = draft_tree(bfs_parents([[2], [1, 1], [2, 0]]), seed=1, drafted=True)
+    tree = draft_tree([-1, 0, 0, 1, 2, 3, 3], seed=1, drafted=True)
     return build_step(tree, (0, 1) if accept else (), bonus=7, drafted_root=True, prefix=30)
 
 
@@ -237,26 +212,47 @@ def trace(iterations: int = 12, prompt: int = 30, seed: int = 0) -> Trace:
         path = greedy_path(tree, chance.randint(0, 6))
         before, adaptation = dict(settings), Adaptation("inside the dead band")
         if index in {iterations // 3, 2 * iterations // 3}:
-            settings |= {
-                "base_depth": settings["base_depth"] + 1,
-                "high_confidence": settings["high_confidence"] - 0.05,
-            }
-            changed = ("base_depth", "high_confidence")
-            adaptation = Adaptation(
-                "acceptance 0.84 is above 0.8", {k: before[k] for k in changed}, {k: settings[k] for k in changed}
-            )
-        step = build_step(
-            tree,
-            path,
-            index=index,
-            prefix=prefix,
-            bonus=chance.randrange(len(WORDS)),
-            seed=index,
-            adaptation=adaptation,
-        )
+            settings["base_depth"] += 1
+            depths = {"base_depth": before["base_depth"]}, {"base_depth": settings["base_depth"]}
+            adaptation = Adaptation("acceptance 0.84 is above 0.8", *depths)
+        bonus = chance.randrange(len(WORDS))
+        step = build_step(tree, path, index=index, prefix=prefix, bonus=bonus, seed=index, adaptation=adaptation)
         steps.append(replace(step, settings=before))
         prefix += 1 + len(path)
-    first = 0
     ids = tuple(chance.randrange(len(WORDS)) for _ in range(prompt))
     models = {"target": "mini target", "draft": "mini draft", "device": "cpu", "dtype": "float32", "threads": 1}
-    return Trace(ids, first, tuple(steps), {"strategy": "DynaTree", **SETTINGS}, models, TEXTS, 0.021, "length")
+    return Trace(ids, 0, tuple(steps), {"strategy": "DynaTree", **SETTINGS}, models, TEXTS, 0.021, finished="length")
+
+
+@st.composite
+def steps(draw: st.DrawFn, max_nodes: int = 30) -> Step:
+    """Any tree, any path down it, texts that try to break out of their markup."""
+    tree = draw(draft_trees(max_nodes=max_nodes, vocab=64))
+    drafted_root = draw(st.booleans())
+    path = [0]
+    while tree.children[path[-1]] and draw(st.integers(0, 3)):
+        path.append(draw(st.sampled_from(tree.children[path[-1]])))
+    if drafted_root and draw(st.booleans()):
+        path = []
+    accepted = path if drafted_root else path[1:]
+    bonus = draw(st.integers(0, 63)) if not accepted or draw(st.booleans()) else None
+    prefix = draw(st.integers(1, 300))
+    return build_step(tree, accepted, bonus=bonus, drafted_root=drafted_root, texts=ANY_TEXTS, prefix=prefix)
+
+
+def parse(markup: str) -> ElementTree.Element:
+    """The root of a view; a token that broke out of its text would show as an element, a handler or an address."""
+    markup.encode("utf-8")
+    root = ElementTree.fromstring(f"<div>{markup}</div>")
+    for element in root.iter():
+        assert element.tag.rpartition("}")[2] not in {"script", "iframe", "a"}, element.tag
+        for key, value in element.attrib.items():
+            assert not key.lower().startswith("on"), key
+            assert not key.endswith("href") or value.startswith("data:image/png;base64,"), value
+        assert element.tag != SVG or (element.get("role") == "img" and element.get("aria-label"))
+    return root
+
+
+def words(markup: str) -> str:
+    """All text that is shown."""
+    return "".join(parse(markup).itertext())
