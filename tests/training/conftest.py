@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from training.data import EOT, TokenizerConfig, train_tokenizer
+from training.loop import Schedule
+from training.model import Shape, build
 
 MIXTURE = {"tales": 0.75, "sums": 0.25}
 
@@ -55,3 +57,28 @@ def tokenizer_folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     out = tmp_path_factory.mktemp("tokenizer")
     train_tokenizer(TokenizerConfig(corpus=corpus, out=out, vocab_size=300, mixture=MIXTURE))
     return out
+
+
+@pytest.fixture
+def target():
+    """Random weights large enough that a wrong forward shows."""
+    model = build(Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320), 0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+@pytest.fixture
+def resumed(monkeypatch):
+    """Whether a run that was stopped after three of six steps ends with the weights of an unbroken one."""
+
+    def check(run) -> bool:
+        whole, progress = run("whole"), Schedule.progress
+        with monkeypatch.context() as patch:
+            patch.setattr(Schedule, "progress", lambda self, step, s: 1.0 if step == 3 else progress(self, step, s))
+            run("broken")
+        again = run("broken").state_dict()
+        return all(torch.equal(weight, again[name]) for name, weight in whole.state_dict().items())
+
+    return check

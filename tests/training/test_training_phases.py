@@ -19,55 +19,28 @@ from training.target import PretrainConfig, UnlikelihoodConfig, pretrain, unlike
 TINY = Shape(hidden=16, layers=2, heads=2, context=64, vocab_size=320)
 
 
-def loud(shape: Shape = TINY, seed: int = 0):
-    """Random weights large enough that a wrong forward shows."""
-    model = build(shape, seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model
-
-
 @pytest.fixture
 def recipe(corpus: Path, tokenizer_folder: Path, mixture: dict[str, float]):
     def make(out: Path, steps: int) -> PretrainConfig:
         return PretrainConfig(
-            corpus=corpus,
-            tokenizer=tokenizer_folder,
-            out=out,
-            shape=TINY,
-            schedule=Schedule(steps=steps),
-            lengths=((0.0, 16), (0.5, 32)),
-            mixture=mixture,
-            batch_tokens=128,
-            micro_tokens=64,
-            compile=False,
-        )
+            corpus=corpus, tokenizer=tokenizer_folder, out=out, shape=TINY, schedule=Schedule(steps=steps),
+            lengths=((0.0, 16), (0.5, 32)), mixture=mixture, batch_tokens=128, micro_tokens=64, compile=False,
+        )  # fmt: skip
 
     return make
 
 
-def test_the_lean_forward_equals_the_module() -> None:
-    model = loud()
+def test_the_lean_forward_equals_the_module(target) -> None:
     tokens = torch.randint(0, TINY.vocab_size, (3, TINY.context))
-    assert torch.allclose(logits(model, tokens), model(tokens).logits, atol=2e-5)
+    assert torch.allclose(logits(target, tokens), target(tokens).logits, atol=2e-5)
 
 
-def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(recipe, tmp_path: Path, monkeypatch) -> None:
-    whole = pretrain(recipe(tmp_path / "whole", 6))
-    progress = Schedule.progress
-
-    def stop_at_three(self: Schedule, step: int, seconds: float) -> float:
-        return 1.0 if step == 3 else progress(self, step, seconds)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Schedule, "progress", stop_at_three)
-        pretrain(recipe(tmp_path / "broken", 6))
-    resumed = pretrain(recipe(tmp_path / "broken", 6))
-    for name, weight in whole.state_dict().items():
-        assert torch.equal(weight, resumed.state_dict()[name]), name
+@pytest.mark.model
+def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(recipe, resumed, tmp_path: Path) -> None:
+    assert resumed(lambda out: pretrain(recipe(tmp_path / out, 6)))
 
 
+@pytest.mark.model
 def test_pretraining_learns_and_saves_what_transformers_loads(recipe, tmp_path: Path) -> None:
     model = pretrain(recipe(tmp_path, 40))
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -100,34 +73,28 @@ def test_the_schedule_rises_stays_and_falls() -> None:
     assert Schedule(minutes=2).progress(7, 60.0) == 0.5
 
 
-def test_continuations_equal_one_by_one_decoding() -> None:
-    model = loud()
+def test_continuations_equal_one_by_one_decoding_and_a_prompt_too_long_loses_its_beginning(target) -> None:
     generator = torch.Generator().manual_seed(1)
     prompts = [torch.randint(1, 320, (n,), generator=generator).tolist() for n in (3, 11, 7)]
-    made = continue_all(model, prompts, 12)
+    made = continue_all(target, prompts, 12)
     for prompt, row in zip(prompts, made, strict=True):
         tokens = list(prompt)
         for token in row:
-            assert token == int(model(torch.tensor([tokens])).logits[0, -1].argmax())
+            assert token == int(target(torch.tensor([tokens])).logits[0, -1].argmax())
             tokens.append(token)
+    long = torch.randint(1, 320, (100,), generator=generator).tolist()
+    assert continue_all(target, [long], 8) == continue_all(target, [long[-56:]], 8)
 
 
-def test_a_prompt_beyond_the_context_loses_its_beginning() -> None:
-    model = loud()
-    prompt = torch.randint(1, 320, (100,), generator=torch.Generator().manual_seed(2)).tolist()
-    assert continue_all(model, [prompt], 8) == continue_all(model, [prompt[-56:]], 8)
-
-
-def test_unlikelihood_is_about_repeated_tokens_alone() -> None:
-    model = loud()
+def test_unlikelihood_is_about_repeated_tokens_alone(target) -> None:
     prefix, fresh, loop = [5, 6], list(range(10, 26)), [1, 2, 3, 4] * 4
-    assert unlikelihood_loss(model, [(prefix, fresh)]).item() == 0.0
+    assert unlikelihood_loss(target, [(prefix, fresh)]).item() == 0.0
     tokens = torch.tensor([prefix + loop])
     with torch.autocast("cpu", torch.bfloat16):
-        chances = logits(model, tokens[:, :-1]).float().softmax(-1)[0]
+        probs = logits(target, tokens[:, :-1]).float().softmax(-1)[0]
     third_time = range(2 + 4 + 7, 18)  # a 4-gram may come twice
-    wanted = -sum(torch.log(1 - chances[i - 1, tokens[0, i]]) for i in third_time)
-    assert unlikelihood_loss(model, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
+    wanted = -sum(torch.log(1 - probs[i - 1, tokens[0, i]]) for i in third_time)
+    assert unlikelihood_loss(target, [(prefix, loop)]).item() == pytest.approx(wanted.item(), rel=1e-3)
 
 
 def test_a_phase_without_the_one_before_says_so(recipe, tmp_path: Path) -> None:
@@ -138,6 +105,7 @@ def test_a_phase_without_the_one_before_says_so(recipe, tmp_path: Path) -> None:
         distil(DistilConfig(corpus=config.corpus, tokenizer=config.tokenizer, target=tmp_path, out=tmp_path / "out"))
 
 
+@pytest.mark.model
 def test_every_phase_runs_from_the_one_before(recipe, tmp_path: Path) -> None:
     config = recipe(tmp_path / "target", 4)
     pretrain(config)
