@@ -27,8 +27,8 @@ DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").gl
 HEAD = """# Strategies
 
 Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's.
-[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page anew; what
-stands below a third-level heading of a strategy is written by hand, and kept.
+[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page; what
+is below a third-level heading of a strategy is written by hand, and kept.
 """
 
 
