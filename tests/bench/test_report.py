@@ -216,6 +216,8 @@ def test_sources_paths_and_bounds_count_each_prompt_once():
         ["Goose", "all", "context", "200", "30.0%", "75.0%", "75.0%"],
         ["Goose", "all", "transition", "1,000", "8.0%", "20.0%", "40.0%"],
     ]
+    (shown, _) = [some for some in page.tables if "first guess" in some[0]]
+    assert {row[1] for row in shown[1:]} == {"all"}, "single kinds are folded away"
     assert ["Goose", "code", "1.50", "2.00 holds", "4.50 fails", "4.00"] in rows(page, "isotropic")
     stated = rows(page, "the paper's figures")
     assert ["Goose over the best single source", "mean of five models", "1.24"] in stated
