@@ -24,82 +24,68 @@ def lab(make) -> Lab:
     return lab
 
 
-def drag(lab: Lab, name: str, value: float) -> None:
+def drag(lab: Lab, name: str, value: float) -> str:
+    """What is said then of the tree."""
     lab.config.strategy.form.controls[name].value = value
+    return lab.panels.preview.value
 
 
-def hidden(widget) -> bool:
-    return widget.layout.display == "none"
+def previewed(lab: Lab) -> bool:
+    """Whether the preview stands in the place of the tree."""
+    shown = [widget.layout.display != "none" for widget in (lab.panels.preview, lab.panels.views["tree"].widget)]
+    return shown == [True, False]
 
 
-def test_the_tree_follows_a_threshold_without_a_model_call_and_goes_back_with_it(lab):
-    tree, calls = lab.panels.views["tree"].widget, lab.session.pair.target.calls
-    assert hidden(lab.panels.preview)
-    assert not hidden(tree)
-    drag(lab, "node_budget", 6)
-    assert f"6 nodes instead of {len(lab.state.step.tree)}" in lab.panels.preview.value
-    assert "Apply forks here." in lab.panels.preview.value
-    assert lab.panels.preview.value.count("instead of") == 2, "once to read, once for the picture's label"
-    assert "instead of" not in lab.config.note.value
-    assert "sl-struck" in lab.panels.preview.value
-    assert hidden(tree)
-    assert not hidden(lab.panels.preview)
-    drag(lab, "node_budget", 256)
-    assert hidden(lab.panels.preview)
-    assert not hidden(tree)
-    assert lab.session.pair.target.calls == calls
-
-
-def test_each_event_of_a_slider_redraws_the_tree_once(lab, messages):
-    drag(lab, "node_budget", 20)
-    for budget in (19, 18, 17):
+def test_the_tree_follows_a_threshold_without_a_model_call_and_goes_back_with_it(lab, messages):
+    calls = lab.session.pair.target.calls
+    assert not previewed(lab)
+    for budget in (6, 5, 4):
         messages.clear()
-        drag(lab, "node_budget", budget)
+        said = drag(lab, "node_budget", budget)
+        assert f"{budget} nodes instead of {len(lab.state.step.tree)}" in said
+        assert previewed(lab)
         control = lab.config.strategy.form.controls["node_budget"]
-        sent = [message for message in messages if message not in messages.of(control)]
         assert len(messages.of(lab.panels.preview)) == 1
-        assert len(sent) <= EVENT_MESSAGES
+        if budget < 6:  # the first brings Apply in sight too
+            assert len([message for message in messages if message not in messages.of(control)]) <= EVENT_MESSAGES
         assert messages.size < 60_000
-
-
-def test_apply_decodes_the_next_trees_as_the_ghost_said(lab):
+    assert "Apply forks here." in said
+    lab.step()
+    second = lab.panels.preview.value
     lab.back()
-    lab.goto(1)
-    drag(lab, "max_branches", 2)
-    said = lab.panels.preview.value
+    assert lab.panels.preview.value == said != second
+    lab.select(1)
+    assert lab.panels.preview.value != said
+    drag(lab, "node_budget", 256)
+    assert not previewed(lab)
+    drag(lab, "low_confidence", 0.99)
+    assert lab.config.apply.disabled, "settings that contradict each other draw nothing"
+    assert not previewed(lab)
+    assert lab.session.pair.target.calls == calls + 1
+
+
+def test_apply_decodes_the_next_trees_as_the_preview_said(lab):
+    said = drag(lab, "max_branches", 2)
     lab.goto(0)
-    assert hidden(lab.panels.preview)
+    assert not previewed(lab)
     lab.config.apply.click()
     assert settle(lab)
     step = lab.step()
     assert f"would have been: {len(step.tree)} nodes instead of" in said
-    assert hidden(lab.panels.preview)
-
-
-def test_the_ghost_follows_the_iteration_and_the_selection(lab):
-    lab.step()
-    drag(lab, "node_budget", 6)
-    second = lab.panels.preview.value
-    lab.back()
-    first = lab.panels.preview.value
-    assert first != second
-    lab.select(1)
-    assert lab.panels.preview.value != first
+    assert not previewed(lab)
 
 
 def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
-    tree = lab.panels.views["tree"].widget
     drag(lab, "max_depth", 6)
-    drag(lab, "base_depth", 6)
-    assert "the record does not hold what the draft says behind them" in lab.panels.preview.value
+    assert "the record does not hold what the draft says behind them" in drag(lab, "base_depth", 6)
     lab.config.strategy.write(speclab.PromptLookup())
-    assert "is not in its record: PromptLookup drafts in another way. Apply forks here." in lab.panels.preview.value
-    assert not hidden(tree)
+    assert "is not in its record: PromptLookup drafts in another way" in lab.panels.preview.value
+    assert lab.panels.views["tree"].widget.layout.display != "none"
     lab.config.strategy.write(WIDE.changed(node_budget=4))
-    assert hidden(tree)
+    assert previewed(lab)
     lab.config.session.controls["temperature"].value = 1.0
     assert "more than the strategy has changed" in lab.panels.preview.value
-    assert not hidden(tree)
+    assert lab.panels.views["tree"].widget.layout.display != "none"
 
 
 @pytest.mark.parametrize(
@@ -117,56 +103,38 @@ def test_strategies_that_learn_or_choose_answer_too_and_say_what_they_lack(make,
     lab.step()
     lab.step()
     calls = lab.session.pair.target.calls
-    drag(lab, name, value)
-    assert says in lab.panels.preview.value
-    assert hidden(lab.panels.views["tree"].widget) == ("is not in its record" not in says)
+    assert says in drag(lab, name, value)
+    assert previewed(lab) == ("is not in its record" not in says)
     assert lab.session.pair.target.calls == calls
 
 
-def test_settings_that_contradict_each_other_draw_nothing(lab):
-    drag(lab, "low_confidence", 0.99)
-    assert lab.config.apply.disabled
-    assert hidden(lab.panels.preview)
-
-
-def test_a_view_that_fails_says_so_and_takes_nothing_along(lab, monkeypatch):
+def test_a_preview_that_fails_says_so_and_takes_nothing_along(lab, monkeypatch):
     def broken(*_):
         raise RuntimeError("broken")
 
     monkeypatch.setattr("speclab.lab.panels.what_if", broken)
-    drag(lab, "node_budget", 6)
-    assert "could not be drawn: broken" in lab.panels.preview.value
+    assert "could not be drawn: broken" in drag(lab, "node_budget", 6)
     assert "node budget 256 → 6" in lab.config.note.value
 
 
-def test_the_recorded_run_answers_before_any_model_is_loaded(make):
-    lab = Lab()
-    try:
-        drag(lab, "node_budget", 3)
-        assert "3 nodes instead of" in lab.panels.preview.value
-        assert "Step decodes with the change." in lab.panels.preview.value
-    finally:
-        lab.close()
-
-
-def test_another_strategy_than_the_recorded_one_shows_no_ghost():
-    lab = Lab(strategy=speclab.FixedTree())
-    try:
-        drag(lab, "depth", 2)
-        assert hidden(lab.panels.preview)
-    finally:
-        lab.close()
+@pytest.mark.parametrize(
+    ("strategy", "name", "said"),
+    [(None, "node_budget", "3 nodes instead of"), (speclab.FixedTree(), "depth", "")],
+    ids=["the recorded strategy", "another"],
+)
+def test_the_recorded_run_answers_before_any_model_is_loaded(strategy, name, said):
+    lab = Lab(strategy=strategy)
+    assert said in drag(lab, name, 3 if said else 2)
+    assert previewed(lab) == bool(said)
+    lab.close()
 
 
 def test_a_strip_of_dots_shows_where_the_values_lie_against_each_threshold(lab, messages):
     form = lab.config.strategy.form
-    assert "sl-strip" not in form.captions["node_budget"].value
+    assert not any("sl-strip" in said.value for said in form.captions.values())
     lab.config.toggle.value = True
     dotted = {name for name, said in form.captions.items() if "sl-strip" in said.value}
-    assert dotted == {
-        "high_confidence", "low_confidence", "base_depth", "max_depth", "stop_probability", "deep_probability",
-        "prune_probability", "node_budget",
-    }  # fmt: skip
+    assert {"high_confidence", "low_confidence", "prune_probability", "node_budget"} < dotted
     expanded = sum(bool(node.draft_top) for node in lab.state.step.nodes)
     assert f"of {expanded} expanded nodes reach it" in form.captions["high_confidence"].value
     messages.clear()
