@@ -80,7 +80,8 @@ def test_every_number_of_every_strategy_has_a_range_of_its_own_and_says_it(kind)
             with pytest.raises(SettingsError, match=name):
                 read_over(kind, [f"{name}={number(beyond)!r}"])
         assert contains(own, field.default)
-        assert read_over(kind, [f"{name}={number(low)!r}"])[name].choices == (number(low),)
+        for end in (number(low), number(high)):
+            assert read_over(kind, [f"{name}={end!r}"])[name].choices == (end,)
 
 
 REFUSED = [
