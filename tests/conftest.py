@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 # The same examples on every run, and no clock: a busy machine must not turn a test red.
 settings.register_profile(
-    "speclab", max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "speclab", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("speclab")
 

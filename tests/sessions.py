@@ -21,7 +21,6 @@ STRATEGIES: dict[str, Strategy] = {
     "chain": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.2),
     "tree": speclab.FixedTree(depth=3, branching=2),
     "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
-    "best first": speclab.DraftHead(node_budget=10, depth=3, children=3),
     "two trees": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.TokenRecycling()),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=3),
     "drafted, gathered": speclab.DynaTree(root="drafted", base_depth=3),

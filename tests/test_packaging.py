@@ -159,6 +159,7 @@ def test_public_names_exist_and_type_checkers_see_the_same():
     for name in speclab._HOME.keys() | errors:
         assert getattr(speclab, name).__name__ == name
     for name, settings in speclab.strategies().items():
-        assert getattr(speclab, name) is settings
+        if settings.__module__.startswith("speclab."):  # another test's cell may have defined one
+            assert getattr(speclab, name) is settings
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = speclab.Nonsense

@@ -25,6 +25,12 @@ VARIANTS: dict[str, Strategy] = {
     "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }
+PATHS: dict[str, Strategy] = {
+    name: VARIANTS[name]
+    for name in ("chain with a stop", "wide dynatree", "two trees as one", "dynatree as in the paper", "lookahead")
+}
+"""One for each way through the engine: a chain, a tree of a model, two trees merged of which one needs no model, a
+drafted root that is forwarded again, rows that are no candidates."""
 
 
 @st.composite

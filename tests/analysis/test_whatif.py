@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from dual_pairs import SMALL
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sessions import DRAFT, PROMPT, TARGET, session_of
@@ -90,7 +89,7 @@ def test_a_step_s_own_settings_give_its_own_tree(name, temperature):
         assert found.bonus == step.bonus
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(first=dynatrees(history="off"), second=dynatrees(history="off"))
 def test_other_settings_give_the_tree_of_a_fork_wherever_the_record_suffices(first, second):
     run = session(first)
@@ -102,7 +101,7 @@ def test_other_settings_give_the_tree_of_a_fork_wherever_the_record_suffices(fir
         assert_agrees(what_if(step, second), forked(run, step, second))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     budget=st.integers(1, 40),
     deepest=st.integers(1, 4),
@@ -213,6 +212,7 @@ def test_real_models_agree_with_their_record():
 # Dual-Draft Routing: both trees are recorded.
 
 PROBS = random_probs(8, 4, low=0.5, high=2.5)
+SMALL = {"node_budget": 12, "depth": 3, "children": 4}
 
 
 def dual_run(**chosen: object) -> Session:
@@ -261,7 +261,7 @@ def test_the_choice_does_change_with_the_budget():
 limits = st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 4))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(was=limits, now=limits, seed=st.integers(0, 50))
 def test_a_tree_is_restricted_to_what_would_have_been_drafted_or_not_at_all(was, now, seed):
     probs = random_probs(8, seed)

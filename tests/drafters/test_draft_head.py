@@ -16,7 +16,7 @@ import speclab
 
 PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
 VOCAB = 16
-FAMILIES = ("gpt_neox", "llama", "gpt2", "opt", "mistral", "gemma3_text")
+FAMILIES = ("llama", "gpt2", "mistral", "gemma3_text")
 SMALL = {"node_budget": 14, "depth": 3, "children": 4}
 
 
@@ -36,7 +36,7 @@ def assert_tree(tree, wanted) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 5), st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 def test_the_tree_is_eagle2s_on_any_draft(seed, budget, depth, children):
     probs = random_probs(8, seed)
     pair = table_pair(random_probs(8, seed + 1), probs, 8)
@@ -96,7 +96,7 @@ def test_an_iteration_is_one_target_pass_and_at_most_one_head_pass_a_level():
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 def test_a_budget_that_no_child_fits_costs_no_pass(seed):
     pair = table_pair(random_probs(8, seed), random_probs(8, seed + 1), 8)
     for budget, most in ((1, 0), (2, 1), (3, 2)):

@@ -91,7 +91,7 @@ def breadth_first(tree: reference.Tree) -> list:
     return order
 
 
-@settings(max_examples=150)
+@settings(max_examples=70)
 @given(geese(), TEXTS, st.integers(0, 40), st.integers(0, 999), st.floats(0, 1), st.floats(0.01, 1), st.integers(0, 30))
 def test_the_tree_is_the_one_of_direct_construction(strategy, text, rows, seed, spine, branch, depth):
     drafter, plain = filled(strategy, text, rows, seed)

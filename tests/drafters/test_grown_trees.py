@@ -75,7 +75,7 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
     assert pruned == sorted(expected.pruned)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(dynatrees(), st.integers(0, 10_000), st.integers(3, 12))
 def test_dynatree_is_algorithm_1(strategy, seed, vocab):
     probs, drafted_root = random_probs(vocab, seed), strategy.root == "drafted"
@@ -88,7 +88,7 @@ def test_dynatree_is_algorithm_1(strategy, seed, vocab):
     assert runner.calls == calls + drafted_root
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(3, 12), st.floats(0.1, 8), st.sampled_from([8, 9]))
 def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     """Its D_0 of 5, and its D_max of 8 or 9, which it compares with the depth of a child."""

@@ -147,14 +147,14 @@ def worlds(draw: st.DrawFn, max_nodes: int = 4, max_depth: int = 2) -> tuple[lis
 
 
 @pytest.mark.parametrize("way", EXACT.values(), ids=EXACT)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(worlds())
 def test_a_rule_keeps_the_targets_distribution_to_the_last_digit(way, world):
     shape, target, draft = world
     assert_exact(distribution_of_a_step(shape, target, draft, *way), target, 3)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(worlds(), st.data())
 def test_the_target_mass_rule_is_exact_on_any_tree_merged_ones_too(world, data):
     """Tokens from anywhere, also twice under one parent."""
@@ -270,7 +270,7 @@ def test_floats_go_as_fractions_go():
         taken = rule(tree, lambda _: FLAT.astype(kind), lambda _: STEEP.astype(kind), lambda _: Dice(seed))
         return taken.accepted, taken.bonus
 
-    for rule, seed in itertools.product((recursive_rejection, rejection_without_replacement), range(200)):
+    for rule, seed in itertools.product((recursive_rejection, rejection_without_replacement), range(60)):
         assert walked(rule, float, seed) == walked(rule, object, seed)
 
 

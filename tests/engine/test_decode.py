@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from records import assert_consistent
 from table_runner import TableRunner, mixed_probs, random_probs, table_pair
-from variants import VARIANTS
+from variants import PATHS, VARIANTS
 from words import word_tokenizer
 
 import speclab
@@ -92,11 +92,11 @@ def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a
 # Where a text ends
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("variant", PATHS.values(), ids=PATHS)
 def test_eos_inside_an_accepted_path_ends_the_text_there(variant):
     """The draft is the target, so every path is accepted: wherever the text ends, it ends inside one."""
     whole = speclab.generate(table_pair(TABLE, TABLE, VOCAB), variant, [1, 2, 3], max_new_tokens=24).token_ids
-    for eos in sorted(set(whole)):
+    for eos in sorted(set(whole))[:5]:
         end = whole.index(eos) + 1
         session = speclab.Session(table_pair(TABLE, TABLE, VOCAB, eos=eos), variant, [1, 2, 3], max_new_tokens=24)
         session.run()
@@ -124,7 +124,7 @@ def test_eos_that_cuts_a_path_leaves_no_bonus():
     assert session.done
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("variant", PATHS.values(), ids=PATHS)
 def test_never_more_tokens_than_asked_for(variant):
     whole = speclab.generate(table_pair(TABLE, TABLE, VOCAB), variant, [1, 2, 3], max_new_tokens=16).token_ids
     for count in range(1, 16):

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
@@ -20,9 +19,8 @@ from typing import Any
 
 import pytest
 import torch
-from heads import random_head
+from pairs import pair_of
 from records import assert_same
-from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -36,8 +34,7 @@ RUNS: dict[str, tuple[Strategy, dict[str, Any]]] = {
     "dynatree": (speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1), {}),
     "by prompt, checked": (speclab.DynaTree(base_depth=2, max_depth=2, history="prompt"), {"check": True}),
     "paper": (speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2), {}),
-    "goose": (speclab.Goose(node_budget=8, bigram_entries=4, table_megabytes=1), {}),
-    "recycling": (speclab.TokenRecycling(node_budget=8, carry="carried"), {}),
+    "goose": (speclab.Goose(node_budget=8, bigram_entries=4, table_megabytes=1, carry="carried"), {}),
     "lookahead": (speclab.Lookahead(window=3, ngram=3, guesses=3), {}),
     "head": (speclab.DraftHead(**SMALL), {}),
     "two trees": (speclab.DualDraft(mode="merge", first=speclab.DraftHead(**SMALL), second=speclab.PromptLookup()), {}),
@@ -45,20 +42,8 @@ RUNS: dict[str, tuple[Strategy, dict[str, Any]]] = {
 }
 
 
-@cache
-def models() -> speclab.ModelPair:
-    target, draft = tiny("llama", vocab=VOCAB), tiny("llama", vocab=VOCAB)
-    noise = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in draft.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=noise))
-    return speclab.load_pair(target=target, draft=draft, heads=[random_head(target, 1)])
-
-
 def pair() -> speclab.ModelPair:
-    """Nothing is carried over from an earlier text."""
-    models().shared_state.clear()
-    return models()
+    return pair_of("llama", 0.05, VOCAB)
 
 
 def session_of(strategy: Strategy, settings: dict[str, Any]) -> speclab.Session:
@@ -173,8 +158,8 @@ def interrupt(name: str, moments: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", RUNS)
 def test_an_iteration_and_its_record_come_together_or_not_at_all(name):
     """At the end of the iteration it has happened, before that it has not; every third time Ctrl-C comes twice."""
-    total, samples = count(session_of(*RUNS[name])), 14
-    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 180, total, 9)))
+    total, samples = count(session_of(*RUNS[name])), 10
+    places = sorted({1 + total * sample // samples for sample in range(samples)} | set(range(total - 180, total, 15)))
     before, after = interrupt(
         name, [(place,) if index % 3 else (place, 20 + index * 37 % 400) for index, place in enumerate(places)]
     )

@@ -6,8 +6,9 @@ from functools import cache
 
 import pytest
 import torch
+from pairs import library_text
 from tiny import BORDER, tiny
-from variants import VARIANTS
+from variants import PATHS
 
 import speclab
 from speclab import ContextExceededError
@@ -26,12 +27,10 @@ def prompt_of(length: int) -> list[int]:
 
 
 def own_text(prompt: list[int], count: int) -> list[int]:
-    ids = torch.tensor([prompt])
-    model = pair_of().target.model
-    return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count)[0, len(prompt) :].tolist()
+    return library_text(pair_of().target.model, prompt, count)
 
 
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("variant", PATHS.values(), ids=PATHS)
 @pytest.mark.parametrize(("prompt", "count"), [(20, 12), (BORDER + 1, 8)])
 def test_a_text_on_one_side_is_the_targets_own(variant, prompt, count):
     session = speclab.Session(pair_of(), variant, prompt_of(prompt), max_new_tokens=count, check=True)

@@ -22,6 +22,7 @@ TARGET = random_probs(VOCAB, 1, low=0.3, high=0.8)
 DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 2, low=0.5, high=1.5), 0.7)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 SETTINGS = {"temperature": 1.2}
+CUT = {"temperature": 1.5, "top_k": 2, "top_p": 0.8}
 PROBS = text_distribution(logits_of(TARGET, PROMPT), LENGTH, **SETTINGS)
 HEADS = {"DraftHead", "DualDraft"}
 """Need heads, which tables have none of; their trees are tested with their own pairs."""
@@ -40,8 +41,8 @@ def sample(strategy: Strategy, runs: int = 500, **settings: object) -> Counter:
 
 
 @cache
-def plain(seed: int) -> tuple[int, ...]:
-    return text(speclab.Autoregressive(), seed)
+def plain(seed: int, *, cut: bool = False) -> tuple[int, ...]:
+    return text(speclab.Autoregressive(), seed, **(CUT if cut else {}))
 
 
 def test_there_are_81_outcomes_and_none_is_impossible():
@@ -50,19 +51,19 @@ def test_there_are_81_outcomes_and_none_is_impossible():
 
 
 def test_plain_sampling_has_the_joint_distribution():
-    assert_drawn_from(Counter(plain(seed) for seed in range(1000)), PROBS)
+    assert_drawn_from(Counter(plain(seed) for seed in range(500)), PROBS)
 
 
 @pytest.mark.parametrize("strategy", BEFOREHAND.values(), ids=BEFOREHAND)
 def test_candidates_chosen_beforehand_change_no_token_of_any_text(strategy):
-    """Then their joint distribution is plain sampling's, too."""
-    seeds = range(24)
-    assert [text(strategy, seed) for seed in seeds] == [plain(seed) for seed in seeds]
+    """Then their joint distribution is plain sampling's, too; cut by top-k and top-p as well."""
+    assert [text(strategy, seed) for seed in range(12)] == [plain(seed) for seed in range(12)]
+    assert [text(strategy, seed, **CUT) for seed in range(12)] == [plain(seed, cut=True) for seed in range(12)]
 
 
-@pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
-def test_drawn_candidates_keep_the_joint_distribution(strategy):
-    assert_drawn_from(sample(strategy), PROBS)
+@pytest.mark.parametrize("name", ["drawn chain", "independent tree", "tree without replacement"])
+def test_drawn_candidates_keep_the_joint_distribution(name):
+    assert_drawn_from(sample(DRAWN[name]), PROBS)
 
 
 def test_drawn_candidates_give_other_texts_than_plain_sampling():

@@ -120,6 +120,7 @@ def test_real_caches_are_copied_never_shared():
 
 EVERY: dict[str, Strategy] = {
     **sessions.STRATEGIES,
+    "best first": speclab.DraftHead(node_budget=10, depth=3, children=3),
     "lookup": speclab.PromptLookup(),
     "recycling": speclab.TokenRecycling(node_budget=12),
     "isotropic": speclab.IsotropicTree(node_budget=12),
@@ -138,10 +139,10 @@ def test_every_strategy_is_forked():
 
 @pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
 def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
-    """Earlier than the first fork as well, and with every other strategy between: its settings, the same text."""
+    """Earlier than the first fork as well, and with others between: its settings, the same text."""
     new = 8
     session = sessions.finished(strategy, max_new_tokens=new)
-    for other in EVERY.values():
+    for other in (strategy, *(EVERY[name] for name in ("dynatree", "paper", "recycling", "lookahead"))):
         fork = session.fork(min(2, len(session.steps)), other)
         fork.run()
         assert (fork.learned_since is None) == (other == strategy)

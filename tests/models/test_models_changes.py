@@ -58,13 +58,10 @@ def _data_replaced(model):
     _linear(model).weight.data = -_linear(model).weight.data
 
 
-def _trained(optimizer):
-    def change(model):
-        model(torch.tensor([PROMPT]), labels=torch.tensor([PROMPT])).loss.backward()
-        optimizer(model.parameters()).step()
-        model.zero_grad()
-
-    return change
+def _trained(model):
+    model(torch.tensor([PROMPT]), labels=torch.tensor([PROMPT])).loss.backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+    model.zero_grad()
 
 
 def _pruned(model):
@@ -96,22 +93,11 @@ def _adapted(model):
     setattr(mlp, name, _LowRank(getattr(mlp, name)))
 
 
-def _merged(model):
-    _adapted(model)
-    getattr(*_place(model)).merge()
-
-
 def _merged_and_unloaded(model):
-    _merged(model)
+    _adapted(model)
     mlp, name = _place(model)
+    getattr(mlp, name).merge()
     setattr(mlp, name, getattr(mlp, name).base_layer)
-
-
-def _another_linear(model):
-    mlp, name = _place(model)
-    former = getattr(mlp, name)
-    torch.manual_seed(3)
-    setattr(mlp, name, nn.Linear(former.in_features, former.out_features, bias=former.bias is not None))
 
 
 def _another_head(model):
@@ -165,14 +151,10 @@ def _written(model):
 CHANGES = {
     "data.add_": _data_added,
     "data =": _data_replaced,
-    "fused AdamW": _trained(lambda weights: torch.optim.AdamW(weights, lr=0.1, fused=True)),
-    "fused SGD": _trained(lambda weights: torch.optim.SGD(weights, lr=0.5, fused=True)),
-    "AdamW": _trained(lambda weights: torch.optim.AdamW(weights, lr=0.1, foreach=True)),
+    "fused AdamW": _trained,
     "pruned": _pruned,
     "adapter": _adapted,
-    "merged": _merged,
     "merged and unloaded": _merged_and_unloaded,
-    "linear": _another_linear,
     "head": _another_head,
     "norm": _another_norm,
     "embedding": _another_embedding,
@@ -183,7 +165,6 @@ CHANGES = {
     "parametrization": _parametrized,
     "float64": lambda model: model.double(),
     "no_grad": _written,
-    "state_dict": lambda model: model.load_state_dict(tiny(model.config.model_type, seed=7).state_dict()),
 }
 
 

@@ -135,22 +135,8 @@ def test_names_of_modules_do_not_tell_where_they_lie(tmp_path):
     assert str(tmp_path) not in str(loaded.describe())
 
 
-def test_bad_prompts_are_one_sentence(bare, mini):
-    for prompt, reason in (
-        ("", "empty"),
-        ([], "empty"),
-        ([1, 64], "Id 64 is outside the vocabulary: ids go from 0 to 63"),
-        ([-1], "Id -1 is outside"),
-        ("text", "no tokenizer"),
-        ([1.5], "1.5 is no token id"),
-        ([True], "True is no token id"),
-        ([[1, 2]], "no token id"),
-        (None, "None is neither"),
-        (7, "7 is neither"),
-    ):
-        with pytest.raises(PromptError, match=reason):
-            bare.encode(prompt)
-    with pytest.raises(PromptError, match="empty"):  # whatever the tokenizer adds
+def test_an_empty_prompt_is_refused_whatever_the_tokenizer_adds(mini):
+    with pytest.raises(PromptError, match="empty"):
         mini.encode("")
     assert len(mini.encode("a")) == 1
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pairs import library_text
 from tiny import tiny
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -57,9 +58,7 @@ class Wrapper(nn.Module):
 
 
 def own_text(model) -> list[int]:
-    ids = torch.tensor([PROMPT])
-    text = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False)
-    return text[0, len(PROMPT) :].tolist()
+    return library_text(model, PROMPT, NEW)
 
 
 def test_a_peft_model_decodes_with_its_adapters():
