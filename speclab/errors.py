@@ -7,7 +7,7 @@ LONGEST = 500
 
 
 class SpeclabError(Exception):
-    """Root of every error that a user can cause and mend: one sentence that any terminal can print."""
+    """Root of every error that a user can cause and correct: one sentence that any terminal can print."""
 
     def __init__(self, sentence: str = "") -> None:
         if len(sentence) > LONGEST:

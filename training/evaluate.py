@@ -61,7 +61,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 @torch.no_grad()
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
-    """Losses (nats a token, nats and bits a byte) of the target, and of any draft, on held-out text."""
+    """Losses (nats per token, nats and bits per byte) of the target, and of any draft, on held-out text."""
     models = {"target": target} | ({"draft": draft} if draft is not None else {})
     nats, count, agreed = dict.fromkeys(models, 0.0), 0, 0
     for row in _windows(source.held_out_tokens(), target.config.max_position_embeddings):
@@ -123,7 +123,7 @@ def _agreed(target: Any, draft: Any, row: list[int], begin: int) -> tuple[int, i
 
 @torch.no_grad()
 def copying(target: Any, sources: list[Packed], length: int = 128, rows: int = 64) -> dict[str, float]:
-    """Loss (nats a token) on held-out text read once, and on the same text read a second time right after."""
+    """Loss (nats per token) on held-out text read once, and on the same text read a second time right after."""
     tokens = np.concatenate([np.asarray(s.held_out_tokens()[: rows * length // len(sources)]) for s in sources])
     first = torch.from_numpy(tokens[: len(tokens) // length * length].astype("int64")).view(-1, length)
     twice = torch.cat((first, first), dim=1)

@@ -44,7 +44,7 @@ def pretrain(config: PretrainConfig) -> Any:
 def held_out_losses(
     model: Any, sources: list[Packed], tokens: int | None = None, length: int = 256
 ) -> dict[str, float]:
-    """Loss in nats a token on the head of each source's held-out text (all of it if `tokens` is None)."""
+    """Loss in nats per token on the head of each source's held-out text (all of it if `tokens` is None)."""
     losses = {}
     for source in sources:
         ids = torch.from_numpy(source.held_out_tokens()[: tokens + 1 if tokens else None].astype("int64"))

@@ -49,7 +49,7 @@ def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
 
 
 def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
-    """Tokens per iteration over those of the best baseline (GOOSE, section 5.4); above 1 the combination pays.
+    """Tokens per iteration over those of the best baseline (GOOSE, section 5.4); above 1 the combination is better.
 
     Raises:
         ValueError: there is no baseline.

@@ -129,7 +129,7 @@ class CostAware(Drafter):
         tree, count, extra = draft.tree, len(draft.tree), len(draft.extra.token)
         if (
             tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
-        ):  # choosing among draws by probability would change the output
+        ):  # selecting among samples by probability would change the output
             reason = f"all {count} nodes: to drop sampled candidates by their probability would bias the output"
             event = Event("budget", None, reason, {"verified": count, "drafted": count})
             return replace(draft, events=(*draft.events, event))
@@ -185,7 +185,7 @@ def _prune_events(draft: Draft, choice: Choice, probs: Floats, new_index: Mappin
         best = max(nodes, key=probs.__getitem__)
         expected = float(probs[best])
         reason = (
-            f"expected to be accepted {expected:.1%} of the time, and a further node pays from {choice.threshold:.1%}: "
+            f"expected to be accepted {expected:.1%} of the time, and a further node needs {choice.threshold:.1%}: "
             "not worth its time in the pass"
         )
         values = {

@@ -177,7 +177,7 @@ class Draft:
 
     `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: where candidates are sampled
     (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were sampled
-    from, for each node that has some. `proposals`: the trees that stood for choice, where there were several. `budget`:
+    from, for each node that has some. `proposals`: the proposed trees, where there were several. `budget`:
     how the number of nodes was chosen, where it was.
     """
 

@@ -49,7 +49,7 @@ class Plan:
         prune: nodes to which it is closed are taken out at the end (tau); the root never, and nothing from a tree of
             sampled candidates, whose distribution that would change.
         root, commit: as in `Drafter`.
-        drafting: "level" runs the draft model once over all nodes of a level, "node" once a node (Algorithm 1, line
+        drafting: "level" runs the draft model once over all nodes of a level, "node" once per node (Algorithm 1, line
             26); the trees are the same.
         candidates: how the children of a node are chosen.
     """

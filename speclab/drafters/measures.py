@@ -35,7 +35,7 @@ def measured(step: Step, measure: Measure) -> tuple[float, ...]:
 
     "confidence": the largest next-token probability, of every expanded node. "path probability", "token probability",
     0…1: of every drafted node. "depth": of every drafted node, in edges from node 0. "nodes": how many there are;
-    of several trees that stood for choice, in each.
+    of several proposed trees, in each.
     """
     return _MEASURED[measure](step)
 

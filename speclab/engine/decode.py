@@ -129,7 +129,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
             lambda probs: typical_floor(probs, settings.typical_epsilon, settings.typical_delta),
             root,
         )
-    assert verification.root_choice is None, "the root of a tree of draws is the target's own token"
+    assert verification.root_choice is None, "the root of a tree of samples is the target's own token"
     reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
     return reject(tree, p, draft.draft_probs.__getitem__, rng)
 

@@ -21,7 +21,7 @@ and one-token passes on known-good models (a speclab default). Float32 showed no
 
 
 class Checker:
-    """Decodes beside a run, one token a pass through the module, on a cache of its own, and compares each commit.
+    """Decodes beside a run, one token per pass through the module, on a cache of its own, and compares each commit.
 
     Of a fork it compares the fork's own: what is shared was decoded under the settings of its parent.
     """

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     Attributes:
         tokens, positions: of each of the `m` rows.
         visible: `[m, c]` bool, which of the last `c` columns each row sees, all before them are visible; None: causal.
-        tensors: makes ids and positions, `[m]` int64, and the mask (additive `[1, 1, m, n]`, or one a kind of layer;
+        tensors: makes ids and positions, `[m]` int64, and the mask (additive `[1, 1, m, n]`, or one per kind of layer;
             None for a prompt into an empty cache) on the model's device. A captured pass has no need of them.
         last: only so many of the last rows are wanted; 0 for all.
         layers: whose hidden states are wanted, by their places in the module's `hidden_states`: 0 the embeddings, `i`

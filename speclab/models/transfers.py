@@ -89,7 +89,7 @@ class Logits:
 
     Args:
         rows: the logits.
-        k: of how many tokens a row `summary` tells; 0 of the argmax.
+        k: how many tokens per row `summary` holds; 0 of the argmax.
         summary: what `summarize` gives, where it came with the pass; else it is worked out when it is asked for.
     """
 

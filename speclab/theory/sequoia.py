@@ -119,7 +119,7 @@ def hardware_choice(
     budgets: Counts,
     depths: Counts,
 ) -> HardwareChoice:
-    """The budget and depth with the fewest seconds a token: (depth · t_draft + t_target(budget)) / expected tokens.
+    """The budget and depth with the fewest seconds per token: (depth · t_draft + t_target(budget)) / expected tokens.
 
     Sequoia, hardware-aware optimisation. Among equals the smaller budget is given, then the smaller depth. A budget
     and a depth of 0 let plain decoding compete.

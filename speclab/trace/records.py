@@ -141,7 +141,7 @@ class ExtraRow:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A tree that stood for choice, one of several that were drafted from the same root.
+    """A proposed tree, one of several that were drafted from the same root.
 
     `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1 (Dual-Draft Routing,
     sections 4 and 5). `score`: what the trees were compared by; where the paper's statistic decides, the confidence.
@@ -157,7 +157,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens a second.
+    """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens per second.
 
     `probabilities`: of every drafted node, that it is accepted, estimated from what its source says and from earlier
     outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
@@ -179,8 +179,8 @@ class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
     `before`: entries before the iteration; `written`: rows written for this iteration's draft; `moved`: (from, to) slot
-    pairs of the kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
-    entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: bytes a slot.
+    pairs of kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
+    entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: of each.
     """
 
     name: Text
@@ -216,7 +216,7 @@ class Step:
     `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
     the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: what
     the bonus was drawn from; None at temperature 0, and where the text ended before.
-    `proposals`: the trees that stood for choice, where there were several. `budget`: how many of the drafted nodes were
+    `proposals`: the proposed trees, where there were several. `budget`: how many of the drafted nodes were
     worth verifying, where costs decided.
     """
 

@@ -1,4 +1,4 @@
-"""The trees that stood for choice: side by side on one scale, with what decided between them.
+"""The proposed trees: side by side on one scale, with what decided between them.
 
 Of a tree that was not verified only so much is known as the committed text tells: a token that the text goes on with
 would have been accepted there as well. What lies beyond is called unknown.
@@ -204,7 +204,7 @@ def proposals_html(
     `brief`: on a page of many iterations: no tooltips, and nothing of the run.
     """
     if not step.proposals and not brief:
-        note = "One tree was drafted here. Where two stand for choice (DualDraft), both are shown."
+        note = "One tree was drafted here. Where two are proposed (DualDraft), both are shown."
         return markup.tag("div", note, class_="sl-empty")
     found = regret if regret is not None and regret.steps[0].index == step.index else None
     trees = drafts_html(step, found, tooltips=not brief)
@@ -343,7 +343,7 @@ def _legend(entries: Sequence[tuple[str, str, float]], colors: Theme) -> str:
 
 
 def nodes_table(step: Step) -> str:
-    """Every node of every tree that stood for choice, as an HTML table; nothing where there was but one."""
+    """Every node of every proposed tree, as an HTML table; nothing where there was but one."""
     if not step.proposals:
         return ""
     rows = [
@@ -354,7 +354,7 @@ def nodes_table(step: Step) -> str:
         for node, look in enumerate(reading(step, place).looks)
     ]  # fmt: skip
     head = ("tree", "node", "token", "depth", "parent", "draft p", "path p", "what is known of it")
-    return markup.table(f"Trees that stood for choice in iteration {step.index + 1}", head, rows)
+    return markup.table(f"Trees proposed in iteration {step.index + 1}", head, rows)
 
 
 MOST, LEAST, HIGH = 130, 12, 34.0

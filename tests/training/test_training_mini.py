@@ -61,7 +61,7 @@ def test_the_target_reads_up_to_its_last_position_and_the_draft_agrees(family) -
     tokenizer, target, draft = family
     ids = tokenizer(TEXT, return_tensors="pt").input_ids
     expected, guessed = target(ids, labels=ids), draft(ids, labels=ids)
-    # Uniform guessing costs ln 4096 = 8.3 nats a token.
+    # Uniform guessing costs ln 4096 = 8.3 nats per token.
     assert expected.loss < 4.2
     assert guessed.loss < 5.0
     assert (expected.logits.argmax(-1) == guessed.logits.argmax(-1)).float().mean() >= 0.5

@@ -1,4 +1,4 @@
-"""Hand-made iterations in which several trees stood for choice, or in which a sampled walk stopped."""
+"""Hand-made iterations in which several trees were proposed, or in which a sampled accept path ended early."""
 
 from __future__ import annotations
 
