@@ -41,21 +41,6 @@ def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
     assert lab.state.compared is table
 
 
-def test_acceptance_by_depth_is_counted_over_iterations(lab):
-    (entry,) = lab.compare([speclab.LinearSpeculation(draft_tokens=3)]).runs
-    for depth, (drafted, accepted) in enumerate(entry.depths, 1):
-        assert drafted == sum(step.tree.depth.max() >= depth for step in entry.steps)
-        assert accepted == sum(len(step.accepted) >= depth for step in entry.steps)
-    assert len(entry.depths) == 3
-
-
-def test_without_names_the_strategy_of_the_pickers_runs(lab):
-    lab.config.strategy.form.controls["node_budget"].value = 7
-    table = lab.compare()
-    assert table.runs[0].trace.settings["node_budget"] == 7
-    assert table.runs[0].trace.settings["max_new_tokens"] == 40
-
-
 def test_one_that_cannot_run_says_why_and_the_others_go_on(make, pair):
     lab = make(ModelPair(pair.target))
     table = lab.compare(["LinearSpeculation", "Autoregressive"], max_new_tokens=8)
@@ -77,6 +62,16 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
     assert "prompt is empty" in lab.state.error
     assert lab.save_comparison("nowhere.csv") is None
     assert "Nothing is compared yet" in lab.state.error
+
+
+def test_without_names_the_strategy_of_the_pickers_runs_and_acceptance_is_counted_by_depth(lab):
+    lab.config.strategy.form.controls["node_budget"].value = 7
+    (entry,) = lab.compare().runs
+    assert (entry.trace.settings["node_budget"], entry.trace.settings["max_new_tokens"]) == (7, 40)
+    assert entry.depths
+    for depth, (drafted, accepted) in enumerate(entry.depths, 1):
+        assert drafted == sum(step.tree.depth.max() >= depth for step in entry.steps)
+        assert accepted == sum(len(step.accepted) >= depth for step in entry.steps)
 
 
 def test_names_tell_settings_apart():
@@ -125,8 +120,22 @@ def test_progress_is_said_for_each_strategy(lab, monkeypatch):
     assert seen[-1] is None
 
 
-def test_the_table_is_saved_as_csv(lab, tmp_path):
+def test_the_table_is_saved_as_csv_and_copied_and_drawn_only_where_seen(lab, tmp_path, messages):
+    panel, copy = lab.panels.tabs.compare, lab.panels.tabs.compare.copy.widget
+    messages.clear()
     table = lab.compare(THREE, max_new_tokens=12)
+    assert not messages.of(panel.picture.widget)
+    assert not messages.of(panel.progress)
+    assert copy.value == ""
+    lab.panels.tabs.show_tab(COMPARE)
+    assert settle(lab)
+    copied = unescape(re.search(r' data-copy="([^"]*)"', copy.value)[1])
+    saved = list(csv.DictReader(table.to_csv().splitlines()))
+    assert list(csv.DictReader(copied.splitlines(), delimiter="\t")) == saved
+    panel.path.value = str(tmp_path / "mine.csv")
+    panel.save.click()
+    assert settle(lab)
+    assert (tmp_path / "mine.csv").read_text() == table.to_csv()
     written = lab.save_comparison(tmp_path / "table.csv")
     with written.open() as file:
         rows = list(csv.DictReader(file))
@@ -158,34 +167,6 @@ def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
     lab.select(0)
     assert not messages.of(panel.picture.widget)
     assert panel.end.layout.display == "none"
-
-
-def test_an_unseen_panel_is_not_drawn(make, messages: Messages, tmp_path):
-    lab = make(max_new_tokens=20)
-    panel = lab.panels.tabs.compare
-    messages.clear()
-    lab.compare(THREE)
-    assert not messages.of(panel.picture.widget)
-    assert not messages.of(panel.progress)
-    lab.panels.tabs.show_tab(COMPARE)
-    assert settle(lab)
-    assert "Strategies on this prompt" in panel.picture.widget.value
-    panel.path.value = str(tmp_path / "mine.csv")
-    panel.save.click()
-    assert settle(lab)
-    assert (tmp_path / "mine.csv").read_text() == lab.state.compared.to_csv()
-
-
-def test_the_table_can_be_copied_as_it_would_be_saved(lab):
-    copy = lab.panels.tabs.compare.copy.widget
-    table = lab.compare(THREE, max_new_tokens=12)
-    assert copy.value == ""
-    lab.panels.tabs.show_tab(COMPARE)
-    copied = unescape(re.search(r' data-copy="([^"]*)"', copy.value)[1])
-    rows = list(csv.DictReader(copied.splitlines(), delimiter="\t"))
-    saved = list(csv.DictReader(table.to_csv().splitlines()))
-    assert rows == saved
-    assert len(rows) == 3
 
 
 def test_texts_drawn_at_a_temperature_are_not_held_to_be_equal(lab):

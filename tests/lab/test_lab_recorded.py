@@ -60,13 +60,10 @@ def test_a_recorded_run_is_shown_without_torch_or_plotly():
     assert done.returncode == 0, done.stderr
 
 
-def test_making_a_lab_loads_and_displays_nothing(waiting, capsys):
+def test_the_first_step_loads_the_models_and_goes_live(waiting, capsys):
     assert settle(waiting)
     assert waiting.loads == []
     assert capsys.readouterr().out == ""
-
-
-def test_the_first_step_loads_the_models_and_goes_live(waiting):
     assert "recorded" in waiting.status.line.value
     waiting.step()
     assert waiting.loads == [{"name": "mini", "device": None, "dtype": None}]
@@ -120,10 +117,6 @@ def test_an_exported_run_has_every_iteration_and_asks_nobody(lab, tmp_path):
     slider = next(attributes for name, attributes in tags if name == "input")
     assert (slider["max"], slider["value"]) == (str(len(lab.session.steps)), str(lab.state.cursor))
     assert not re.search(r"""(?:src|href)=["']https?:|@import|url\(["']?https?:""", page)
-
-
-def test_what_cannot_be_written_is_said(lab, tmp_path):
-    lab.step()
     assert lab.export(tmp_path / "missing" / "run.html") is None
     assert "cannot be written" in lab.state.error
 
@@ -151,8 +144,3 @@ def test_a_bug_ends_in_the_panel_and_in_the_log(lab, monkeypatch, caplog):
     assert "the lab failed" in caplog.text
     monkeypatch.undo()
     assert lab.step() is not None
-
-
-def test_importing_the_lab_changes_no_global_state():
-    code = "import plotly.io as io; old = io.renderers.default; import speclab.lab; assert io.renderers.default == old"
-    subprocess.run([sys.executable, "-c", code], check=True)
