@@ -29,15 +29,14 @@ RESIDUAL_TOP = 6
 @torch.inference_mode()
 def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
     """The Step of the iteration that `decoding` has just done. No tensor and no model outlives this call."""
-    draft, outcome, text = iteration.draft, iteration.outcome, decoding.pair.texts
-    assert text is not None
+    draft, outcome = iteration.draft, iteration.outcome
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
     draft_top = {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in draft.topk.items()}
     extra, residual = _extra(iteration, mask, prefix_seen), _residual(decoding, iteration)
     named = _named(iteration, target, draft_top.values(), extra, residual)
-    texts = {token: text(token) for token in sorted(named)}
+    texts = decoding.pair.token_texts(sorted(named))
     return Step(
         index=index,
         prefix_length=iteration.prefix_length,

@@ -163,7 +163,7 @@ class Session:
             steps=past.steps,
             settings={**self.strategy.describe(), **self.settings.model_dump()},
             models=self.pair.describe(),
-            texts={token: self.pair.token_text(token) for token in sorted(set(tokens))},
+            texts=self.pair.token_texts(sorted(set(tokens))),
             prefill_seconds=self._prefill.ttft,
             prefill_calls=self._prefill.prefill_calls,
             finished=past.finished,
@@ -268,7 +268,7 @@ class Session:
                 found = former.lookup(token, previous)
                 assert found is not None
         ids = {id_ for row in found.rows for id_ in (*row.key, *(successor for successor, _ in row.successors))}
-        return replace(found, after=at, texts={id_: self.pair.token_text(id_) for id_ in sorted(ids)})
+        return replace(found, after=at, texts=self.pair.token_texts(sorted(ids)))
 
     def _advance(self) -> Step:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -51,7 +51,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 class TokenTexts:
-    """Text of one token at a time, for display; remembers what it was asked.
+    """Texts of single tokens, for display; remembers what it was asked.
 
     Args:
         tokenizer: None gives "#123" for every token.
@@ -62,34 +62,41 @@ class TokenTexts:
         self._alphabet = _byte_alphabet() if _is_byte_level(tokenizer) else {}
         self._known: dict[int, str] = {}
 
-    def __call__(self, token: int) -> str:
-        """Its text, as in " the"; bytes that are no text by themselves as "<0xE2>"; "#123" for what has no text."""
-        text = self._known.get(token)
-        if text is None:
-            text = self._known[token] = self._text(token)
-        return text
+    def __call__(self, tokens: Iterable[int]) -> dict[int, str]:
+        """Token to text, as in " the"; "<0xE2>" for bytes that are no text by themselves; "#123" where there is none.
 
-    def _text(self, token: int) -> str:
-        if self.tokenizer is None or not 0 <= token < len(self.tokenizer):
-            return f"#{token}"
-        piece = self.tokenizer.convert_ids_to_tokens(token)
-        if not isinstance(piece, str):  # a gap in the numbering
-            return f"#{token}"
-        if token in self.tokenizer.added_tokens_decoder:
-            return piece
-        data = self._bytes(piece)
+        The order is that of `tokens`.
+        """
+        known, wanted = self._known, list(dict.fromkeys(tokens))
+        new = [token for token in wanted if token not in known]
+        if new:
+            known.update(self._read(new))
+        return {token: known[token] for token in wanted}
+
+    def _read(self, tokens: Sequence[int]) -> dict[int, str]:
+        """The texts of new tokens, in one request to the tokenizer."""
+        texts = {token: f"#{token}" for token in tokens}
+        if self.tokenizer is None:
+            return texts
+        size, added = len(self.tokenizer), self.tokenizer.added_tokens_decoder
+        ids = [token for token in tokens if 0 <= token < size]
+        for token, piece in zip(ids, self.tokenizer.convert_ids_to_tokens(ids), strict=True):
+            if isinstance(piece, str):  # else a gap in the numbering
+                texts[token] = piece if token in added else self._decoded(piece)
+        return texts
+
+    def _decoded(self, piece: str) -> str:
+        single = _BYTE_TOKEN.fullmatch(piece)
+        if single:
+            data = bytes([int(single[1], 16)])
+        elif self._alphabet.keys() >= set(piece):
+            data = bytes(map(self._alphabet.__getitem__, piece))
+        else:
+            data = piece.replace("▁", " ").encode()
         try:
             return data.decode()
         except UnicodeDecodeError:
             return "".join(f"<0x{byte:02X}>" for byte in data)
-
-    def _bytes(self, piece: str) -> bytes:
-        single = _BYTE_TOKEN.fullmatch(piece)
-        if single:
-            return bytes([int(single[1], 16)])
-        if self._alphabet and all(char in self._alphabet for char in piece):
-            return bytes(self._alphabet[char] for char in piece)
-        return piece.replace("▁", " ").encode()
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase | None) -> bool:
@@ -251,13 +258,18 @@ class ModelPair:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a whole sequence, special tokens shown; ids with a # where there is no tokenizer."""
         if self.tokenizer is None:
-            return " ".join(self.token_text(token) for token in ids)
+            texts = self.token_texts(ids)
+            return " ".join([texts[token] for token in ids])
         return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
-    def token_text(self, token: int) -> str:
-        """Text of one token for display: " the"; "<0xE2>" for bytes that are no text alone; "#123" for no text."""
+    def token_texts(self, tokens: Iterable[int]) -> dict[int, str]:
+        """Token to text, for display: " the"; "<0xE2>" for bytes that are no text alone; "#123" for no text."""
         assert self.texts is not None
-        return self.texts(token)
+        return self.texts(tokens)
+
+    def token_text(self, token: int) -> str:
+        """The text of one token, as `token_texts` has it."""
+        return self.token_texts([token])[token]
 
     @cached_property
     def _parameters(self) -> dict[str, int]:

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import speclab
@@ -19,8 +22,17 @@ import speclab
 ROOT = f"{Path(speclab.__file__).parent}/"
 
 
+GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+@cache
+def first_entry(code: CodeType) -> int:
+    """The offset at which a generator begins: a frame that stands further on is resumed, which is no call."""
+    return next(line.offset for line in dis.get_instructions(code) if line.opname == "RESUME")
+
+
 class Calls(Counter[tuple[str, str]]):
-    """Calls by (file, function); a generator counts at each value it gives."""
+    """Calls by (file, function); a generator counts once, when it is entered first."""
 
     @property
     def files(self) -> set[str]:
@@ -44,7 +56,9 @@ def profiled() -> Iterator[Callable[[Callable[[], Any]], Calls]]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if counting[0] and event == "call" and code.co_filename.startswith(ROOT):
+        if event != "call" or not counting[0] or not code.co_filename.startswith(ROOT):
+            return
+        if not code.co_flags & GENERATOR or frame.f_lasti <= first_entry(code):
             calls[code.co_filename[len(ROOT) :], code.co_qualname] += 1
 
     def count(work: Callable[[], Any]) -> Calls:
