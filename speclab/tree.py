@@ -128,7 +128,7 @@ class DraftTree:
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
                 lists[parent].append(node)
-        return tuple(tuple(nodes) for nodes in lists)
+        return tuple(map(tuple, lists))
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root to `node`, both included."""
@@ -167,7 +167,7 @@ class DraftTree:
         place = np.full(len(self) + 1, -2, dtype=np.int64)
         place[kept] = np.arange(len(kept))
         place[-1] = -1
-        source = tuple(self.source[node] for node in kept.tolist())
+        source = tuple([self.source[node] for node in kept.tolist()])
         return DraftTree(
             self.token[kept], place[self.parent[kept]], self.log_prob[kept], source, self.candidate_sampling
         )

@@ -16,7 +16,7 @@ import numpy as np
 from speclab.costs.budget import AcceptanceModel, Choice, choose
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
-from speclab.drafters.policies import Gate
+from speclab.drafters.policies import Gate, closed_gate
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup
 from speclab.tree import CandidateSampling, Floats
 
@@ -221,7 +221,7 @@ def _cost_gate(now: Choice, then: Choice) -> Gate:
         f"would have to bring {now.rate * cost:.2f}"
     )
     values = {"level_tokens": tokens, "level_seconds": cost, "tokens_per_second": now.rate}
-    return Gate("cost", lambda _: True, lambda _: reason, dict(values))
+    return closed_gate("cost", reason, **values)
 
 
 class Reindexed(Mapping[int, T]):

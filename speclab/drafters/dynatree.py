@@ -148,14 +148,12 @@ class DynaTree(GrownStrategy):
     def plan(self) -> Plan:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
         prune = probability_gate("prune_probability", self.prune_probability)
-        deep = Gate(
+        deep = Gate(  # from the base depth D_0 on only paths of at least rho_deep go further
             "deep_probability",
-            # From the base depth D_0 on only paths of at least rho_deep go further.
-            lambda node: node.depth >= self.base_depth and node.path_prob < self.deep_probability,
-            lambda node: (
-                f"at base_depth {self.base_depth} path probability {node.path_prob:.3f} < {self.deep_probability:g}"
-            ),
+            f"at base_depth {self.base_depth} path probability {{path_prob:.3f}} < {self.deep_probability:g}",
             {"base_depth": self.base_depth, "deep_probability": self.deep_probability},
+            depth=self.base_depth,
+            path_prob=self.deep_probability,
         )
         gates = (
             prune,

@@ -23,6 +23,7 @@ from speclab.drafters.policies import (
     Gate,
     budget_gate,
     candidate_sampler,
+    closed_gates,
     confidence,
     depth_gate,
 )
@@ -105,10 +106,9 @@ def grow(plan: Plan, forward: DraftForward, context: Context) -> Draft:
     """One draft tree."""
     growth = _Growth.of(plan, forward, context)
     if plan.root == "verified":
-        growth.add(context.tokens[-1], -1, 0.0)
+        growth.add(-1, ((context.tokens[-1], 0.0),))
     else:
-        token, log_prob = forward.after_text(context.tokens)[0]
-        growth.add(token, -1, log_prob)
+        growth.add(-1, forward.after_text(context.tokens)[:1])
 
     def ask(nodes: Sequence[int]) -> list[TopK]:
         if plan.root == "verified" and nodes[0] == 0:
@@ -120,8 +120,7 @@ def grow(plan: Plan, forward: DraftForward, context: Context) -> Draft:
         context.check()
         batch = frontier if plan.drafting == "level" else frontier[:1]
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
-    for node in frontier:
-        growth.stop(node, growth.full)
+    growth.stop(frontier, growth.full)
     draft, place = growth.finish()
     forward.renumber(place)
     return draft
@@ -136,6 +135,7 @@ class _Growth:
     forward: DraftForward
     sampler: CandidateSampler | None
     level_gate: LevelGate | None
+    full: Gate
     copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -149,61 +149,58 @@ class _Growth:
     def of(cls, plan: Plan, forward: DraftForward, context: Context) -> _Growth:
         sampler = candidate_sampler(plan.candidates, context)
         gates = (depth_gate("the context", context.max_depth), *plan.gates)
-        return cls(plan, gates, forward, sampler, context.level_gate if sampler is None else None)
+        full = budget_gate(plan.budget_name, plan.node_budget)
+        return cls(plan, gates, forward, sampler, context.level_gate if sampler is None else None, full)
 
     @property
     def room(self) -> int:
         return self.plan.node_budget - len(self.token)
 
-    @property
-    def full(self) -> Gate:
-        return budget_gate(self.plan.budget_name, self.plan.node_budget)
+    def add(self, parent: int, picked: TopK) -> range:
+        """Adds the children of a node; a root has the parent -1."""
+        first = len(self.token)
+        depth, path = (self.depth[parent] + 1, self.path_log_prob[parent]) if parent >= 0 else (0, 0.0)
+        for token, log_prob in picked:
+            self.token.append(token)
+            self.parent.append(parent)
+            self.depth.append(depth)
+            self.log_prob.append(log_prob)
+            self.path_log_prob.append(log_prob + path)
+        return range(first, len(self.token))
 
-    def add(self, token: int, parent: int, log_prob: float) -> int:
-        self.token.append(token)
-        self.parent.append(parent)
-        self.depth.append(self.depth[parent] + 1 if parent >= 0 else 0)
-        self.log_prob.append(log_prob)
-        self.path_log_prob.append(log_prob + (self.path_log_prob[parent] if parent >= 0 else 0.0))
-        return len(self.token) - 1
-
-    def candidate(self, node: int) -> Candidate:
-        return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
-
-    def gate(self, node: int) -> Gate | None:
-        if node in self.copies:
-            return COPY_GATE
-        candidate = self.candidate(node)
-        return next((gate for gate in self.gates if gate.closed(candidate)), None)
+    def candidates(self, nodes: Sequence[int]) -> list[Candidate]:
+        return [Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node])) for node in nodes]
 
     def expand(self, batch: Sequence[int], ask: Callable[[Sequence[int]], list[TopK]]) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
-        closed = {node: self.gate(node) for node in batch}
-        wanted = [node for node in batch if closed[node] is None][: self.room]
+        room = self.room
+        closed = dict(zip(batch, closed_gates(self.gates, self.candidates(batch)), strict=True))
+        closed.update(dict.fromkeys(self.copies.intersection(batch), COPY_GATE))
+        wanted = [node for node in batch if closed[node] is None][:room]
         if self.level_gate is not None and wanted:
             costly = self.level_gate(self.parent, self.log_prob, wanted, SOURCE)
             closed = {node: gate or costly for node, gate in closed.items()}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
-        open_nodes = [node for node in batch if closed[node] is None][: self.room]
+        open_nodes = [node for node in batch if closed[node] is None][:room]
         tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}
         children: list[int] = []
         for node in batch:
-            gate = closed[node] if self.room else self.full
+            gate = closed[node] if len(children) < room else self.full
             gate = BLANK_GATE if gate is None and not tops[node] else gate
             if gate is None:
-                children += self._branch(node, tops[node])
+                children += self._branch(node, tops[node], room - len(children))
             else:
-                self.stop(node, gate)
+                self.stop([node], gate)
         return children
 
-    def _branch(self, node: int, top: TopK) -> list[int]:
+    def _branch(self, node: int, top: TopK, room: int) -> range:
         self.tops[node], breadth = top, self.plan.breadth
         wanted = breadth.branches(top)
-        count = min(wanted, self.room)
-        picked = top[:count] if self.sampler is None else self._sample(node, count, self.sampler)
-        children = [self.add(token, node, log_prob) for token, log_prob in picked]
-        first = {self.token[child]: child for child in reversed(children)}
-        self.copies.update(child for child in children if first[self.token[child]] != child)
+        count = min(wanted, room)
+        children = self.add(node, top[:count] if self.sampler is None else self._sample(node, count, self.sampler))
+        if self.sampler is not None:
+            first = {self.token[child]: child for child in reversed(children)}
+            self.copies.update([child for child in children if first[self.token[child]] != child])
         values = {
             "confidence": confidence(top),
             "branches": wanted,
@@ -218,15 +215,13 @@ class _Growth:
         probs = self.forward.draft_probs[node]
         return tuple((token, log(probs[token])) for token in sampler.pick(probs, count))
 
-    def stop(self, node: int, gate: Gate) -> None:
-        self.events.append(stop_event(node, gate, self.candidate(node)))
+    def stop(self, nodes: Sequence[int], gate: Gate) -> None:
+        for node, candidate in zip(nodes, self.candidates(nodes), strict=True):
+            self.events.append(stop_event(node, gate, candidate))
 
     def finish(self) -> tuple[Draft, dict[int, int]]:
         """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""
-        pruned = dict[int, Event]()
-        if self.plan.prune is not None and self.sampler is None:
-            found = ((node, self.candidate(node)) for node in range(1, len(self.token)))
-            pruned = {node: self._pruned(node, at, self.plan.prune) for node, at in found if self.plan.prune.closed(at)}
+        pruned = {} if self.plan.prune is None or self.sampler is not None else self._pruned(self.plan.prune)
         kept = [node for node in range(len(self.token)) if node not in pruned]
         place = {node: index for index, node in enumerate(kept)}
         events = [
@@ -245,12 +240,19 @@ class _Growth:
             tree.select([node in place for node in range(len(tree))]), tuple(events), tops, draft_probs=draft_probs
         ), place
 
-    def _pruned(self, node: int, candidate: Candidate, prune: Gate) -> Event:
-        values = {"token": self.token[node], "path_prob": candidate.path_prob, **prune.values}
-        return Event("prune", self.parent[node], prune.reason(candidate), values)
+    def _pruned(self, prune: Gate) -> dict[int, Event]:
+        """The nodes that are taken out, and why."""
+        found = dict[int, Event]()
+        candidates = self.candidates(range(len(self.token)))
+        for node, gate in enumerate(closed_gates((prune,), candidates)):
+            if gate is not None and node > 0:
+                values = {"token": self.token[node], "path_prob": candidates[node].path_prob, **gate.values}
+                reason = gate.reason.format(**candidates[node]._asdict())
+                found[node] = Event("prune", self.parent[node], reason, values)
+        return found
 
 
 def stop_event(node: int, gate: Gate, candidate: Candidate) -> Event:
     """Why a node has no children."""
     values = {"gate": gate.name, "path_prob": candidate.path_prob, "level": candidate.depth, **gate.values}
-    return Event("stop", node, gate.reason(candidate), values)
+    return Event("stop", node, gate.reason.format(**candidate._asdict()), values)

@@ -6,9 +6,9 @@ A policy names the settings of the strategy that uses it, so that the reasons in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, inf
 from typing import Literal, NamedTuple
 
 from speclab.drafters.base import Context, TopK
@@ -59,47 +59,54 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Makes a node a leaf where it is closed. `values`: the thresholds it compares with, by setting."""
+    """Makes a node a leaf where it is closed: to nodes from `depth` on whose probabilities are both below the bounds.
+
+    Attributes:
+        reason: why, with the fields of a `Candidate` in braces.
+        values: the thresholds it compares with, by setting.
+        depth, prob, path_prob: what a `Candidate` is compared with; by default the gate is closed to every node.
+    """
 
     name: str
-    closed: Callable[[Candidate], bool]
-    reason: Callable[[Candidate], str]
+    reason: str
     values: dict[str, Value] = field(default_factory=dict)
+    depth: int = 0
+    prob: float = inf
+    path_prob: float = inf
+
+
+def closed_gates(gates: Sequence[Gate], nodes: Iterable[Candidate]) -> list[Gate | None]:
+    """The first gate that is closed to each node; None where all are open."""
+    found: list[Gate | None] = []
+    for node in nodes:
+        for gate in gates:
+            if node.depth >= gate.depth and node.path_prob < gate.path_prob and node.prob < gate.prob:
+                found.append(gate)
+                break
+        else:
+            found.append(None)
+    return found
 
 
 def probability_gate(name: str, threshold: float) -> Gate:
     """Closed below a path probability: pruning (tau) and early stopping (rho_stop)."""
-    return Gate(
-        name,
-        lambda node: node.path_prob < threshold,
-        lambda node: f"path probability {node.path_prob:.3f} < {name} {threshold:g}",
-        {name: threshold},
-    )
+    reason = f"path probability {{path_prob:.3f}} < {name} {threshold:g}"
+    return Gate(name, reason, {name: threshold}, path_prob=threshold)
 
 
 def depth_gate(name: str, limit: int) -> Gate:
     """Closed from a depth on (D_max)."""
-    return Gate(
-        name,
-        lambda node: node.depth >= limit,
-        lambda node: f"depth {node.depth} = {name} {limit}",
-        {name: limit},
-    )
+    return Gate(name, f"depth {{depth}} = {name} {limit}", {name: limit}, depth=limit)
 
 
 def token_gate(name: str, threshold: float) -> Gate:
     """Closed after a token that the draft itself gave less than `threshold`; the token stays."""
-    return Gate(
-        name,
-        lambda node: node.prob < threshold,
-        lambda node: f"token probability {node.prob:.3f} < {name} {threshold:g}",
-        {name: threshold},
-    )
+    return Gate(name, f"token probability {{prob:.3f}} < {name} {threshold:g}", {name: threshold}, prob=threshold)
 
 
 def closed_gate(name: str, reason: str, **values: Value) -> Gate:
     """Closed to every node."""
-    return Gate(name, lambda _: True, lambda _: reason, values)
+    return Gate(name, reason.replace("{", "{{").replace("}", "}}"), values)
 
 
 COPY_GATE = closed_gate("copy", "sampled before it under the same node: this copy cannot be accepted")

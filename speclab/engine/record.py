@@ -231,8 +231,7 @@ def _named(
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
     tokens.update(token for one in draft.proposals for token in one.tree.token.tolist())
-    for top in (*target.top, *draft_tops):
-        tokens.update([token for token, _ in top])
+    tokens.update([token for top in (*target.top, *draft_tops) for token, _ in top])
     tokens.update(int(event.values["token"] or 0) for event in draft.events if "token" in event.values)
     if residual is not None:
         tokens.update(one.token for one in residual.tokens)

@@ -30,7 +30,7 @@ from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views import token_text
 from speclab.views.drafter_state import children_of, lookup_html
-from speclab.views.markup import clip, escape, label, tag
+from speclab.views.markup import escape, labels, tag
 from speclab.views.registry import VIEWS, Frame, View, placed
 from speclab.views.whatif_tree import ghost_svg, whatif_sentence
 
@@ -152,9 +152,8 @@ class NodeList(Dropdown):
 def _node_names(step: Step | None) -> list[tuple[str, int]]:
     if step is None:
         return []
-    return [
-        (f"{node.index}  {clip(label(node.token, step.texts), 16)}  {node.verdict}", node.index) for node in step.nodes
-    ]
+    names = labels([node.token for node in step.nodes], step.texts, 16)
+    return [(f"{node.index}  {name}  {node.verdict}", node.index) for node, name in zip(step.nodes, names, strict=True)]
 
 
 class TextPanel(VBox):

@@ -23,6 +23,8 @@ class BufferLayer(DynamicLayer):
     """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`."""
 
     is_initialized = False
+    slot_bytes = 0
+    """Bytes that one entry takes, keys and values together; known from the first pass on."""
 
     def __init__(self) -> None:  # not the library's: it sets keys and values, which are views made when asked for
         self.length = 0
@@ -47,6 +49,8 @@ class BufferLayer(DynamicLayer):
         """Makes empty buffers of the right kind; the library calls it too."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
+        both = key_states, value_states
+        self.slot_bytes = sum([states.shape[1] * states.shape[3] * states.element_size() for states in both])
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -58,8 +62,8 @@ class BufferLayer(DynamicLayer):
             self.reserve(start + rows)
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
         self.value_buffer.narrow(2, start, rows).copy_(value_states)
-        self.length = start + rows
-        return self.keys, self.values
+        self.length = end = start + rows
+        return self.key_buffer.narrow(2, 0, end), self.value_buffer.narrow(2, 0, end)
 
     def reserve(self, slots: int) -> None:
         """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""
@@ -69,11 +73,6 @@ class BufferLayer(DynamicLayer):
         keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
         values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
         self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
-
-    def shorten(self, length: int) -> None:
-        """Forgets the entries from `length` on."""
-        if self.is_initialized:
-            self.length = length
 
     def copy(self, length: int) -> BufferLayer:
         """A layer with its own storage, holding the first `length` entries."""
@@ -85,14 +84,6 @@ class BufferLayer(DynamicLayer):
             twin.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
             twin.length = length
         return twin
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes that one entry takes, keys and values together."""
-        if not self.is_initialized:
-            return 0
-        buffers = (self.key_buffer, self.value_buffer)
-        return sum(buffer.shape[1] * buffer.shape[3] * buffer.element_size() for buffer in buffers)
 
     def get_seq_length(self) -> int:
         """Number of entries."""
@@ -110,7 +101,7 @@ class KVCache(Cache):
     @property
     def length(self) -> int:
         """Entries in every layer that has any."""
-        return max((layer.length for layer in self.layers), default=0)
+        return max([layer.length for layer in self.layers], default=0)
 
     @property
     def capacity(self) -> int:
@@ -120,7 +111,7 @@ class KVCache(Cache):
     @property
     def slot_bytes(self) -> int:
         """Bytes a slot takes over all layers; 0 before the first pass, when the shapes are unknown."""
-        return sum(layer.slot_bytes for layer in self.layers)
+        return sum([layer.slot_bytes for layer in self.layers])
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """Keeps the first `prefix` entries, then those of `slots`; only entries that change place are copied.
@@ -154,7 +145,8 @@ class KVCache(Cache):
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on; moves nothing."""
         for layer in self.layers:
-            layer.shorten(length)
+            if layer.is_initialized:
+                layer.length = length
 
     def copy(self, length: int) -> KVCache:
         """A cache with its own storage, holding the first `length` entries."""

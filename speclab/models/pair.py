@@ -207,7 +207,7 @@ class ModelPair:
         """What the target's generation_config asks of a text; read once for every pair that is made fresh."""
         return GenerationRules.of(getattr(self.target.model, "generation_config", None))
 
-    @property
+    @cached_property
     def eos_ids(self) -> frozenset[int]:
         """Ids that end a text, as `model.generate` has it: those of the target's generation_config."""
         return frozenset(self.rules.eos_ids)

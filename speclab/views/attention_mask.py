@@ -113,9 +113,10 @@ class Grid:
 
     def rows(self) -> str:
         """Labels where there is room, and a tooltip for every row of a smaller tree."""
+        if self.size > TIPS:
+            return ""
         parts = []
-        for node in range(self.size if self.size <= TIPS else 0):
-            name = markup.label(int(self.step.tree.token[node]), self.step.texts, NAME)
+        for node, name in enumerate(markup.labels(self.step.tree.token.tolist(), self.step.texts, NAME)):
             seen = ", ".join([str(other) for other in np.flatnonzero(self.step.mask[node]).tolist()])
             tip = f"row {node} {name}: {self.step.prefix_seen[node]} prefix tokens and nodes {seen}"
             y, wide = TOP + node * self.cell, self.right - self.left
@@ -123,7 +124,7 @@ class Grid:
             label = markup.text(name, self.left - 8, y + self.cell / 2 + 4, text_anchor="end")
             label = label if self.cell >= LABELS else ""
             parts.append(f'<g data-node="{node}">{markup.title(tip)}{label}{area}</g>')
-        return markup.tag("g", *parts, style=f"font:10px {MONO};fill:{self.colors.ink}") if parts else ""
+        return markup.tag("g", *parts, style=f"font:10px {MONO};fill:{self.colors.ink}")
 
     def frame(self, selected: int | None) -> str:
         """Two rectangles around the row and the column of a node; they stand off where cells are tiny."""

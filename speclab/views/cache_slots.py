@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
@@ -147,11 +147,13 @@ def _signs(row: Sequence[str], first: int, order: dict[int, str], y: float) -> s
 _CROSS = f"stroke:{LOOKS['rejected'].color};stroke-width:1.3"
 
 
+@lru_cache(maxsize=4096)
 def _letter(letter: str, x: float, y: float, color: str = "#fff") -> str:
     style = f"font:600 10px {MONO};fill:{color}"
     return markup.tag("text", letter, x=x, y=y + 3.5, text_anchor="middle", style=style)
 
 
+@lru_cache(maxsize=4096)
 def slot_sign(state: str, x: float, y: float) -> str:
     """What stands in a slot of this state, so that colour is not alone; nothing for plain entries."""
     n = markup.number

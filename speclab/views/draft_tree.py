@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import exp
 
 from speclab.trace.records import Step
@@ -177,6 +178,7 @@ def _legend(
     return markup.tag("g", content, style=f"fill:{colors.muted}"), height
 
 
+@cache
 def _line(role: str, wide: float, colors: Theme) -> str:
     color = LOOKS["accepted"].color if role == "path" else colors.ink
     return markup.tag("path", d="M-7 0H7", style=f"stroke:{color};stroke-width:{wide}")
@@ -187,6 +189,7 @@ def _crossed(colors: Theme) -> str:
     return markup.tag("g", circle, markup.tag("path", d="M-12 0H12", style=f"stroke:{colors.ink}"), style="opacity:.6")
 
 
+@cache
 def _circles(left: tuple[float, float], right: tuple[float, float], colors: Theme) -> str:
     return "".join(
         [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from speclab.trace.records import Event, NodeRecord, Step, Trace, Value
 from speclab.views import markup
-from speclab.views.markup import escape, quoted, tag
+from speclab.views.markup import all_quoted, escape, quoted, tag
 from speclab.views.playback import WHOLE, Phase, PlaybackPosition, decisions, own_kind, verified_root
 
 
@@ -132,25 +132,31 @@ def events_table(step: Step, upto: int | None = None) -> str:
     return markup.table("Drafting decisions", ("#", "kind", "node", "reason", "figures"), rows)
 
 
-def hover(step: Step, node: int, known: bool = True) -> list[str]:
-    """The lines of a node's tooltip; before verification the target's lines are left out."""
-    record, tree = step.nodes[node], step.tree
-    lines = [
-        f"{quoted(record.token, step.texts)} · id {record.token} · node {node} · depth {tree.depth[node]}",
-        f"draft {record.draft_prob:.3f} · path {record.path_prob:.3f} · from {tree.source[node]}",
-        f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + int(tree.depth[node])}",
-    ]
-    if not known:
-        return lines
-    if record.target_prob is not None:
-        lines.append(f"target {record.target_prob:.3f}")
-    lines.append(f"target's choice after it: {quoted(record.target_choice, step.texts)}")
-    return [*lines, f"{record.verdict}: {record.reason}" if record.reason else record.verdict]
+def hovers(step: Step, nodes: Sequence[int], known: bool = True) -> list[tuple[str, ...]]:
+    """The lines of each node's tooltip; before verification the target's lines are left out."""
+    records, tree = [step.nodes[node] for node in nodes], step.tree
+    names = all_quoted([record.token for record in records], step.texts)
+    choices = all_quoted([record.target_choice for record in records], step.texts)
+    tips = []
+    for node, record, name, choice in zip(nodes, records, names, choices, strict=True):
+        depth = int(tree.depth[node])
+        lines = [
+            f"{name} · id {record.token} · node {node} · depth {depth}",
+            f"draft {record.draft_prob:.3f} · path {record.path_prob:.3f} · from {tree.source[node]}",
+            f"KV slot {record.kv_slot} · mask row {record.index} · position {step.prefix_length + depth}",
+        ]
+        if known:
+            if record.target_prob is not None:
+                lines.append(f"target {record.target_prob:.3f}")
+            lines.append(f"target's choice after it: {choice}")
+            lines.append(f"{record.verdict}: {record.reason}" if record.reason else record.verdict)
+        tips.append(tuple(lines))
+    return tips
 
 
-def hovers(step: Step) -> list[str]:
+def tooltips(step: Step) -> list[str]:
     """The tooltip of every node."""
-    return ["\n".join(hover(step, node)) for node in range(len(step.tree))]
+    return ["\n".join(lines) for lines in hovers(step, range(len(step.tree)))]
 
 
 def roots_origin(step: Step) -> str:

@@ -47,10 +47,21 @@ def label(token: int, texts: Mapping[int, str], columns: int = 0) -> str:
     return clip(shown, columns) if 0 < columns < 2 * len(shown) else shown
 
 
+def labels(tokens: Iterable[int], texts: Mapping[int, str], columns: int) -> list[str]:
+    """The `label` of each token."""
+    shown = [display(texts[token]) if token in texts else f"#{token}" for token in tokens]
+    return [clip(one, columns) if columns < 2 * len(one) else one for one in shown]
+
+
 def quoted(token: int, texts: Mapping[int, str]) -> str:
     """A token inside a sentence: `'␣the'`."""
     shown = display(texts[token]) if token in texts else f"#{token}"
     return f"'{shown if len(shown) <= 12 else clip(shown, 24)}'"
+
+
+def all_quoted(tokens: Iterable[int], texts: Mapping[int, str]) -> list[str]:
+    """Each token as `quoted` has it."""
+    return [f"'{shown}'" for shown in labels(tokens, texts, 24)]
 
 
 @lru_cache(maxsize=8192)
@@ -185,6 +196,7 @@ def _diamond(r: float) -> str:
     return f"M0 -{tall}L{wide} 0L0 {tall}L-{wide} 0Z"
 
 
+@lru_cache(maxsize=4096)
 def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) -> str:
     """One symbol, its border outside it. Open ones are filled with the page's colour: lines do not shine through."""
     look = LOOKS[kind]
@@ -212,7 +224,8 @@ def legend(entries: tuple[tuple[str, str, float], ...], x: float, y: float, room
         if left + wide > x + room and left > x:
             left, top = x, top + 20
         place = f"translate({number(left + drawn / 2)} {number(top)})"
-        parts += [tag("g", drawing, transform=place), text(label, left + drawn + 6, top + 4)]
+        name = f'<text x="{left + drawn + 6:.5g}" y="{top + 4:.5g}">{_escaped(label)}</text>'
+        parts.append(f'<g transform="{place}">{drawing}</g>{name}')
         left += wide
     return "".join(parts), top - y + 20
 

@@ -199,7 +199,7 @@ def step_html(step: Step | None, pinned: Step) -> str:
 
 def _page(label: str, words: tuple[str, ...], steps: list[tuple[str, Step]], *, tooltips: bool = True) -> str:
     colors = css()
-    smalls = [Small(step.tree, verified(step), explain.hovers(step) if tooltips else ()) for _, step in steps]
+    smalls = [Small(step.tree, verified(step), explain.tooltips(step) if tooltips else ()) for _, step in steps]
     texts = {token: text for _, step in steps for token, text in step.texts.items()}
     xs = columns(smalls, texts) if smalls else ()
     panels = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from speclab.trace.records import Event, Step
 from speclab.tree import DraftTree
 from speclab.views import markup, playback
-from speclab.views.explain import children, dropped, hover
+from speclab.views.explain import children, dropped, hovers
 
 FOLD_ABOVE = 64
 OWN = -1
@@ -183,7 +183,7 @@ def scene(
     shown = choose_nodes(step.tree, step.accepted, keep, limit)
     after = None if step.bonus is None else playback.last_on_path(step)
     places = place_nodes(step.tree, shown, after)
-    labels = [_label(step, place) for place in places]
+    labels = _labels(step, places)
     columns, ends = _columns(places, labels)
     marks = _marks(step, position, places, labels, columns)
     drawn, known = [i for i, mark in enumerate(marks) if mark is not None], position.reached("verify")
@@ -198,12 +198,13 @@ def scene(
     )
 
 
-def _label(step: Step, place: Place) -> str:
-    if place.node is None:
-        return f"+{place.folded}"
-    if place.node == OWN:
-        return "" if step.bonus is None else markup.label(step.bonus, step.texts, COLUMNS)
-    return markup.label(int(step.tree.token[place.node]), step.texts, COLUMNS)
+def _labels(step: Step, places: Sequence[Place]) -> list[str]:
+    own = "" if step.bonus is None else markup.label(step.bonus, step.texts, COLUMNS)
+    names = markup.labels(step.tree.token.tolist(), step.texts, COLUMNS)
+    return [
+        f"+{place.folded}" if place.node is None else own if place.node == OWN else names[place.node]
+        for place in places
+    ]
 
 
 def _columns(places: Sequence[Place], labels: Sequence[str]) -> tuple[list[float], list[float]]:
@@ -232,6 +233,8 @@ def _marks(
         playback.fresh(step, position),
     )
     known, notes = position.reached("verify"), _notes(step, position)
+    drawn = [place.node for place in places if place.node is not None and place.node != OWN and present[place.node]]
+    tips = dict(zip(drawn, hovers(step, drawn, known), strict=True))
     marks: list[Mark | None] = []
     for place, label in zip(places, labels, strict=True):
         at = (columns[place.depth], TOP + ROW * (place.row + 0.5))
@@ -243,12 +246,11 @@ def _marks(
         elif present[place.node]:
             record = step.nodes[place.node]
             width = 0.75 + 2.5 * (record.target_prob or 0.0 if known else 0.0)
-            text = tuple(hover(step, place.node, known))
             kind = kinds[place.node]
             size = node_radius(record.path_prob)
             note = markup.clip(notes[place.node], LEAST + 2) if place.node in notes else ""
             new = place.node in fresh
-            marks.append(Mark(place.node, kind, *at, size, width, label, note, text, place.parent, new))
+            marks.append(Mark(place.node, kind, *at, size, width, label, note, tips[place.node], place.parent, new))
         else:
             marks.append(None)
     return marks
