@@ -104,7 +104,7 @@ class DraftTree:
     @cached_property
     def depth(self) -> Ints:
         """`[n]` int64, edges from the root; computed from `parent`."""
-        depth = np.zeros(len(self), dtype=np.int64)
+        depth = np.zeros(len(self.token), dtype=np.int64)
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
                 depth[node] = depth[parent] + 1
@@ -124,7 +124,7 @@ class DraftTree:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """For each node, its children in order."""
-        lists: list[list[int]] = [[] for _ in range(len(self))]
+        lists: list[list[int]] = [[] for _ in range(len(self.token))]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
                 lists[parent].append(node)
@@ -150,7 +150,7 @@ class DraftTree:
 
     def ancestor_mask(self) -> Bools:
         """`[n, n]` bool: row `i` is true at `i` and at every ancestor of `i`."""
-        mask = np.eye(len(self), dtype=np.bool_)
+        mask = np.eye(len(self.token), dtype=np.bool_)
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
                 mask[node] |= mask[parent]
@@ -158,13 +158,13 @@ class DraftTree:
 
     def attention_mask(self, prefix_length: int) -> Bools:
         """`[n, prefix_length + n]` bool: the whole prefix, and then the ancestors (DynaTree, section 3.4, A)."""
-        prefix = np.ones((len(self), prefix_length), dtype=np.bool_)
+        prefix = np.ones((len(self.token), prefix_length), dtype=np.bool_)
         return np.concatenate([prefix, self.ancestor_mask()], axis=1)
 
     def select(self, keep: Sequence[bool]) -> DraftTree:
         """The tree without the nodes where `keep` is false; a kept node needs a kept parent."""
         kept = np.flatnonzero(np.asarray(keep, dtype=np.bool_))
-        place = np.full(len(self) + 1, -2, dtype=np.int64)
+        place = np.full(len(self.token) + 1, -2, dtype=np.int64)
         place[kept] = np.arange(len(kept))
         place[-1] = -1
         source = tuple([self.source[node] for node in kept.tolist()])

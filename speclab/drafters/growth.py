@@ -120,7 +120,8 @@ def grow(plan: Plan, forward: DraftForward, context: Context) -> Draft:
         context.check()
         batch = frontier if plan.drafting == "level" else frontier[:1]
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
-    growth.stop(frontier, growth.full)
+    for node, candidate in zip(frontier, growth.candidates(frontier), strict=True):
+        growth.events.append(stop_event(node, growth.full, candidate))
     draft, place = growth.finish()
     forward.renumber(place)
     return draft
@@ -174,7 +175,8 @@ class _Growth:
     def expand(self, batch: Sequence[int], ask: Callable[[Sequence[int]], list[TopK]]) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
         room = self.room
-        closed = dict(zip(batch, closed_gates(self.gates, self.candidates(batch)), strict=True))
+        candidates = dict(zip(batch, self.candidates(batch), strict=True))
+        closed = dict(zip(batch, closed_gates(self.gates, candidates.values()), strict=True))
         closed.update(dict.fromkeys(self.copies.intersection(batch), COPY_GATE))
         wanted = [node for node in batch if closed[node] is None][:room]
         if self.level_gate is not None and wanted:
@@ -190,7 +192,7 @@ class _Growth:
             if gate is None:
                 children += self._branch(node, tops[node], room - len(children))
             else:
-                self.stop([node], gate)
+                self.events.append(stop_event(node, gate, candidates[node]))
         return children
 
     def _branch(self, node: int, top: TopK, room: int) -> range:
@@ -214,10 +216,6 @@ class _Growth:
     def _sample(self, node: int, count: int, sampler: CandidateSampler) -> TopK:
         probs = self.forward.draft_probs[node]
         return tuple((token, log(probs[token])) for token in sampler.pick(probs, count))
-
-    def stop(self, nodes: Sequence[int], gate: Gate) -> None:
-        for node, candidate in zip(nodes, self.candidates(nodes), strict=True):
-            self.events.append(stop_event(node, gate, candidate))
 
     def finish(self) -> tuple[Draft, dict[int, int]]:
         """Prunes, and renumbers every record to the tree that is left; also the new place of each node in it."""

@@ -165,7 +165,7 @@ class ConfigForm(VBox):
         try:
             config = self.read()
         except SpeclabError as error:
-            return tag("span", escape(error), class_="sl-bad"), False
+            return tag("span", escape(str(error)), class_="sl-bad"), False
         if config.strategy.needs_draft and not self.models.has_draft:
             name = type(config.strategy).__name__
             why = f"{name} needs a draft model and these models have none: name a draft, or choose another strategy."

@@ -133,7 +133,7 @@ class RunUntil(HBox):
         try:
             self.read()
         except SettingsError as error:
-            words = tag("div", escape(error), class_="sl-bad", role="alert")
+            words = tag("div", escape(str(error)), class_="sl-bad", role="alert")
         named = BREAKPOINTS[self.condition.value] == ANY_EXPRESSION
         set_if_changed(self.hint, value=words + _names() if named else words)
         set_visible(self.hint, bool(words) or named)

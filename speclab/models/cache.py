@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ class KVCache(Cache):
     @property
     def length(self) -> int:
         """Entries in every layer that has any."""
-        return max([layer.length for layer in self.layers], default=0)
+        return max(map(attrgetter("length"), self.layers), default=0)
 
     @property
     def capacity(self) -> int:

@@ -81,22 +81,20 @@ class TokenTexts:
         size, added = len(self.tokenizer), self.tokenizer.added_tokens_decoder
         ids = [token for token in tokens if 0 <= token < size]
         for token, piece in zip(ids, self.tokenizer.convert_ids_to_tokens(ids), strict=True):
-            if isinstance(piece, str):  # else a gap in the numbering
-                texts[token] = piece if token in added else self._decoded(piece)
+            if token in added:
+                texts[token] = piece
+            elif isinstance(piece, str):  # else a gap in the numbering
+                if single := _BYTE_TOKEN.fullmatch(piece):
+                    data = bytes([int(single[1], 16)])
+                elif self._alphabet.keys() >= set(piece):
+                    data = bytes(map(self._alphabet.__getitem__, piece))
+                else:
+                    data = piece.replace("▁", " ").encode()
+                try:
+                    texts[token] = data.decode()
+                except UnicodeDecodeError:
+                    texts[token] = "".join([f"<0x{byte:02X}>" for byte in data])
         return texts
-
-    def _decoded(self, piece: str) -> str:
-        single = _BYTE_TOKEN.fullmatch(piece)
-        if single:
-            data = bytes([int(single[1], 16)])
-        elif self._alphabet.keys() >= set(piece):
-            data = bytes(map(self._alphabet.__getitem__, piece))
-        else:
-            data = piece.replace("▁", " ").encode()
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in data)
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase | None) -> bool:

@@ -117,7 +117,7 @@ class Grid:
             return ""
         parts = []
         for node, name in enumerate(markup.labels(self.step.tree.token.tolist(), self.step.texts, NAME)):
-            seen = ", ".join([str(other) for other in np.flatnonzero(self.step.mask[node]).tolist()])
+            seen = ", ".join(map(str, np.flatnonzero(self.step.mask[node]).tolist()))
             tip = f"row {node} {name}: {self.step.prefix_seen[node]} prefix tokens and nodes {seen}"
             y, wide = TOP + node * self.cell, self.right - self.left
             area = f'<rect x="{n(self.left)}" y="{y:g}" width="{n(wide)}" height="{self.cell}" fill-opacity="0"/>'

@@ -42,17 +42,15 @@ class Strip:
     prompt: int
     position: PlaybackPosition
 
-    def states(self, *, after: bool) -> list[str]:
-        """The state of every slot in use: while the pass ran, or after the commit."""
-        return self._after if after else self._during
-
     @cached_property
-    def _after(self) -> list[str]:
+    def after(self) -> list[str]:
+        """The state of every slot in use after the commit."""
         new = "kept" if self.record.kept else "rebuilt"
         return [*self._old(self.record.after), *[new] * (self.record.after - self.prefix)]
 
     @cached_property
-    def _during(self) -> list[str]:
+    def during(self) -> list[str]:
+        """The state of every slot in use while the pass ran."""
         record = self.record
         end = record.before + (record.written if self._wrote() else 0)
         kept, names = set(record.kept), ("dropped", "kept")
@@ -72,8 +70,8 @@ class Strip:
 
     def used(self) -> set[str]:
         """The states that the picture shows."""
-        after = self.states(after=True) if self.position.reached("commit") else []
-        return {*self.states(after=False), *after, "free"}
+        after = self.after if self.position.reached("commit") else []
+        return {*self.during, *after, "free"}
 
     def landed(self) -> dict[int, int]:
         """Where each kept slot stands after the commit."""
@@ -83,7 +81,7 @@ class Strip:
 
 def draw_slots(strip: Strip, after: bool, marked: int | None, y: float, colors: Theme) -> tuple[str, float]:
     """The rows from `y` on; whole rows of committed entries are folded into one. Returns the markup and the next y."""
-    states, record = strip.states(after=after), strip.record
+    states, record = strip.after if after else strip.during, strip.record
     first = max((min(record.before, record.after, strip.prefix) - 1) // ROW, 0) * ROW
     parts = []
     if first:
@@ -186,6 +184,7 @@ MOVES = 12
 """Moves written out; the table has them all."""
 
 
+@lru_cache(maxsize=256)
 def checks(record: CacheRecord) -> tuple[tuple[str, bool], ...]:
     """What must hold after a commit, and whether it does."""
     exact = record.name == TARGET
@@ -206,9 +205,7 @@ def summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
     if position.reached("commit"):
         return " ".join([_told(record) for record in step.caches]) or "Caches: none."
     strips = _strips(step, 0, position)
-    return " ".join(
-        [f"{strip.record.name.capitalize()} cache: {len(strip.states(after=False))} slots." for strip in strips]
-    )
+    return " ".join([f"{strip.record.name.capitalize()} cache: {len(strip.during)} slots." for strip in strips])
 
 
 def _told(record: CacheRecord) -> str:
@@ -253,16 +250,17 @@ def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str
         markup.text(room, right, y, text_anchor="end", style=f"fill:{colors.muted}"),
     ]
     y += 24
+    committed = strip.position.reached("commit")
     times = [("while the pass ran" if strip.position.reached("verify") else "before the pass", False, slot)]
-    if strip.position.reached("commit"):
+    if committed:
         times.append(("after the commit", True, None if slot is None else strip.landed().get(slot)))
     for name, after, marked in times:
-        length = len(strip.states(after=after))
+        length = len(strip.after if after else strip.during)
         words = f"{name}: {plural(length, 'slot')}, {byte_count(length * record.slot_bytes)}"
         parts.append(markup.text(words, LEFT, y, style=f"fill:{colors.muted}"))
         drawn, y = draw_slots(strip, after, marked, y + 8, colors)
         parts.append(drawn)
-    if not strip.position.reached("commit"):
+    if not committed:
         return "".join(parts), y + 8
     notes, y = _notes(record, y, colors)
     return "".join(parts) + notes, y + 30

@@ -88,7 +88,7 @@ def _header(step: Step, drawn: Scene, colors: Theme) -> str:
     names = ["depth 0" if i == 0 else str(i) for i in range(len(drawn.columns))]
     ticks = [
         markup.tag(
-            "text", markup.title(f"position {step.prefix_length + depth}"), markup.escape(name),
+            "text", markup.title(f"position {step.prefix_length + depth}"), name,
             x=x - 6 if depth == 0 else x, y=20.0, text_anchor="start" if depth == 0 else "middle",
         )
         for depth, (x, name) in enumerate(zip(drawn.columns, names, strict=True))

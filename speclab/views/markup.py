@@ -6,7 +6,7 @@ import html
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -87,9 +87,8 @@ def clip(text: str, columns: int) -> str:
     return text[:end] + "…"
 
 
-def escape(text: object) -> str:
-    """For XML and HTML, in text and in attributes."""
-    return _escaped(str(text))
+escape: Callable[[str], str] = lru_cache(maxsize=4096)(html.escape)
+"""For XML and HTML, in text and in attributes. Kept: a picture repeats its few styles and labels hundreds of times."""
 
 
 def plotly_text(text: str) -> str:
@@ -118,30 +117,25 @@ def tag(name: str, *children: str, **attributes: object) -> str:
     parts = [f"<{name}"]
     for key, value in attributes.items():
         if value is not None:
-            if isinstance(value, float):
-                text = f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
-            else:
-                text = _escaped(str(value))
-            parts.append(f' {key.rstrip("_").replace("_", "-")}="{text}"')
+            shown = (
+                f"{round(value, 1) + 0.0:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
+            )
+            parts.append(f' {key.rstrip("_").replace("_", "-")}="{shown}"')
     inner = "".join(children)
     parts.append(f">{inner}</{name}>" if inner or name in _NEVER_EMPTY else "/>")
     return "".join(parts)
 
 
-_escaped = lru_cache(maxsize=4096)(html.escape)
-"""A picture repeats its few styles and labels hundreds of times."""
-
-
 def text(content: object, x: float, y: float, *, text_anchor: str = "", style: str | None = None) -> str:
     """An SVG text; `content` is escaped."""
     anchor = f' text-anchor="{text_anchor}"' if text_anchor else ""
-    look = f' style="{_escaped(style)}"' if style else ""
-    return f'<text x="{x:.5g}" y="{y:.5g}"{anchor}{look}>{_escaped(str(content))}</text>'
+    look = f' style="{escape(style)}"' if style else ""
+    return f'<text x="{x:.5g}" y="{y:.5g}"{anchor}{look}>{escape(str(content))}</text>'
 
 
 def title(content: str) -> str:
     """A tooltip."""
-    return f"<title>{_escaped(content)}</title>"
+    return f"<title>{escape(content)}</title>"
 
 
 def svg(width: float, height: float, label: str, theme: Theme, children: Iterable[str]) -> str:
@@ -171,7 +165,7 @@ def _cell(value: object) -> str:
         return tag("td", value, style=_PAD)
     if isinstance(value, float):
         return tag("td", f"{value:.3g}", style=f"text-align:right;{_PAD}")
-    return tag("td", escape(value), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
+    return tag("td", escape(str(value)), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
 
 
 def _star(r: float) -> str:
@@ -224,7 +218,7 @@ def legend(entries: tuple[tuple[str, str, float], ...], x: float, y: float, room
         if left + wide > x + room and left > x:
             left, top = x, top + 20
         place = f"translate({number(left + drawn / 2)} {number(top)})"
-        name = f'<text x="{left + drawn + 6:.5g}" y="{top + 4:.5g}">{_escaped(label)}</text>'
+        name = f'<text x="{left + drawn + 6:.5g}" y="{top + 4:.5g}">{escape(label)}</text>'
         parts.append(f'<g transform="{place}">{drawing}</g>{name}')
         left += wide
     return "".join(parts), top - y + 20

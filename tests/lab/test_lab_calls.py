@@ -9,9 +9,9 @@ import speclab
 from speclab.lab import Lab
 from speclab.settings import Settings
 
-CALLS, FILES = 2950, 47
+CALLS, FILES = 1500, 45
 """Of the whole package; the bounds below are of the views and the lab alone."""
-VIEWS, LAB, SHOWN_FILES = 900, 160, 24
+VIEWS, LAB, SHOWN_FILES = 690, 155, 24
 
 
 @pytest.fixture(scope="module")

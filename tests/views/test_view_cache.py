@@ -20,7 +20,7 @@ def test_states_add_up(step):
     assert "✗" not in cache_slots.cache_svg(step)
     for record in step.caches:
         strip = Strip(record, step.prefix_length, 5, WHOLE)
-        before, after = strip.states(after=False), strip.states(after=True)
+        before, after = strip.during, strip.after
         assert len(before) == record.before + record.written
         assert len(after) == record.after
         assert before.count("kept") == after.count("kept") == len(record.kept)
@@ -31,19 +31,19 @@ def test_states_add_up(step):
 def test_five_nodes_slot_by_slot():
     record, past = five_nodes().caches[0], ["prompt"] * 8 + ["committed"] * 4
     target = Strip(record, 12, 8, WHOLE)
-    assert target.states(after=False) == [*past, "kept", "kept", "dropped", "kept", "dropped"]
-    assert target.states(after=True) == past + ["kept"] * 3
+    assert target.during == [*past, "kept", "kept", "dropped", "kept", "dropped"]
+    assert target.after == past + ["kept"] * 3
     assert target.landed() == {12: 12, 13: 13, 15: 14}
     assert "15→14" in words(cache_slots.cache_svg(five_nodes(), selected=3, prompt_length=8))
-    assert Strip(record, 12, 8, PlaybackPosition("verify")).states(after=False)[12:] == ["speculative"] * 5
-    assert Strip(record, 12, 8, PlaybackPosition("draft")).states(after=False) == past
+    assert Strip(record, 12, 8, PlaybackPosition("verify")).during[12:] == ["speculative"] * 5
+    assert Strip(record, 12, 8, PlaybackPosition("draft")).during == past
 
 
 def test_rebuilt_and_caught_up_rows_are_told_apart():
     step = five_nodes()
     rebuilt, behind = replace(step.caches[0], kept=(), moved=()), replace(step.caches[1], before=3, written=11)
-    assert Strip(rebuilt, 12, 0, WHOLE).states(after=True)[12:] == ["rebuilt"] * 3
-    assert Strip(behind, 12, 0, WHOLE).states(after=False) == ["committed"] * 3 + ["caught up"] * 9 + ["kept"] * 2
+    assert Strip(rebuilt, 12, 0, WHOLE).after[12:] == ["rebuilt"] * 3
+    assert Strip(behind, 12, 0, WHOLE).during == ["committed"] * 3 + ["caught up"] * 9 + ["kept"] * 2
     assert "caught up now" in words(cache_slots.cache_svg(replace(step, caches=(rebuilt, behind))))
 
 

@@ -90,12 +90,14 @@ class PackedWeights:
 
     def refresh(self) -> None:
         """Repacks where a weight was written or exchanged since; called at every pass, so one look for all."""
-        weights = [held.get(name) for held, name in self._places]
-        now = [(id(weight), weight._version) for weight in weights if weight is not None]
+        now = [(id(weight), weight._version) for held, name in self._places if (weight := held.get(name)) is not None]
         if now != self._seen:
             for linear in self._linears:
                 linear.repack()
-            self._held, self._seen = weights, now  # held, so that no other weight can come to have its id
+            self._held, self._seen = (
+                [held.get(name) for held, name in self._places],
+                now,
+            )  # held, so that no other weight can come to have its id
 
     def compare(self) -> bool:
         """Whether the copies hold what the weights do, value by value; those that did not are repacked."""
