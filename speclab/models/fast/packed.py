@@ -94,10 +94,8 @@ class PackedWeights:
         if now != self._seen:
             for linear in self._linears:
                 linear.repack()
-            self._held, self._seen = (
-                [held.get(name) for held, name in self._places],
-                now,
-            )  # held, so that no other weight can come to have its id
+            # Held, so that no other weight can come to have its id.
+            self._held, self._seen = [held.get(name) for held, name in self._places], now
 
     def compare(self) -> bool:
         """Whether the copies hold what the weights do, value by value; those that did not are repacked."""
