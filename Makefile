@@ -53,14 +53,14 @@ model: $(READY) ## tests on the mini family and on random models
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m 'model and not notebook and not browser'
 
 double: $(READY) ## decode on a device that is not there: what would fail on a GPU
-	$(PYTEST) tests/double
+	$(PYTEST) -n $(WORKERS) --dist worksteal tests/double
 
 cuda: $(READY) ## on a machine with a GPU: the same tests on it, and what decoding costs there
 	$(BIN)/python benchmarks/gpu.py --shape tiny
 	$(PYTEST) tests/double/test_decoding.py
 
 notebooks: $(READY) ## run every notebook top to bottom
-	$(PYTEST) -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \
+	$(PYTEST) -n $(WORKERS) --dist loadfile -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \
 	  notebooks $(wildcard tests/notebooks)
 
 browser: $(READY) chromium ## drive the lab in headless Chromium
