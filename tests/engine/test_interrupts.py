@@ -175,8 +175,8 @@ def test_generate_hands_over_whole_iterations(name):
     whole = speclab.generate(pair(), strategy, PROMPT, max_new_tokens=NEW, **settings)
     with interrupted(()) as seen:
         speclab.generate(pair(), strategy, PROMPT, max_new_tokens=NEW, **settings)
-    lengths, last = set(), seen[0] - 200
-    for place in [*range(1, last, seen[0] // 12), *range(last, seen[0], 25)]:
+    lengths, early, last = set(), seen[0] // 6, seen[0] - 200
+    for place in [*range(1, early, early // 8), *range(early, last, seen[0] // 12), *range(last, seen[0], 25)]:
         try:
             with interrupted((place,)):
                 speclab.generate(pair(), strategy, PROMPT, max_new_tokens=NEW, **settings)
