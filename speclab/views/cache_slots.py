@@ -13,7 +13,6 @@ from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import quoted
 from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
 from speclab.views.playback import WHOLE, PlaybackPosition
 
@@ -309,13 +308,3 @@ def table(step: Step) -> str:
         "checks",
     )
     return markup.table(f"KV caches over iteration {step.index + 1}, in slots", head, rows)
-
-
-def slots_table(step: Step) -> str:
-    """Which node lay in which slot of the target's cache, and where it went, as an HTML table."""
-    landed = next((s.landed() for s in _strips(step, 0, WHOLE) if s.record.name == TARGET), {})
-    rows = (
-        (node.kv_slot, node.index, quoted(node.token, step.texts), node.verdict, landed.get(node.kv_slot, "dropped"))
-        for node in step.nodes
-    )
-    return markup.table("Target cache, slot by slot", ("slot", "node", "token", "verdict", "slot after"), rows)
