@@ -91,6 +91,10 @@ class Strategy(Settings):
         """
         return self.grow(record.forward, record.context)
 
+    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
+        """What these settings leave of a tree of `was`, the same strategy; None where the tree alone does not tell."""
+        return tree if self == was else None
+
     @property
     def draft_source(self) -> object:
         """What drafts, where it may be one of several of the pair: answers of one are no answers of another."""

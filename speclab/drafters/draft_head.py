@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 from math import exp
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
@@ -65,6 +65,20 @@ class DraftHead(Strategy):
     def draft_source(self) -> int:
         return self.head
 
+    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
+        """The best nodes of a tree of `was`; None where others would have come in.
+
+        The nodes of a tree are the best of all candidates, and all of them where it is not full.
+        """
+        full = len(tree) >= was.node_budget
+        kept = [node for node in range(len(tree)) if tree.depth[node] <= self.depth]
+        best = nsmallest(self.node_budget, kept, key=lambda node: (-tree.path_log_prob[node], tree.depth[node], node))
+        grows_deeper = self.depth > was.depth and any(tree.depth[node] == was.depth for node in best)
+        other = was.head != self.head or was.children != self.children
+        if other or grows_deeper or (full and len(best) < self.node_budget):
+            return None
+        return tree.select([node in set(best) for node in range(len(tree))])
+
     def drafter(self, pair: ModelPair) -> Drafter:
         return _HeadDrafter(self, pair)
 
@@ -118,20 +132,6 @@ def best_first(limits: DraftHead, forward: DraftForward, context: Context, sourc
     draft, place = candidates.finish(source)
     forward.renumber(place)
     return draft
-
-
-def restrict(tree: DraftTree, was: DraftHead, now: DraftHead) -> DraftTree | None:
-    """The tree of `now` out of one of `was`: the best of its nodes; None where others would have come in.
-
-    The nodes of a tree are the best of all candidates, and all of them where it is not full.
-    """
-    full = len(tree) >= was.node_budget
-    kept = [node for node in range(len(tree)) if tree.depth[node] <= now.depth]
-    best = nsmallest(now.node_budget, kept, key=lambda node: (-tree.path_log_prob[node], tree.depth[node], node))
-    grows_deeper = now.depth > was.depth and any(tree.depth[node] == was.depth for node in best)
-    if now.children != was.children or grows_deeper or (full and len(best) < now.node_budget):
-        return None
-    return tree.select([node in set(best) for node in range(len(tree))])
 
 
 class _Candidates:

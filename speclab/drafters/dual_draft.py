@@ -15,7 +15,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, ReplayContext, Strategy, TopK
-from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget, restrict
+from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.errors import NoDraftError, NotRecordedError, SettingsError
@@ -167,10 +167,8 @@ class DualDraft(Strategy):
 
     def _left(self, was: DualDraft, proposal: Proposal, place: int) -> DraftTree:
         """What these settings leave of a recorded tree."""
-        now, then = ((one.first, one.second)[place] for one in (self, was))
-        tree = proposal.tree if now == then else None
-        if now is None and then is None:
-            tree = restrict(proposal.tree, was._head(place), self._head(place))
+        now, then = self.part(place), was.part(place)
+        tree = now.restrict(proposal.tree, then) if type(now) is type(then) else None
         if tree is None:
             raise NotRecordedError(
                 f"of the tree of {proposal.name} the record holds the nodes alone: what a smaller budget leaves of the "

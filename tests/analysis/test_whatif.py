@@ -14,7 +14,7 @@ import speclab
 from speclab.analysis.whatif import WhatIf, in_force, what_if
 from speclab.drafters.base import Context, Strategy
 from speclab.drafters.draft_forward import ModelForward
-from speclab.drafters.draft_head import best_first, restrict
+from speclab.drafters.draft_head import best_first
 from speclab.drafters.dual_draft import confidence, weighed
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
@@ -250,6 +250,17 @@ def test_a_smaller_budget_restricts_both_trees_and_may_change_the_choice(mode, b
         assert (route.kind, route.reason, route.values) == ("route", real.events[0].reason, real.events[0].values)
 
 
+def test_a_head_that_is_named_as_a_part_is_restricted_too():
+    named = speclab.DraftHead(node_budget=10, depth=3, children=3, head=0)
+    run = dual_run(first=named)
+    for step in run.steps[:4]:
+        other = in_force(step).changed(first=named.changed(node_budget=4))
+        assert_agrees(what_if(step, other), forked(run, step, other), events=False)
+    elsewhere = in_force(run.steps[0]).changed(first=named.changed(head=1))
+    with pytest.raises(speclab.NotRecordedError, match="nodes alone"):
+        what_if(run.steps[0], elsewhere)
+
+
 def test_the_choice_does_change_with_the_budget():
     changed = 0
     for step in DUAL["route"].steps:
@@ -271,7 +282,7 @@ def test_a_tree_is_restricted_to_what_would_have_been_drafted_or_not_at_all(was,
         return best_first(limits, ModelForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
 
     before, after = (speclab.DraftHead(node_budget=one[0], depth=one[1], children=one[2]) for one in (was, now))
-    left = restrict(drafted(before), before, after)
+    left = after.restrict(drafted(before), before)
     if left is not None:
         assert columns(left) == columns(drafted(after))
     less = now[0] <= was[0] and now[1:] == was[1:]
@@ -284,7 +295,7 @@ def test_a_record_of_what_was_right_lately_answers_for_both_statistics():
         by_mean = in_force(step).changed(confidence="mean")
         assert_agrees(what_if(step, by_mean), forked(run, step, by_mean), events=False)
         was, less = in_force(step), in_force(step).changed(node_budget=7)
-        trees = [restrict(one.tree, was.part(place), less.part(place)) for place, one in enumerate(step.proposals)]
+        trees = [less.part(place).restrict(one.tree, was.part(place)) for place, one in enumerate(step.proposals)]
         recent = [step.adaptation.before[f"recent_{name}"] for name in ("first", "second")]
         scores = [weighed(confidence(tree), right) for tree, right in zip(trees, recent, strict=True)]
         assert columns(what_if(step, less).tree) == columns(trees[int(scores[1] > scores[0])])
