@@ -387,7 +387,7 @@ def _spine_places(tree: DraftTree, length: int) -> frozenset[int]:
 
 
 class Tries(NamedTuple):
-    """Tokens that the walk came to, and those of them that were accepted."""
+    """Tokens that verification came to, and those of them that were accepted."""
 
     tried: float
     accepted: float
@@ -427,7 +427,7 @@ def spine_tries(spine: int, on_spine: int, statistic: Statistic = "tried") -> Tr
 
 
 def branch_tries(outcome: Outcome, spine: frozenset[int]) -> Tries:
-    """The transitions that the walk came to: where the spine did not go on, all siblings; one of them may be right."""
+    """The transitions that verification came to: where the spine ended, all siblings; one of them may be right."""
     tried = accepted = 0
     for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
         if following not in spine:

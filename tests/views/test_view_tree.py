@@ -37,6 +37,8 @@ def test_a_large_tree_is_folded_and_a_small_one_is_not():
 def test_every_token_can_be_read_in_the_tree(step):
     shown = words(draft_tree.tree_svg(step))
     assert all(markup.clip(markup.label(node.token, step.texts), tree_layout.COLUMNS) in shown for node in step.nodes)
+    listed = words(draft_tree.table(step))
+    assert all(markup.label(node.token, step.texts) in listed for node in step.nodes)
 
 
 def test_odd_tokens_stay_text():
