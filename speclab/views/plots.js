@@ -1,0 +1,149 @@
+// Draws what views say (figures and HTML) into elements of a page; the lab and an exported page share it.
+// `root` is the element whose theme, links and keys count; `tell` hears what a person points at, as {node: 6}.
+function makePlots(Plotly, root, tell) {
+  const WORDS = new Set(["text", "hovertext", "customdata", "ticktext"]);
+  const figures = new Map(); // slot element -> plot elements in it
+
+  function themed(value, look) {
+    if (typeof value === "string") return value.startsWith("var(--") ? look(value.slice(4, -1)) : value;
+    if (Array.isArray(value)) return value.map(one => themed(one, look));
+    if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+    return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, WORDS.has(key) ? one : themed(one, look)]));
+  }
+
+  function looker() {
+    const style = getComputedStyle(root), known = new Map();
+    return name => {
+      if (!known.has(name)) known.set(name, style.getPropertyValue(name).trim() || "#888");
+      return known.get(name);
+    };
+  }
+
+  const icon = d => ({ width: 24, height: 24, path: d });
+  const BUTTONS = [[
+    { name: "fit", title: "Fit: show everything", icon: icon("M3 3h7v2H5v5H3zM14 3h7v7h-2V5h-5zM3 14h2v5h5v2H3zM19 14h2v7h-7v-2h5z"), click: fit },
+    { name: "reset", title: "Reset: as it was drawn", icon: icon("M12 5V1L6 6l6 5V7a5 5 0 1 1-5 5H5a7 7 0 1 0 7-7z"), click: reset },
+    { name: "png", title: "Save as PNG", icon: icon("M5 20h14v-2H5zM19 9h-4V3H9v6H5l7 7z"), click: plot => save(plot, "png") },
+    { name: "svg", title: "Save as SVG", icon: icon("M4 4h16v16H4zM6 6v12h12V6zM8 15l3-4 2 3 2-2 2 3z"), click: plot => save(plot, "svg") },
+  ]];
+  const CONFIG = { displaylogo: false, scrollZoom: true, responsive: false, doubleClick: "reset", modeBarButtons: BUTTONS };
+
+  function fit(plot) {
+    const view = plot.layout.meta?.fit;
+    Plotly.relayout(plot, view ? { "xaxis.range": view.x, "yaxis.range": view.y } : { "xaxis.autorange": true, "yaxis.autorange": true });
+  }
+  function reset(plot) {
+    const { xaxis, yaxis } = plot.speclab.layout, change = {};
+    for (const [name, axis] of [["xaxis", xaxis], ["yaxis", yaxis]])
+      if (axis?.range) change[`${name}.range`] = [...axis.range];
+      else change[`${name}.autorange`] = axis?.autorange ?? true;
+    Plotly.relayout(plot, change);
+  }
+  function save(plot, format) {
+    const name = (plot.layout.meta?.name || "speclab");
+    // A saved picture has a ground of its own: the page's.
+    const ground = looker()("--sl-paper");
+    const layout = { ...plot.layout, paper_bgcolor: ground, plot_bgcolor: ground };
+    return Plotly.downloadImage({ data: plot.data, layout }, { format, filename: name, scale: 2, width: plot.offsetWidth, height: plot.offsetHeight });
+  }
+
+  function plotIn(place, spec) {
+    const plot = place.plot || place.appendChild(Object.assign(document.createElement("div"), { className: "sl-plot" }));
+    place.plot = plot;
+    const drawn = themed(spec, looker()), first = !plot.speclab;
+    plot.speclab = { spec, layout: structuredClone(drawn.layout) };
+    drawn.layout.width ??= place.clientWidth || 640;
+    const done = Plotly.react(plot, drawn.data, drawn.layout, CONFIG);
+    const said = spec.layout.meta?.label || "";
+    plot.setAttribute("role", spec.layout.meta?.nodes ? "application" : "img");
+    plot.setAttribute("aria-label", said + (spec.layout.meta?.nodes ? " Arrow keys go from node to node." : ""));
+    if (spec.layout.meta?.nodes) plot.tabIndex = 0;
+    if (first) listen(plot);
+    return done;
+  }
+
+  function listen(plot) {
+    plot.addEventListener("wheel", event => { if (!event.ctrlKey) event.stopImmediatePropagation(); }, { capture: true, passive: true });
+    plot.addEventListener("keydown", event => walk(plot, event));
+    plot.on("plotly_click", event => {
+      const point = event.points[0], kind = point?.data.meta?.click;
+      if (!kind) return;
+      const value = kind === "row" ? point.y : point.customdata;
+      if (value !== undefined && value !== null) tell({ [kind === "row" ? "node" : kind]: Array.isArray(value) ? value[0] : value });
+    });
+    plot.on("plotly_hover", event => {
+      const point = event.points[0], kind = point?.data.meta?.click;
+      if (kind === "node" || kind === "row") link(plot, kind === "row" ? point.y : point.customdata);
+    });
+    plot.on("plotly_unhover", () => link(plot, null));
+  }
+
+  // A node that is hovered in one picture is framed in the others; no message goes to the kernel.
+  function link(from, node) {
+    for (const plots of figures.values()) for (const plot of plots) {
+      if (plot === from || !plot.isConnected) continue;
+      const meta = plot.layout?.meta, own = plot.speclab?.layout.shapes || [];
+      if (!meta || !(meta.nodes || meta.rows)) continue;
+      const ink = looker()("--sl-ink"), shapes = [...own];
+      if (node !== null && meta.rows && node >= 0 && node < meta.rows[1]) {
+        const [x0, n] = meta.rows, line = { color: ink, width: 1, dash: "dot" };
+        shapes.push({ type: "rect", x0: x0 - 0.5, x1: n - 0.5, y0: node - 0.5, y1: node + 0.5, line },
+                    { type: "rect", x0: node - 0.5, x1: node + 0.5, y0: -0.5, y1: n - 0.5, line });
+      }
+      const at = node !== null && meta.nodes?.find(one => one[0] === node);
+      if (at) shapes.push({ type: "circle", xref: "x", yref: "y", x0: at[2] - 12, x1: at[2] + 12, y0: at[3] - 12, y1: at[3] + 12, line: { color: ink, width: 1.5, dash: "dot" } });
+      if (shapes.length !== own.length || plot.linked) Plotly.relayout(plot, { shapes });
+      plot.linked = shapes.length !== own.length;
+    }
+  }
+
+  // Arrow keys in a picture of nodes: parent, first child, the neighbours in its column.
+  function walk(plot, event) {
+    const nodes = plot.layout.meta?.nodes, keys = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "Enter"];
+    if (!nodes || !keys.includes(event.key) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const chosen = plot.layout.meta.selected ?? plot.walked, at = nodes.find(one => one[0] === chosen) || nodes[0];
+    const column = nodes.filter(one => one[2] === at[2]).sort((a, b) => a[3] - b[3]), place = column.indexOf(at);
+    const to = chosen === undefined || chosen === null ? nodes[0] : {
+      ArrowLeft: nodes.find(one => one[0] === at[1]), ArrowRight: nodes.find(one => one[1] === at[0]),
+      ArrowUp: column[place - 1], ArrowDown: column[place + 1], Home: nodes[0], Enter: at,
+    }[event.key];
+    if (to) tell({ node: plot.walked = to[0] });
+  }
+
+  // Parts of a slot, from top to bottom; what stays equal is left as it is.
+  function show(slot, parts) {
+    parts.forEach((part, i) => {
+      const kind = typeof part === "string" ? "sl-html" : "sl-figure";
+      let place = slot.children[i];
+      if (!place || !place.classList.contains(kind)) {
+        const made = Object.assign(document.createElement("div"), { className: kind });
+        if (place) { purge(place); place.replaceWith(made); } else slot.append(made);
+        place = made;
+      }
+      if (kind === "sl-html") { if (place.held !== part) place.innerHTML = place.held = part; }
+      else { place.held = part; plotIn(place, part); }
+    });
+    while (slot.children.length > parts.length) { purge(slot.lastChild); slot.lastChild.remove(); }
+    figures.set(slot, [...slot.children].map(place => place.plot).filter(Boolean));
+  }
+
+  function purge(place) { if (place.plot) Plotly.purge(place.plot); }
+
+  function redraw() { // another theme, another width
+    for (const slot of figures.keys())
+      if (slot.isConnected) for (const place of slot.children) if (place.plot) plotIn(place, place.held);
+      else figures.delete(slot);
+  }
+
+  // "node 6" in a sentence is a link.
+  root.addEventListener("click", event => {
+    const at = event.target.closest?.("[data-node], [data-iteration]");
+    if (!at || !root.contains(at)) return;
+    event.preventDefault();
+    tell(at.dataset.node !== undefined ? { node: Number(at.dataset.node) } : { iteration: Number(at.dataset.iteration) });
+  });
+
+  return { show, redraw, plots: () => [...figures.values()].flat() };
+}
