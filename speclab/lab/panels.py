@@ -165,7 +165,6 @@ class TextPanel(VBox):
     def __init__(self) -> None:
         self._drawn: tuple[Any, ...] = (None,)
         self._frame: Frame | None = None
-        self._writer = token_text.Writer()
         self.by = Dropdown(
             options=["verdict", "source", "iteration", "probability"],
             description="colour by",
@@ -193,7 +192,8 @@ class TextPanel(VBox):
             legend = f"<style>{token_text.STYLE}</style>" + token_text.legend(frame.trace, self.by.value)
             set_if_changed(self.legend, value=legend)
         self._drawn = key
-        chunks = self._writer.chunks(frame.trace, frame.committed, self.by.value)
+        given = frame.trace, frame.committed, self.by.value
+        chunks = [*token_text.closed_chunks(*given), token_text.tail_chunk(*given)]
         held = list(self.body.children)
         widgets = held[: len(chunks)] + [HTML() for _ in chunks[len(held) :]]
         for widget, chunk in zip(widgets, chunks, strict=True):

@@ -1,6 +1,6 @@
 """The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
 
-Generated tokens come in chunks of 64; one more step rewrites the last chunk only, so a long run stays cheap to show.
+Generated tokens come in chunks of 64; one more step rewrites the last alone, so a long run stays cheap to show.
 Each kind has a tint and a line of its own, so that colour is not alone.
 """
 
@@ -15,14 +15,19 @@ from typing import Literal
 from speclab.trace.records import Step, Trace
 from speclab.views import markup, playback
 from speclab.views.explain import percent, plural
+from speclab.views.markup import escape, tag
 from speclab.views.palette import LOOKS, MONO, SANS, SOURCE_COLORS
 
+By = Literal["verdict", "source", "iteration", "probability"]
+"""What colours say."""
+CHUNK = 64
+HEAD = TAIL = 48
+"""Prompt tokens shown before and after the fold."""
 SHADES = 5
 """Steps of probability."""
 _INK, _MUTED = "var(--jp-ui-font-color1,inherit)", "var(--jp-ui-font-color2,#767676)"
 _RULE = "var(--jp-border-color1,#999)"
-_RED = LOOKS["rejected"].color
-_BLUE = LOOKS["accepted"].color
+_RED, _BLUE = LOOKS["rejected"].color, LOOKS["accepted"].color
 
 
 def _rgba(color: str, opacity: float) -> str:
@@ -30,54 +35,35 @@ def _rgba(color: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity:.2f})"
 
 
-def _tint(color: str, line: str, opacity: float = 0.2, wide: int = 2) -> str:
-    return f"{{background:{_rgba(color, opacity)};border-bottom:{wide}px {line} {color}}}"
+def _tint(color: str, line: str, wide: int = 2) -> str:
+    return f"{{background:{_rgba(color, 0.2)};border-bottom:{wide}px {line} {color}}}"
 
 
-def _frame() -> list[str]:
-    return [
-        f".speclab-text{{font:13px/1.9 {MONO};color:{_INK};max-width:100ch}}",
-        ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
-        f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:11px/1.9 {SANS};margin-bottom:8px;color:{_MUTED}}}",
-        f".sl-p{{color:{_MUTED}}}",
-        f".sl-gap{{font-style:italic;border:1px dashed {_RULE};border-radius:8px;padding:0 4px;margin:0 4px}}",
-        ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",
-        f".sl-first,.sl-q{{border-bottom:2px dotted {_MUTED}}}",
-        f".sl-mark{{font:10px/1 {SANS};color:{_MUTED};border-left:1px solid {_RULE};margin:0 3px 0 5px}}",
-        ".sl-mark{padding-left:3px;vertical-align:2px;user-select:none}",
-        ".sl-mark b{font-weight:600;margin-left:2px}",
-        f".sl-x{{font-size:11px;margin-left:4px;cursor:pointer;color:{_MUTED};border-bottom:2px dotted {_RED}}}",
-        ".sl-fold{display:none}.sl-x:focus .sl-fold,.sl-open .sl-fold{display:inline}",
-        f".sl-x s{{text-decoration:line-through 1.5px {_rgba(_RED, 0.7)};margin:0 3px}}",
-    ]
+def _shade(i: int) -> str:
+    line = f"2px solid {_rgba(_BLUE, 0.15 + 0.2 * i)}"
+    return f".sl-q{i}{{background:{_rgba(_BLUE, 0.06 + 0.12 * i)};border-bottom:{line}}}"
 
 
-def _kinds() -> list[str]:
-    lines = {"accepted": ("solid", 2), "bonus": ("double", 4), "corrected": ("dashed", 2)}
-    return [f".sl-{kind}" + _tint(LOOKS[kind].color, line, wide=wide) for kind, (line, wide) in lines.items()]
-
-
-def _sources() -> list[str]:
-    lines = ("solid", "dashed", "dotted")
-    return [f".sl-s{i}" + _tint(color, lines[i % 3], 0.22) for i, color in enumerate(SOURCE_COLORS)]
-
-
-def _others() -> list[str]:
-    shades = [
-        f".sl-q{i}{{background:{_rgba(_BLUE, 0.06 + 0.12 * i)};border-bottom:2px solid {_rgba(_BLUE, 0.15 + 0.2 * i)}}}"
-        for i in range(SHADES)
-    ]
-    return [".sl-i0{background:rgba(128,128,128,.14)}", ".sl-i1" + _tint(_BLUE, "solid"), *shades]
-
-
-STYLE = "".join([*_frame(), *_kinds(), *_sources(), *_others()])
-"""To be set once on a page that shows `text_chunks`."""
-
-
-By = Literal["verdict", "source", "iteration", "probability"]
-CHUNK = 64
-HEAD = TAIL = 48
-"""Prompt tokens shown before and after the fold."""
+STYLE = "".join([
+    f".speclab-text{{font:13px/1.9 {MONO};color:{_INK};max-width:100ch}}",
+    ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
+    f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:12px/1.9 {SANS};margin-bottom:8px;color:{_MUTED}}}",
+    f".sl-p{{color:{_MUTED}}}",
+    f".sl-gap{{font-style:italic;border:1px dashed {_RULE};border-radius:8px;padding:0 4px;margin:0 4px}}",
+    ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",
+    f".sl-first,.sl-q{{border-bottom:2px dotted {_MUTED}}}",
+    f".sl-mark{{font:11px/1 {SANS};color:{_MUTED};border-left:1px solid {_RULE};margin:0 3px 0 5px}}",
+    ".sl-mark{padding-left:3px;vertical-align:2px;user-select:none;cursor:pointer}.sl-mark b{margin-left:2px}",
+    f".sl-x{{font-size:12px;margin-left:4px;cursor:pointer;color:{_MUTED};border-bottom:2px dotted {_RED}}}",
+    ".sl-fold{display:none}.sl-x:focus .sl-fold,.sl-open .sl-fold{display:inline}",
+    f".sl-x s{{text-decoration:line-through 1.5px {_rgba(_RED, 0.7)};margin:0 3px}}",
+    *(f".sl-{kind}" + _tint(LOOKS[kind].color, line, wide)
+      for kind, line, wide in (("accepted", "solid", 2), ("bonus", "double", 4), ("corrected", "dashed", 2))),
+    *(f".sl-s{i}" + _tint(color, ("solid", "dashed", "dotted")[i % 3]) for i, color in enumerate(SOURCE_COLORS)),
+    ".sl-i0{background:rgba(128,128,128,.14)}.sl-i1" + _tint(_BLUE, "solid"),
+    *map(_shade, range(SHADES)),
+])  # fmt: skip
+"""To be set once on a page that shows chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +71,7 @@ class Shown:
     """One generated token.
 
     `kind`: "first" (of the prefill), "accepted", "bonus" or "corrected"; `prob`: the target's, where it was recorded;
-    `starts`: the step whose first token this is; `rejected`: tokens of the candidates it was chosen over.
+    `gained`: by the iteration whose first token this is, else 0; `rejected`: candidates that it was chosen over.
     """
 
     token: int
@@ -93,7 +79,7 @@ class Shown:
     source: str
     iteration: int
     prob: float | None
-    starts: Step | None
+    gained: int
     rejected: tuple[int, ...]
 
 
@@ -103,23 +89,18 @@ def shown_tokens(trace: Trace, cursor: int | None = None) -> tuple[Shown, ...]:
 
 
 def _first(trace: Trace) -> Shown:
-    return Shown(trace.first_token, "first", "target", 0, None, None, ())
+    return Shown(trace.first_token, "first", "target", 0, None, 0, ())
 
 
 def _of(step: Step) -> Iterator[Shown]:
     """The tokens of one iteration."""
     judged = {decision.winner: decision for decision in playback.decisions(step)}
     for place, (token, node, kind) in enumerate(playback.token_kinds(step)):
-        decision = judged.get(node)
-        losers = tuple([n for n in decision.candidates if n != node]) if decision else ()
+        losers = judged[node].candidates if node in judged else ()
+        rejected = tuple([int(step.tree.token[n]) for n in losers if n != node])
         source = "target" if node is None else step.tree.source[node]
         prob = _own_prob(step) if node is None else step.nodes[node].target_prob
-        start = None if place else step
-        yield Shown(token, kind, source, step.index + 1, prob, start, _ids(step, losers))
-
-
-def _ids(step: Step, nodes: Sequence[int]) -> tuple[int, ...]:
-    return tuple([int(step.tree.token[node]) for node in nodes])
+        yield Shown(token, kind, source, step.index + 1, prob, 0 if place else len(step.committed), rejected)
 
 
 def _own_prob(step: Step) -> float | None:
@@ -129,54 +110,72 @@ def _own_prob(step: Step) -> float | None:
 
 def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict", *, unfolded: bool = False) -> str:
     """The prompt and `cursor` iterations of text as HTML, with legend and style; `unfolded` shows what was rejected."""
-    chunks = text_chunks(trace, cursor, by)
+    chunks = (*closed_chunks(trace, cursor, by), tail_chunk(trace, cursor, by))
     words = summary(trace, cursor)
-    body = markup.tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=words)
+    body = tag("div", *chunks, class_="speclab-text-body", dir="auto", role="document", aria_label=words)
     name = "speclab-text sl-open" if unfolded else "speclab-text"
-    return f"<style>{STYLE}</style>" + markup.tag("div", legend(trace, by), body, class_=name)
+    return f"<style>{STYLE}</style>" + tag("div", legend(trace, by), body, class_=name)
 
 
-def text_chunks(trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
-    """The prompt, then 64 generated tokens a chunk; each chunk is HTML of its own, to be set under `STYLE`."""
-    return Writer().chunks(trace, cursor, by)
+def closed_chunks(trace: Trace, committed: int | None = None, by: By = "verdict") -> list[str]:
+    """The prompt, then every chunk of 64 generated tokens that is full; see `closed_key`."""
+    whole, _ = divmod(_length(trace, committed), CHUNK)
+    tokens = list(chain.from_iterable(_pieces(trace, 0, committed, by))) if whole else []
+    chunks = ["".join(tokens[i * CHUNK : (i + 1) * CHUNK]) for i in range(whole)]
+    return [f'<span class="speclab-chunk">{part}</span>' for part in (prompt_html(trace), *chunks)]
+
+
+def closed_key(trace: Trace, committed: int | None = None, by: By = "verdict") -> tuple[object, ...]:
+    """What `closed_chunks` depends on: while this stays the same, compared by `==`, they need not be made again."""
+    start, _ = _last_chunk(trace, committed)
+    ends = id(trace.steps[start - 1]) if start else 0
+    return trace.prompt_ids, _length(trace, committed) // CHUNK, ends, by, sources_of(trace) if by == "source" else ()
+
+
+def tail_chunk(trace: Trace, committed: int | None = None, by: By = "verdict") -> str:
+    """The generated tokens after the last full chunk; "" where there are none."""
+    start, skipped = _last_chunk(trace, committed)
+    tokens = list(chain.from_iterable(_pieces(trace, start, committed, by)))[skipped:]
+    return f'<span class="speclab-chunk">{"".join(tokens)}</span>'
 
 
 def text_pieces(trace: Trace, by: By = "verdict") -> list[str]:
     """The prompt with the first token, then what each iteration added: piece `i` belongs to the text after `i`."""
-    first, *rest = Writer().pieces(trace, None, by)
-    return [_prompt(trace) + first[0], *map("".join, rest)]
+    first, *rest = _pieces(trace, 0, None, by)
+    return [prompt_html(trace) + first[0], *map("".join, rest)]
 
 
-class Writer:
-    """Writes text as HTML, each iteration once however often it is shown: a step holds all that its tokens need."""
+def _length(trace: Trace, committed: int | None) -> int:
+    return 1 + sum([len(step.committed) for step in trace.steps[:committed]])
 
-    def __init__(self) -> None:
-        self._way: tuple[By, tuple[str, ...]] | None = None
-        self._prompt: tuple[tuple[int, ...], str] = (), ""
-        self._written: dict[int, tuple[Step, list[str]]] = {}  # by the step's id, which is its own while it is held
 
-    def chunks(self, trace: Trace, cursor: int | None = None, by: By = "verdict") -> list[str]:
-        """As `text_chunks`."""
-        if self._prompt[0] != trace.prompt_ids or not trace.prompt_ids:
-            self._prompt = trace.prompt_ids, _prompt(trace)
-        tokens = list(chain.from_iterable(self.pieces(trace, cursor, by)))
-        chunks = ["".join(tokens[i : i + CHUNK]) for i in range(0, len(tokens), CHUNK)]
-        return [markup.tag("span", part, class_="speclab-chunk") for part in (self._prompt[1], *chunks)]
+def _last_chunk(trace: Trace, committed: int | None) -> tuple[int, int]:
+    """The piece (0: the first token, then an iteration each) in which the tail begins, and its tokens before that."""
+    left = _length(trace, committed) // CHUNK * CHUNK
+    for piece, count in enumerate((1, *(len(step.committed) for step in trace.steps[:committed]))):
+        if left < count:
+            return piece, left
+        left -= count
+    return len(trace.steps[:committed]) + 1, 0
 
-    def pieces(self, trace: Trace, cursor: int | None, by: By) -> list[list[str]]:
-        """The first token, then the tokens of each iteration."""
-        sources = sources_of(trace) if by == "source" else ()
-        if self._way != (by, sources) or len(self._written) > 2 * len(trace.steps) + CHUNK:
-            self._way, self._written = (by, sources), {}
-        first = [_token(_first(trace), trace.texts, by, sources)]
-        return [first, *(self._of(trace, step) for step in trace.steps[:cursor])]
 
-    def _of(self, trace: Trace, step: Step) -> list[str]:
-        if id(step) not in self._written:
-            assert self._way is not None
+_RECENT: dict[tuple[int, By, tuple[str, ...]], tuple[Step, list[str]]] = {}
+"""Tokens of the iterations written last, so that a step writes its own alone: a step holds all that they need."""
+
+
+def _pieces(trace: Trace, start: int, committed: int | None, by: By) -> Iterator[list[str]]:
+    """From piece `start` on: the first token, then the tokens of each iteration."""
+    sources = sources_of(trace) if by == "source" else ()
+    if not start:
+        yield [_token(_first(trace), trace.texts, by, sources)]
+    for step in trace.steps[max(start - 1, 0) : committed]:
+        key = id(step), by, sources
+        if key not in _RECENT:
+            if len(_RECENT) >= 4 * CHUNK:
+                _RECENT.clear()
             texts = ChainMap(dict(step.texts), dict(trace.texts))
-            self._written[id(step)] = step, [_token(item, texts, *self._way) for item in _of(step)]
-        return self._written[id(step)][1]
+            _RECENT[key] = step, [_token(item, texts, by, sources) for item in _of(step)]  # held: its id stays its own
+        yield _RECENT[key][1]
 
 
 def sources_of(trace: Trace) -> tuple[str, ...]:
@@ -185,49 +184,41 @@ def sources_of(trace: Trace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["target", *names]))
 
 
-def _prompt(trace: Trace) -> str:
-    parts = [
-        markup.tag("span", markup.escape(item), class_="sl-gap")
-        if isinstance(item, str)
-        else _readable(item, trace.texts)
-        for item in prompt_tokens(trace)
-    ]
-    return markup.tag("span", *parts, class_="sl-p")
-
-
-def prompt_tokens(trace: Trace) -> list[int | str]:
-    """The prompt's ids; of a long one the first and the last, and between them what is left out, in words."""
-    ids = trace.prompt_ids
+def prompt_html(trace: Trace) -> str:
+    """The prompt; of a long one the head and the tail, and between them how much is left out."""
+    ids, texts = trace.prompt_ids, trace.texts
     if len(ids) <= HEAD + TAIL + 16:
-        return list(ids)
-    return [*ids[:HEAD], f" … {len(ids) - HEAD - TAIL} tokens … ", *ids[-TAIL:]]
+        parts = [_readable(token, texts) for token in ids]
+    else:
+        gap = tag("span", f" … {len(ids) - HEAD - TAIL} tokens … ", class_="sl-gap")
+        head, tail = ([_readable(token, texts) for token in part] for part in (ids[:HEAD], ids[-TAIL:]))
+        parts = [*head, gap, *tail]
+    return tag("span", *parts, class_="sl-p")
 
 
 def _readable(token: int, texts: Mapping[int, str]) -> str:
     """Text as one reads it: spaces stay spaces, a line break is shown and made, what is hidden gets its code point."""
     raw = texts.get(token, "")
     if not raw.strip(" ") or token not in texts:
-        return markup.escape(markup.label(token, texts))
+        return escape(markup.label(token, texts))
     body = raw.lstrip(" ")
     visible = body if body.isalnum() else " ".join([markup.display(word) if word else "" for word in body.split(" ")])
-    return " " * (len(raw) - len(body)) + markup.escape(visible).replace("⏎", "⏎\n")
+    return " " * (len(raw) - len(body)) + escape(visible).replace("⏎", "⏎\n")
 
 
 def _token(item: Shown, texts: Mapping[int, str], by: By, sources: Sequence[str]) -> str:
-    mark = _mark(item)
-    rejected = _rejected(item, texts) if by == "verdict" and item.kind == "corrected" else ""
     body = _readable(item.token, texts)
     gap = " " if body.startswith(" ") else ""  # outside the tint, so that a line breaks cleanly
+    names = ", ".join([markup.quoted(token, texts) for token in item.rejected])
     tip = f"{markup.quoted(item.token, texts)} · id {item.token} · {item.kind} · from {item.source}"
     tip += f" · iteration {item.iteration}" if item.iteration else " · from the prefill"
     tip += f" · target {percent(item.prob)}" if item.prob is not None else ""
-    tip += f" · chosen over {_names(item, texts)}" if item.rejected else ""
-    return (
-        mark
-        + rejected
-        + gap
-        + markup.tag("span", body.removeprefix(" "), class_=f"sl-t {_class(item, by, sources)}", title=tip)
-    )
+    tip += f" · chosen over {names}" if names else ""
+    before = mark(item.iteration, item.gained) if item.gained else ""
+    if by == "verdict" and item.kind == "corrected" and names:
+        before += _rejected(item, texts, names)
+    shown = f'<span class="sl-t {_class(item, by, sources)}" title="{escape(tip)}">{body.removeprefix(" ")}</span>'
+    return before + gap + shown
 
 
 def _class(item: Shown, by: By, sources: Sequence[str]) -> str:
@@ -240,59 +231,43 @@ def _class(item: Shown, by: By, sources: Sequence[str]) -> str:
     return f"sl-{item.kind}"
 
 
-def _mark(item: Shown) -> str:
-    if item.starts is None:
-        return ""
-    gained = len(item.starts.committed)
-    tip = f"iteration {item.iteration}: {plural(gained, 'token')} gained"
-    return markup.tag("span", str(item.iteration), markup.tag("b", f"+{gained}"), class_="sl-mark", title=tip)
+def mark(iteration: int, gained: int) -> str:
+    """Where an iteration begins, a link to it: its number and the tokens it gained."""
+    tip = f"iteration {iteration}: {plural(gained, 'token')} gained"
+    return f'<span class="sl-mark" data-iteration="{iteration}" title="{tip}">{iteration}<b>+{gained}</b></span>'
 
 
-def _names(item: Shown, texts: Mapping[int, str]) -> str:
-    return ", ".join([markup.quoted(token, texts) for token in item.rejected])
-
-
-def _rejected(item: Shown, texts: Mapping[int, str]) -> str:
+def _rejected(item: Shown, texts: Mapping[int, str], names: str) -> str:
     """The candidates that the target's own token replaced: folded to their number, struck when unfolded."""
-    if not item.rejected:
-        return ""
-    struck = [markup.tag("s", markup.escape(markup.label(token, texts, 16))) for token in item.rejected]
-    tip = f"{plural(len(struck), 'candidate')} rejected here: {_names(item, texts)}"
-    fold = markup.tag("span", *struck, class_="sl-fold")
-    return markup.tag("span", f"×{len(struck)}", fold, class_="sl-x", tabindex=0, title=tip)
+    struck = [tag("s", escape(markup.label(token, texts, 16))) for token in item.rejected]
+    tip = f"{plural(len(struck), 'candidate')} rejected here: {names}"
+    return tag("span", f"×{len(struck)}", tag("span", *struck, class_="sl-fold"), class_="sl-x", tabindex=0, title=tip)
 
 
 def legend(trace: Trace, by: By = "verdict") -> str:
     """What the colours mean, as HTML."""
-    if by == "source":
-        entries = [(f"sl-s{i % len(SOURCE_COLORS)}", name) for i, name in enumerate(sources_of(trace))]
-    elif by == "iteration":
-        entries = [("sl-first", "first token"), ("sl-i1", "odd iterations"), ("sl-i0", "even iterations")]
-    elif by == "probability":
-        entries = [(f"sl-q{i}", f"target ≥ {100 * i // SHADES}%") for i in range(SHADES)] + [("sl-q", "not recorded")]
-    else:
-        entries = [(f"sl-{kind}", LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected")]
-        entries = [("sl-first", "first token (prefill)"), *entries]
-    keys = [
-        markup.tag("span", markup.tag("span", markup.escape(name), class_=f"sl-t {kind}")) for kind, name in entries
-    ]
+    entries = {
+        "verdict": [("sl-first", "first token (prefill)"),
+                    *((f"sl-{kind}", LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected"))],
+        "source": [(f"sl-s{i % len(SOURCE_COLORS)}", name)
+                   for i, name in enumerate(sources_of(trace) if by == "source" else ())],
+        "iteration": [("sl-first", "first token"), ("sl-i1", "odd iterations"), ("sl-i0", "even iterations")],
+        "probability": [*((f"sl-q{i}", f"target ≥ {100 * i // SHADES}%") for i in range(SHADES)),
+                        ("sl-q", "not recorded")],
+    }[by]  # fmt: skip
+    keys = [tag("span", tag("span", escape(name), class_=f"sl-t {kind}")) for kind, name in entries]
     if by == "verdict":
-        keys.append(markup.tag("span", markup.tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
-    keys.append(
-        markup.tag("span", markup.tag("span", "3", markup.tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained")
-    )
-    return markup.tag("div", *keys, class_="sl-legend")
+        keys.append(tag("span", tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
+    keys.append(tag("span", tag("span", "3", tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained"))
+    return tag("div", *keys, class_="sl-legend")
 
 
 def summary(trace: Trace, cursor: int | None = None) -> str:
     """One sentence, such as: Text: 30 prompt tokens, then 41 generated in 12 iterations: 1 first, 28 accepted, …."""
-    shown = shown_tokens(trace, cursor)
-    kinds = [item.kind for item in shown]
+    kinds = ["first", *(kind for step in trace.steps[:cursor] for _, _, kind in playback.token_kinds(step))]
     counts = ", ".join([f"{kinds.count(kind)} {kind}" for kind in ("first", "accepted", "bonus", "corrected")])
-    iterations = plural(len(trace.steps[:cursor]), "iteration")
-    return (
-        f"Text: {plural(len(trace.prompt_ids), 'prompt token')}, then {len(shown)} generated in {iterations}: {counts}."
-    )
+    prompt, iterations = plural(len(trace.prompt_ids), "prompt token"), plural(len(trace.steps[:cursor]), "iteration")
+    return f"Text: {prompt}, then {len(kinds)} generated in {iterations}: {counts}."
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:

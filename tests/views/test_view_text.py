@@ -47,11 +47,17 @@ def test_every_generated_token_is_there_in_order(run, by):
 @pytest.mark.parametrize("by", BYS)
 def test_one_more_step_rewrites_the_last_chunk_only_and_tokens_cannot_break_out(by):
     made = trace(30)
-    chunks = [token_text.text_chunks(made, cursor, by) for cursor in range(31)]
-    for before, after in pairwise(chunks):
-        assert before[: len(before) - 1] == after[: len(before) - 1]
+    closed = [token_text.closed_chunks(made, cursor, by) for cursor in range(31)]
+    keys = [token_text.closed_key(made, cursor, by) for cursor in range(31)]
+    for (before, after), (key, next_key) in zip(pairwise(closed), pairwise(keys), strict=True):
+        assert after[: len(before)] == before
         assert len(after) - len(before) <= 1
-    assert len(chunks[-1]) == 1 + -(-len(made.token_ids()) // token_text.CHUNK)
+        assert (key == next_key) == (before == after)
+    assert len(closed[-1]) == 1 + len(made.token_ids()) // token_text.CHUNK
+    for cursor in range(31):
+        chunks = [*closed[cursor][1:], token_text.tail_chunk(made, cursor, by)]
+        assert [chunk.count('class="sl-t ') for chunk in chunks[:-1]] == [token_text.CHUNK] * (len(chunks) - 1)
+        assert sum(chunk.count('class="sl-t ') for chunk in chunks) == len(made.token_ids(cursor))
     odd = replace(_run(odd_tokens(), prompt=tuple(100 + i for i in range(len(ODD)))), texts=odd_tokens().texts)
     parse(token_text.text_html(odd, by=by, unfolded=True) + token_text.table(odd) + token_text.legend(made, by))
 
@@ -74,10 +80,10 @@ def test_iterations_are_marked_long_prompts_folded_and_line_breaks_made():
     marks = [e for e in root.iter("span") if e.get("class") == "sl-mark" and e.get("title")]
     gained = [(step.index + 1, f"+{len(step.committed)}") for step in trace(12).steps]
     assert [(int(mark.text), mark[0].text) for mark in marks] == gained
-    assert "… 404 tokens …" in token_text.text_chunks(trace(1, prompt=500))[0]
-    assert "tokens …" not in token_text.text_chunks(trace(1, prompt=112))[0]
+    assert "… 404 tokens …" in token_text.prompt_html(trace(1, prompt=500))
+    assert "tokens …" not in token_text.prompt_html(trace(1, prompt=112))
     made = replace(_run(ended_inside()), texts={0: "\n", 1: "a\n\n b"}, prompt_ids=(0, 1, 77))
-    assert "⏎\na⏎\n⏎\n b#77" in token_text.text_chunks(made)[0], "a token without text has its id"
+    assert "⏎\na⏎\n⏎\n b#77" in token_text.prompt_html(made), "a token without text has its id"
     assert "&lt;|endoftext|&gt;" in token_text.text_html(made), "a step's own texts are used too"
 
 
