@@ -156,7 +156,7 @@ def _narrowed(runner: Runner) -> Runner | None:
     window, border = runner.plan.window or 0, runner.border or 0
     if max(window, border) <= _PROBE_WINDOW or is_spread(runner.model):
         return None
-    model = _sharing_weights(runner.model)
+    model = sharing_weights(runner.model)
     config = model.config.get_text_config(decoder=True)
     for name in ("sliding_window", "attention_chunk_size"):
         if window > _PROBE_WINDOW and getattr(config, name, None) == window:
@@ -178,7 +178,7 @@ def _narrow_border(config: Any) -> None:
             kind["original_max_position_embeddings"] = _PROBE_WINDOW
 
 
-def _sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
+def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
     """A copy with parts, small buffers and configs of its own, on the same parameters and large buffers."""
     shared = [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES)]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
