@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -213,6 +213,12 @@ class SessionController:
             raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
         self._state.change_frame(selected=node)
 
+    @action(key="resize")
+    def resize(self, room: Mapping[str, Any]) -> None:
+        """Lays the stage out for these pixels."""
+        sizes = {name: int(room[name]) for name in ("tree", "mask", "height") if 0 < room.get(name, 0) < 10_000}
+        self._state.change_frame(room=replace(self._state.frame.room, **sizes))
+
     @action()
     def pin(self) -> None:
         """Keeps the iteration shown beside those to come; once more lets it go."""
@@ -338,7 +344,7 @@ class SessionController:
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
         words = f"Opened {name or source}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
         kept = self._state.frame
-        frame = Frame(trace, min(1, len(trace.steps)), pinned=kept.pinned, beside=kept.beside)
+        frame = Frame(trace, min(1, len(trace.steps)), pinned=kept.pinned, beside=kept.beside, room=kept.room)
         self._state.update(status=words, frame=frame, done=0, total=0)
 
     # What the others share.

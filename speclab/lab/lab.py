@@ -18,10 +18,12 @@ from speclab.errors import SettingsError, TraceError
 from speclab.lab.actions import Actions
 from speclab.lab.config import ConfigForm
 from speclab.lab.controller import SessionController
-from speclab.lab.panels import Panels
+from speclab.lab.panels import Panels, WhatIfPreview
 from speclab.lab.runs import CURRENT
+from speclab.lab.screen import Screen
 from speclab.lab.state import LabConfig, LabState, Prompt
-from speclab.lab.transport import Files, Status, Transport
+from speclab.lab.status import Status
+from speclab.lab.transport import Files, Transport
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
@@ -83,11 +85,13 @@ class Lab(VBox):
         self.config = ConfigForm(self.state, pair, strategy, prompt, session, lambda: self._actions.ask(do.apply))
         self.files = Files(self._actions)
         self.transport = Transport(self.state, self._actions, self.files.toggle)
-        self.status = Status(self.state, do.models.usage)
-        self.panels = Panels(self.state, self._actions, self.config.strategy.panel)
+        self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
+        self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
+        self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy.panel)
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
-        rows = [self.config, self.transport, self.files, self.status, self.config.pending, self.panels]
-        super().__init__([style, *rows])
+        rows = [self.config, self.transport, self.files, self.config.pending, self.panels]
+        self.screen.complete()
+        super().__init__([style, *rows, self.screen])
         self.add_class("speclab-lab")
         if pair is not None and not self.state.error:
             self._wait(do.start)
@@ -206,6 +210,20 @@ class Lab(VBox):
             else:
                 kept[name] = value
         return SessionSettings(**kept)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        """What a person did on the screen, or how large it is."""
+        do, ask = self._controller, self._actions.ask
+        if isinstance(said.get("node"), int):
+            ask(do.select, said["node"])
+        elif isinstance(said.get("iteration"), int):
+            ask(do.goto, said["iteration"])
+        elif isinstance(said.get("run"), int):
+            ask(do.switch, said["run"])
+        elif isinstance(said.get("key"), str):
+            self.transport.key(said["key"])
+        elif isinstance(said.get("room"), dict):
+            ask(do.resize, said["room"])
 
     def _read(self) -> LabConfig:
         return self.config.read()

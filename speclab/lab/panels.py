@@ -3,214 +3,226 @@
 from __future__ import annotations
 
 import logging
-from threading import Lock
+from threading import RLock
 from typing import Any
 
-from ipywidgets import HTML, Box, Dropdown, HBox, Tab, Text, VBox, Widget
+from ipywidgets import Box, Dropdown, HBox, Tab, Text, VBox, Widget
 
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.actions import Actions, action
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
+from speclab.lab.screen import Screen, Slot, caption_html, placeholder
 from speclab.lab.state import LabState, PendingChange
-from speclab.lab.transport import Phases
-from speclab.lab.widgets import (
-    Pointer,
-    ViewPanel,
-    button,
-    caption_html,
-    heading,
-    on_change,
-    placeholder,
-    set_if_changed,
-    set_visible,
-)
+from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views import token_text
 from speclab.views.drafter_state import children_of, lookup_html
-from speclab.views.markup import escape, labels, tag
+from speclab.views.figures import Drawing
 from speclab.views.registry import VIEWS, Frame, View, placed
 from speclab.views.whatif_tree import ghost_svg, whatif_sentence
 
-Panel = ViewPanel | RunsPanel | ComparePanel | Any
-NONE = -1
-"""No node, in the list of nodes: a list cannot show an option whose value is None."""
 _MASKS = {"mask": "prefix folded", "mask-whole": "whole", "mask-check": "expected against given"}
 _log = logging.getLogger(__name__)
 
 
 class Panels(VBox):
-    """Settings, the stage side by side, the text below, and tabs for the rest; only what is seen is drawn.
+    """The timeline, the stage with tree and mask, what is said of them, the text, and tabs; only what is seen is drawn.
 
-    `settings` stands beside the tree, so that a slider and what it would change are on the screen together. `views`
-    holds the panel of every view that is shown, by its name.
+    Args:
+        state: `frame` and `change` decide what is drawn.
+        actions: what the controls ask for.
+        screen: what draws.
+        status: the line between stage and text.
+        settings: the controls of the strategy, for the tab "What if".
+
+    Attributes:
+        views: the slot of every view that is not in a tab, by its name.
     """
 
-    def __init__(self, state: LabState, actions: Actions, settings: Widget) -> None:
-        self._state = state
-        self.views = {view.name: _panel(view) for view in placed("stage", "below")}
+    def __init__(
+        self,
+        state: LabState,
+        actions: Actions,
+        screen: Screen,
+        preview: WhatIfPreview,
+        status: Widget,
+        settings: Widget,
+    ) -> None:
+        self._state, self._preview, self._lock = state, preview, RLock()
+        self.views = {view.name: _slot(screen, view) for view in placed("above", "stage", "below")}
+        self.views["tree"] = Slot(screen, "tree", self._draw_tree, self._tree_key, cached=True)
+        self.views["mask"] = Slot(screen, "mask", self._draw_mask, self._mask_key, cached=True)
         self.masks = Dropdown(
             options=[(label, name) for name, label in _MASKS.items()],
-            tooltip="how the attention mask is drawn", description="show",
+            tooltip="how the attention mask is drawn", description="mask",
         )  # fmt: skip
-        self.views["mask"] = ViewPanel("mask", self._draw_mask, self._mask_key, cached=True)
+        self.masks.add_class("speclab-masks")
         on_change(self.masks, lambda _: self.update())
-        self.preview = WhatIfPreview(state, self._swap)
-        self.node = NodeList(state, actions)
-        self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack",
-                          lambda: actions.ask(actions.controller.pin))  # fmt: skip
-        self.text = TextPanel()
-        self.tabs = Tabs(state, actions)
-        self.phases = Phases(state, actions)
-        bar = HBox([self.phases])
-        bar.add_class("speclab-bar")
-        main = Box([self._stage(view, actions) for view in placed("stage")])
-        main.add_class("speclab-main")
-        bench = Box([settings, main])
-        bench.add_class("speclab-bench")
-        below = [self.views[view.name].widget for view in placed("below")]
-        super().__init__([bar, bench, *below, self.text, self.tabs])
+        self.text = TextPanel(screen)
+        self.tabs = Tabs(state, actions, screen, settings)
+        stage = Box([self.views[view.name] for view in placed("stage")])
+        stage.add_class("speclab-stage")
+        legend = HBox([*([self.views["legend"]] if "legend" in self.views else []), self.masks])
+        legend.add_class("speclab-under")
+        above, below = ([self.views[view.name] for view in placed(place)] for place in ("above", "below"))
+        below = [slot for slot in below if slot is not self.views.get("legend")]
+        super().__init__([*above, stage, legend, status, *below, self.text, self.tabs])
         self.add_class("speclab-panels")
-        state.observe(lambda _: self.update(), names="frame")
+        state.observe(lambda _: self.update(), names=["frame", "change"])
         self.update()
 
     def update(self) -> None:
-        """Draws the frame wherever it differs from what is drawn."""
-        frame = self._state.frame
-        set_if_changed(self.pin, description="Unpin" if frame.pinned is frame.step is not None else "Pin")
-        for panel in self.views.values():
-            panel.update(frame)
-        self.node.update(frame)
-        self.text.update(frame)
-        self.tabs.update(frame)
-        for view in placed("below"):
-            panel = self.views[view.name]
-            set_visible(panel.widget, bool(panel.widget.value))
+        """Draws the frame wherever it differs from what is drawn; threads take turns, so the newest stays."""
+        with self._lock:
+            frame = self._state.frame
+            for slot in self.views.values():
+                slot.update(frame)
+            self.text.update(frame)
+            self.tabs.update(frame)
 
-    def _stage(self, view: View, actions: Actions) -> VBox:
-        drawing, controls = [self.views[view.name].widget], []
-        if view.name == "tree":
-            drawing = [self.preview, *drawing, Pointer(lambda node: actions.ask(actions.controller.select, node))]
-            controls = [self.node, self.pin]
-        elif view.name == "mask":
-            controls = [self.masks]
-        made = VBox([heading(view.heading, *controls), *drawing])
-        made.add_class(f"speclab-stage-{view.name}")
-        return made
+    def _tree_key(self, frame: Frame) -> tuple[Any, ...]:
+        return self._preview.change_of(frame), *VIEWS["tree"].key(frame)
+
+    def _draw_tree(self, frame: Frame) -> Drawing:
+        """The tree; while a change is pending, what it would have been, where the record suffices."""
+        return self._preview.draw(frame) or VIEWS["tree"].render(frame)
 
     def _mask_key(self, frame: Frame) -> tuple[Any, ...]:
         return self.masks.value, *VIEWS["mask"].key(frame)
 
-    def _draw_mask(self, frame: Frame) -> str:
-        return VIEWS[self.masks.value].render(frame) + caption_html(VIEWS["mask"].describe(frame))
-
-    def _swap(self) -> None:
-        """The preview stands in for the tree; what is covered is not drawn."""
-        covered = self.preview.covering
-        self.views["tree"].set_visible(not covered)
-        set_visible(self.views["tree"].widget, not covered)
+    def _draw_mask(self, frame: Frame) -> Drawing:
+        return VIEWS[self.masks.value].render(frame)
 
 
-def _panel(view: View) -> ViewPanel:
-    """The panel of a view: its drawing, its sentence, and its table where that is declared to be unfolded."""
+def _slot(screen: Screen, view: View) -> Slot:
+    """The slot of a view: its drawing, its sentence, and its table where that is declared to be unfolded."""
 
-    def draw(frame: Frame) -> str:
-        return view.render(frame) + caption_html(view.describe(frame)) + table(frame)
+    def draw(frame: Frame) -> Drawing:
+        drawn = view.render(frame)
+        parts = [drawn] if isinstance(drawn, str | dict) else list(drawn)
+        return [*parts, caption_html(view.describe(frame)), view.tabulate(frame) if view.unfolded else ""]
 
-    def table(frame: Frame) -> str:
-        return view.tabulate(frame) if view.unfolded else ""
-
-    return ViewPanel(view.name, draw, view.key, cached="step" in view.needs and "trace" not in view.needs)
-
-
-class NodeList(Dropdown):
-    """Selects a node without a mouse."""
-
-    def __init__(self, state: LabState, actions: Actions) -> None:
-        self._frame, self._step, self._actions = state.frame, object(), actions
-        super().__init__(options=[("none", NONE)], description="node", tooltip="the node that all views mark")
-        self.add_class("speclab-node")
-        on_change(self, self._chosen)
-
-    def update(self, frame: Frame) -> None:
-        """Offers the nodes of the iteration shown."""
-        self._frame = frame
-        with self.hold_sync():
-            if frame.step is not self._step:
-                self._step = frame.step
-                set_if_changed(self, options=(("none", NONE), *_node_names(frame.step)))
-            set_if_changed(self, value=NONE if frame.selected is None else frame.selected)
-
-    def _chosen(self, chosen: int) -> None:
-        node = None if chosen == NONE else chosen
-        if node != self._frame.selected:
-            self._actions.ask(self._actions.controller.select, node)
+    return Slot(screen, view.name, draw, view.key, cached="step" in view.needs and "trace" not in view.needs)
 
 
-def _node_names(step: Step | None) -> list[tuple[str, int]]:
-    if step is None:
-        return []
-    names = labels([node.token for node in step.nodes], step.texts, 16)
-    return [(f"{node.index}  {name}  {node.verdict}", node.index) for node, name in zip(step.nodes, names, strict=True)]
+class WhatIfPreview:
+    """What the tree shown would have been with the settings of the form, while they are not applied.
+
+    A sentence, and where the record suffices a picture that takes the tree's place. It is worked out where the change
+    is made, not on the worker's thread: a slider must not wait for a model.
+    """
+
+    def __init__(self, state: LabState) -> None:
+        self._state = state
+        self._known: tuple[Any, ...] = ()
+        self._found: tuple[str, Drawing] = ("", "")
+
+    def change_of(self, frame: Frame) -> PendingChange | None:
+        """The change that is pending, where there is an iteration to try it on."""
+        return self._state.change if frame.step is not None else None
+
+    def sentence(self) -> str:
+        """What would have been; empty where nothing is pending."""
+        return self._look(self._state.frame)[0]
+
+    def draw(self, frame: Frame) -> Drawing:
+        """The tree that would have been; empty where nothing is pending, or the record does not suffice."""
+        return self._look(frame)[1]
+
+    def _look(self, frame: Frame) -> tuple[str, Drawing]:
+        change, step = self.change_of(frame), frame.step
+        if change is None or step is None:
+            return "", ""
+        known = (change, step, frame.selected, frame.room)
+        if len(known) != len(self._known) or any(a is not b for a, b in zip(known, self._known, strict=True)):
+            self._known, self._found = known, _preview(step, change, frame)
+        return self._found
+
+
+def _preview(step: Step, change: PendingChange, frame: Frame) -> tuple[str, Drawing]:
+    """The sentence, and the picture or nothing."""
+    try:
+        found = what_if(step, _meant(step, change), SessionSettings(**change.settings))
+        return whatif_sentence(step, found), ghost_svg(step, found, frame.selected)
+    except SpeclabError as error:
+        return f"What this iteration's tree would have been is not in its record: {str(error).rstrip('.')}.", ""
+    except Exception as error:  # noqa: BLE001  # a view that fails must not take the slider along
+        _log.exception("the tree could not be grown again")
+        return f"What this iteration's tree would have been could not be drawn: {error}.", ""
+
+
+def _meant(step: Step, change: PendingChange) -> Strategy:
+    """The settings in force in this step, history's moves included, with what a person changed."""
+    if not change.alone:
+        raise NotRecordedError("more than the strategy has changed")
+    if type(change.before) is not type(change.after):
+        raise NotRecordedError(f"{type(change.after).__name__} drafts in another way")
+    before, after = change.before.model_dump(), change.after.model_dump()
+    return in_force(step).changed(**{name: value for name, value in after.items() if before[name] != value})
 
 
 class TextPanel(VBox):
     """The prompt and the text up to the cursor, coloured by what the person asks for.
 
-    It is written in chunks, so that a long run rewrites only its end.
+    It is written in chunks: what is finished is sent when a chunk is full, its end at each step.
     """
 
-    def __init__(self) -> None:
-        self._drawn: tuple[Any, ...] = (None,)
+    def __init__(self, screen: Screen) -> None:
         self._frame: Frame | None = None
         self.by = Dropdown(
             options=["verdict", "source", "iteration", "probability"],
             description="colour by",
             tooltip="what colours mean",
         )
-        self.legend = HTML()
-        self.body = Box()
-        self.body.add_class("speclab-text-body")
-        page = Box([self.body])
+        self.legend = Slot(
+            screen, "text-legend", self._legend, lambda frame: (*self._way(frame), frame.trace.prompt_ids)
+        )
+        self.done = Slot(screen, "text-done", self._closed, self._done_key)
+        self.tail = Slot(screen, "text-tail", self._tail, self._key)
+        page = Box([Box([self.done, self.tail]).add_class("speclab-text-body")])
         page.add_class("speclab-text-page")  # scrolled to its end by CSS
-        super().__init__([heading("Text", self.by), self.legend, page])
+        super().__init__([HBox([self.legend, self.by]).add_class("speclab-text-head"), page])
         self.add_class("speclab-text")
         on_change(self.by, lambda _: self.update(self._frame))
 
     def update(self, frame: Frame | None) -> None:
-        """Draws the frame; chunks that stay as they are send nothing."""
+        """Draws the frame."""
         self._frame = frame
-        if frame is None:
-            return
-        way = (self.by.value, token_text.sources_of(frame.trace) if self.by.value == "source" else ())
-        key = (frame.trace, frame.committed, *way)
-        if key[0] is self._drawn[0] and key[1:] == self._drawn[1:]:
-            return
-        if way != self._drawn[2:]:
-            legend = f"<style>{token_text.STYLE}</style>" + token_text.legend(frame.trace, self.by.value)
-            set_if_changed(self.legend, value=legend)
-        self._drawn = key
-        given = frame.trace, frame.committed, self.by.value
-        chunks = [*token_text.closed_chunks(*given), token_text.tail_chunk(*given)]
-        held = list(self.body.children)
-        widgets = held[: len(chunks)] + [HTML() for _ in chunks[len(held) :]]
-        for widget, chunk in zip(widgets, chunks, strict=True):
-            if widget.value != chunk:
-                set_if_changed(widget, value=chunk)
-        if widgets != held:
-            set_if_changed(self.body, children=tuple(widgets))
-            for widget in held[len(widgets) :]:
-                widget.close()
+        if frame is not None:
+            for slot in (self.legend, self.done, self.tail):
+                slot.update(frame)
+
+    def _way(self, frame: Frame) -> tuple[Any, ...]:
+        return self.by.value, " ".join(token_text.sources_of(frame.trace)) if self.by.value == "source" else ""
+
+    def _key(self, frame: Frame) -> tuple[Any, ...]:
+        return frame.trace, frame.committed, *self._way(frame)
+
+    def _done_key(self, frame: Frame) -> tuple[Any, ...]:
+        """Finished chunks: how many there are tells whether they changed, while the run is the same."""
+        count = len(frame.trace.token_ids(frame.committed)) - 1
+        first = frame.trace.steps[0] if frame.trace.steps else frame.trace
+        return first, count // token_text.CHUNK, *self._way(frame)
+
+    def _legend(self, frame: Frame) -> str:
+        return f"<style>{token_text.STYLE}</style>" + token_text.legend(frame.trace, self.by.value)
+
+    def _closed(self, frame: Frame) -> list[str]:
+        return list(token_text.closed_chunks(frame.trace, frame.committed, self.by.value))
+
+    def _tail(self, frame: Frame) -> str:
+        return token_text.tail_chunk(frame.trace, frame.committed, self.by.value)
 
 
 class Tabs(Tab):
-    """A tab for every view declared for one, then the table looked at, runs and comparisons."""
+    """A tab for every view declared for one, with the controls that belong to it; only the open one is drawn."""
 
-    def __init__(self, state: LabState, actions: Actions) -> None:
+    def __init__(self, state: LabState, actions: Actions, screen: Screen, settings: Widget) -> None:
         self._state, self._controller = state, actions.controller
-        self.views = {view.name: _panel(view) for view in placed("tab")}
+        self.views = {view.name: _slot(screen, view) for view in placed("tab")}
         ask, do = actions.ask, actions.controller
         self.measure = button(
             "measure", "Measure baselines", "decodes the same text with each source alone, to compare with",
@@ -220,13 +232,17 @@ class Tabs(Tab):
             "verify", "Verify the other too", "verifies each tree of this iteration; the session stays as it is",
             "check-square-o", lambda: ask(do.verify_all),
         )  # fmt: skip
-        self.lookup = LookupPanel(state, actions)
-        self.runs, self.compare = RunsPanel(state, actions), ComparePanel(state, actions)
-        below = {"strategy": [self.measure], "drafts": [self.verify]}
-        pages = [VBox([panel.widget, HBox(below.get(name, []))]) for name, panel in self.views.items()]
-        self._panels: list[Panel] = [*self.views.values(), self.lookup, self.runs, self.compare]
-        super().__init__([*pages, self.lookup, self.runs, self.compare], selected_index=0)
-        self.titles = (*(view.heading for view in placed("tab")), "Successors", "Runs", "Compare")
+        self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", lambda: ask(do.pin))
+        self.lookup = LookupPanel(state, actions, screen)
+        self.runs, self.compare = RunsPanel(state, actions, screen), ComparePanel(state, actions, screen)
+        pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Node": [], "Metrics": []}
+        pages |= {"Compare": [HBox([self.pin]), self.runs, self.compare], "Strategy": []}
+        for view in placed("tab"):
+            pages.setdefault(view.tab or view.heading, []).append(self.views[view.name])
+        pages["Strategy"] += [HBox([self.measure, self.verify]), self.lookup]
+        self._pages = [page for page in pages.values() if page]
+        super().__init__([VBox(page) for page in self._pages], selected_index=0)
+        self.titles = tuple(title for title, page in pages.items() if page)
         self.add_class("speclab-tabs")
         on_change(self, lambda _: self._show_tab(), "selected_index")
         self._show_tab()
@@ -236,15 +252,20 @@ class Tabs(Tab):
         self.selected_index = self.titles.index(title)
 
     def _show_tab(self) -> None:
-        for i, panel in enumerate(self._panels):
-            panel.set_visible(i == self.selected_index)
+        for i, page in enumerate(self._pages):
+            for panel in page:
+                if hasattr(panel, "set_visible"):
+                    panel.set_visible(i == self.selected_index)
 
     def update(self, frame: Frame) -> None:
         """Draws the tab that is open."""
         set_visible(self.measure, frame.live and self._controller.has_baselines)
         set_visible(self.verify, frame.live and frame.step is not None and bool(frame.step.proposals))
-        for panel in self._panels:
-            panel.update(frame)
+        set_if_changed(self.pin, description="Unpin" if frame.pinned is frame.step is not None else "Pin")
+        for page in self._pages:
+            for panel in page:
+                if hasattr(panel, "set_visible"):
+                    panel.update(frame)
 
 
 class LookupPanel(VBox):
@@ -253,7 +274,7 @@ class LookupPanel(VBox):
     It reads the session, which may be at work: so it draws on the worker's thread alone, and only when it is seen.
     """
 
-    def __init__(self, state: LabState, actions: Actions) -> None:
+    def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
         self._state, self._actions = state, actions
         self._visible, self._selected = False, state.selected
         self.written = Text(
@@ -263,8 +284,8 @@ class LookupPanel(VBox):
             continuous_update=False,
         )
         self.written.add_class("speclab-written")
-        self.view = ViewPanel("lookup", self._draw, self._key)
-        super().__init__([heading("What follows a token", self.written), self.view.widget])
+        self.view = Slot(screen, "lookup", self._draw, self._key)
+        super().__init__([heading("What follows a token", self.written), self.view])
         self.add_class("speclab-lookup-panel")
         on_change(self.written, self._catch_up)
         state.observe(self._catch_up, names="busy")
@@ -307,66 +328,3 @@ class LookupPanel(VBox):
             return placeholder("This strategy keeps no table of transitions: there is nothing to look up.")
         drafted = {} if self.written.value or frame.step is None else children_of(frame.step, frame.selected or 0)
         return lookup_html(found, drafted)
-
-
-class WhatIfPreview(HTML):
-    """What the tree shown would have been with the settings of the form, while they are not applied.
-
-    A sentence, and where the record suffices a picture that stands in for the tree; empty without a change. It is drawn
-    where the change is made, not on the worker's thread: a slider must not wait for a model.
-
-    Args:
-        state: `change` and `frame` decide what is drawn.
-        covers: called when the picture comes or goes.
-
-    Attributes:
-        covering: whether the picture stands in for the tree.
-    """
-
-    def __init__(self, state: LabState, covers: Any) -> None:
-        super().__init__()
-        self.covering = False
-        self._state, self._covers, self._lock = state, covers, Lock()
-        self.add_class("speclab-ghost")
-        set_visible(self, visible=False)
-        state.observe(lambda _: self.update(), names=["change", "frame"])
-
-    def update(self) -> None:
-        """Draws what the state says by now; threads take turns, so the newest stands."""
-        with self._lock:
-            change, frame = self._state.change, self._state.frame
-            step, selected = frame.step, frame.selected
-            sentence, picture = (
-                _preview(step, change, selected) if change is not None and step is not None else ("", "")
-            )
-            if sentence or self.value:
-                way = "Apply forks here." if frame.live else "Step decodes with the change."
-                words = tag("b", "Not applied. "), escape(f"{sentence} {way}")
-                note = tag("p", *words, role="status", class_="sl-ghost")
-                set_if_changed(self, value=note + picture if sentence else "")
-                set_visible(self, visible=bool(sentence))
-            covered, self.covering = self.covering, bool(picture)
-        if covered != self.covering:
-            self._covers()
-
-
-def _preview(step: Step, change: PendingChange, selected: int | None) -> tuple[str, str]:
-    """The sentence, and the picture or nothing."""
-    try:
-        found = what_if(step, _meant(step, change), SessionSettings(**change.settings))
-        return whatif_sentence(step, found), ghost_svg(step, found, selected)
-    except SpeclabError as error:
-        return f"What this iteration's tree would have been is not in its record: {str(error).rstrip('.')}.", ""
-    except Exception as error:  # noqa: BLE001  # a view that fails must not take the slider along
-        _log.exception("the tree could not be grown again")
-        return f"What this iteration's tree would have been could not be drawn: {error}.", ""
-
-
-def _meant(step: Step, change: PendingChange) -> Strategy:
-    """The settings in force in this step, history's moves included, with what a person changed."""
-    if not change.alone:
-        raise NotRecordedError("more than the strategy has changed")
-    if type(change.before) is not type(change.after):
-        raise NotRecordedError(f"{type(change.after).__name__} drafts in another way")
-    before, after = change.before.model_dump(), change.after.model_dump()
-    return in_force(step).changed(**{name: value for name, value in after.items() if before[name] != value})

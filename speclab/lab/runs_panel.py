@@ -7,17 +7,9 @@ from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, Text, 
 from speclab.drafters import strategies
 from speclab.lab.actions import Actions
 from speclab.lab.runs import CURRENT
+from speclab.lab.screen import Screen, Slot, caption_html, placeholder
 from speclab.lab.state import LabState, Progress
-from speclab.lab.widgets import (
-    ViewPanel,
-    button,
-    caption_html,
-    heading,
-    on_change,
-    placeholder,
-    set_if_changed,
-    set_visible,
-)
+from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 from speclab.views.runs import compared_html, copy_button, forks_svg, forks_table, runs_html, summary
@@ -26,9 +18,9 @@ from speclab.views.runs import compared_html, copy_button, forks_svg, forks_tabl
 class RunsPanel(VBox):
     """Follows the runs; the list shows them by name, the present one by the word "shown"."""
 
-    def __init__(self, state: LabState, actions: Actions) -> None:
+    def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
         self._state, self._actions = state, actions
-        self.picture = ViewPanel("runs-view", self._draw, lambda frame: (frame.trace, state.forks))
+        self.picture = Slot(screen, "runs-view", self._draw, lambda frame: (frame.trace, state.forks))
         self.choice = Select(options=[], rows=5, description="", tooltip="the runs of this lab: arrows, then a button")
         self.choice.add_class("speclab-run-choice")
         self.switch = button("switch", "Switch", "go on with the run marked; no model runs", "code-fork", self._switch)
@@ -39,7 +31,7 @@ class RunsPanel(VBox):
         self.drop = button("drop", "Delete run", "let the run marked go, its caches with it", "trash", self._drop)
         bar = HBox([self.switch, self.beside, self.drop])
         bar.add_class("speclab-group")
-        super().__init__([heading("Runs and forks"), self.picture.widget, self.choice, bar])
+        super().__init__([heading("Runs and forks"), self.picture, self.choice, bar])
         self.add_class("speclab-runs-panel")
         on_change(self.choice, lambda _: self._name())
         state.observe(lambda _: self._list(), names="forks")
@@ -102,7 +94,7 @@ FIRST = ("Autoregressive", "LinearSpeculation", "PromptLookup")
 class ComparePanel(VBox):
     """Boxes to mark; made when the tab is first looked at, for few look at all tabs."""
 
-    def __init__(self, state: LabState, actions: Actions) -> None:
+    def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
         self._state, self._actions, self._visible = state, actions, False
         self.marks: dict[str, Checkbox] = {}
         self.grid = Box()
@@ -120,13 +112,13 @@ class ComparePanel(VBox):
         )
         self.progress = HTML()
         self.progress.add_class("speclab-compare-progress")
-        self.picture = ViewPanel("compared", self._draw, lambda _: (state.compared,))
-        self.copy = ViewPanel("compare-copy", self._copy, lambda _: (state.compared,))
-        self.saving = HBox([self.save, self.path, self.copy.widget])
+        self.picture = Slot(screen, "compared", self._draw, lambda _: (state.compared,))
+        self.copy = Slot(screen, "compare-copy", self._copy, lambda _: (state.compared,))
+        self.saving = HBox([self.save, self.path, self.copy])
         bar = HBox([self.tokens, self.go, self.end])
         for row in (bar, self.saving):
             row.add_class("speclab-files")
-        parts = (self.grid, bar, self.progress, self.picture.widget, self.saving)
+        parts = (self.grid, bar, self.progress, self.picture, self.saving)
         super().__init__([heading("Strategies on the prompt above"), *parts])
         self.add_class("speclab-compare-panel")
         state.observe(lambda _: self.update(state.frame), names="compared")

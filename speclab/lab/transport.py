@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from operator import is_
 from typing import Any
 
 from ipywidgets import (
@@ -13,12 +12,10 @@ from ipywidgets import (
     Dropdown,
     FileUpload,
     HBox,
-    IntProgress,
     IntSlider,
     Text,
     ToggleButton,
     ToggleButtons,
-    VBox,
     Widget,
 )
 
@@ -31,7 +28,6 @@ from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import PHASES as TIMED
-from speclab.views.explain import step_words, warning
 from speclab.views.markup import escape, tag
 from speclab.views.playback import PHASES
 from speclab.views.registry import VIEWS
@@ -62,6 +58,18 @@ class Transport(HBox):
         self.add_class("speclab-transport")
         state.observe(self._draw, names="frame")
         self._draw()
+
+    def key(self, name: str) -> None:
+        """What a key does while the lab has the focus and nothing is typed."""
+        do = self._actions.controller
+        wanted: dict[str, tuple[Any, ...]] = {
+            "ArrowLeft": (do.back,), "ArrowRight": (do.goto, self._state.cursor + 1), " ": (do.step,),
+            "[": (do.phase_by, -1), "]": (do.phase_by, 1), "apply": (do.apply,),
+        }  # fmt: skip
+        if name == "Escape":
+            self._actions.stop()
+        elif name in wanted:
+            self._actions.ask(*wanted[name])
 
     def _slid(self, index: int) -> None:
         if index != self._state.cursor:
@@ -202,77 +210,6 @@ _MEANINGS = {
     "accept": "the accept path from the root, one decision at a time",
     "commit": "the caches before and after",
     "adapt": "what the drafter changed for the next iteration: an overview of the whole iteration",
-}
-
-
-class Status(VBox):
-    """Shows `status`, `busy`, progress and `error` of the state, and memory in use.
-
-    `usage` tells the memory; it is asked when another line is on its way anyway.
-    """
-
-    def __init__(self, state: LabState, usage: Callable[[], str]) -> None:
-        self._state, self._usage = state, usage
-        self._drawn: tuple[Any, ...] = ()
-        self._shown = self._used = ""
-        self.line = HTML()
-        self.line.add_class("speclab-status")
-        self.progress = IntProgress(tooltip="tokens generated, of those asked for")
-        self.progress.add_class("speclab-progress")
-        self.count = HTML()
-        self.message = HTML()
-        dismiss = Button(description="Dismiss", tooltip="close this message", icon="times")
-        dismiss.on_click(lambda _: self.dismiss())
-        dismiss.add_class("speclab-dismiss")
-        self.error = HBox([self.message, dismiss])
-        self.error.add_class("speclab-error")
-        self.bar = HBox([self.line, HBox([self.progress, self.count])])
-        self.bar.add_class("speclab-statusbar")
-        super().__init__([self.bar, self.error])
-        self.add_class("speclab-says")
-        state.observe(self._draw, names=["status", "busy", "frame", "done", "total"])
-        state.observe(self._draw_error, names=["error", "details"])
-        self._draw()
-        self._draw_error()
-
-    def dismiss(self) -> None:
-        """Closes the error panel."""
-        self._state.error = self._state.details = ""
-
-    def _draw(self, _: Any = None) -> None:
-        state = self._state
-        key = (state.status, state.busy, state.frame.live, state.frame.step, state.done, state.total)
-        if len(key) == len(self._drawn) and all(map(is_, key, self._drawn)):
-            return  # several traits changed at once
-        self._drawn = key
-        if state.status != self._shown:
-            self._shown, self._used = state.status, self._usage()
-        badge = tag(
-            "span", "live" if state.frame.live else "recorded", class_="sl-badge", title=_BADGES[state.frame.live]
-        )
-        spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
-        status = tag("span", escape(state.status), role="status", aria_live="polite")
-        changed = step_words(state.frame.step)
-        warned = tag("span", warning(changed)) if changed else ""
-        used = tag("span", escape(self._used), class_="sl-muted sl-usage") if self._used else ""
-        set_if_changed(self.line, value=tag("div", badge, spinner, status, warned, used, class_="sl-line"))
-        set_if_changed(self.progress, max=max(state.total, 1), value=state.done)
-        set_if_changed(
-            self.count,
-            value=tag("span", f"{state.done} of {state.total} tokens", class_="sl-muted") if state.total else "",
-        )
-
-    def _draw_error(self, _: Any = None) -> None:
-        state = self._state
-        folded = tag("details", tag("summary", "details"), tag("pre", escape(state.details))) if state.details else ""
-        sentence = tag("div", tag("b", "Error. "), escape(state.error), role="alert")
-        set_if_changed(self.message, value=sentence + folded if state.error else "")
-        set_visible(self.error, bool(state.error))
-
-
-_BADGES = {
-    True: "decoded by the models in this session",
-    False: "a run recorded earlier, without its models; Step decodes live",
 }
 
 

@@ -22,6 +22,7 @@ from speclab.files import write_whole
 from speclab.trace.records import Trace
 from speclab.views import token_text
 from speclab.views.explain import plural, position_summary, run_words, summary, table, warning
+from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import WHOLE
@@ -38,6 +39,12 @@ _MONO = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "Noto Sans 
 """Families to stand for sans-serif and monospace: resvg leaves out a text whose family it does not find."""
 
 
+def html_of(drawn: Drawing) -> str:
+    """The HTML parts of a drawing."""
+    parts = [drawn] if isinstance(drawn, str | dict) else drawn
+    return "".join([part for part in parts if isinstance(part, str)])
+
+
 def describe(frame: Frame) -> str:
     """The frame in words."""
     step = frame.step
@@ -51,11 +58,11 @@ def snapshot(frame: Frame) -> str:
     changed = run_words(frame.trace, frame.cursor)
     parts = [tag("p", tag("b", escape(describe(frame)))), tag("div", warning(changed)) if changed else ""]
     if frame.cursor:
-        parts.append(tag("div", *(view.render(frame) for view in placed("stage")), style=_SIDE_BY_SIDE))
+        parts.append(tag("div", *(html_of(view.render(frame)) for view in placed("stage")), style=_SIDE_BY_SIDE))
     shown = [view for view in placed("below", "text", "tab") if view.page != "no"]
     if not frame.cursor:
         shown = placed("text")
-    parts += [tag("div", drawing) for view in shown if (drawing := view.render(frame))]
+    parts += [tag("div", drawing) for view in shown if (drawing := html_of(view.render(frame)))]
     return tag("div", *parts, class_="speclab-snapshot")
 
 
@@ -99,7 +106,7 @@ def _drawn(trace: Trace, cursor: int, name: str, selected: int | None, theme: Th
     first = 0 if view.place == "text" else 1
     if not first <= cursor <= len(trace.steps):
         raise SettingsError(f"No iteration {cursor} has a picture of its {name}: {first} to {len(trace.steps)} have.")
-    return view.render(Frame(trace, cursor, selected=selected), theme)
+    return html_of(view.render(Frame(trace, cursor, selected=selected), theme))
 
 
 def save_view(
@@ -174,10 +181,10 @@ def iteration_html(frame: Frame) -> str:
     if not frame.cursor:
         return tag("p", "The draft tree, its mask and the caches of an iteration appear here.", class_="empty")
     views = [view for view in VIEWS.values() if view.page == "iteration"]
-    parts = [view.render(frame) for view in views if view.place in {"below", "tab"}]
+    parts = [html_of(view.render(frame)) for view in views if view.place in {"below", "tab"}]
     tables = [view.tabulate(frame) for view in views if view.place != "text"]
     return "".join((
-        tag("div", *(view.render(frame) for view in placed("stage")), class_="beside"),
+        tag("div", *(html_of(view.render(frame)) for view in placed("stage")), class_="beside"),
         *(tag("div", part) for part in parts if part),
         tag("details", tag("summary", "nodes, decisions and figures of this iteration, as tables"), *tables),
     ))  # fmt: skip
@@ -208,7 +215,7 @@ def _run(frame: Frame) -> Iterator[str]:
     """What the page has once, of the whole run."""
     if frame.cursor:
         views = [view for view in VIEWS.values() if view.page == "run"]
-        drawn = [tag("div", view.render(frame)) for view in views]
+        drawn = [tag("div", html_of(view.render(frame))) for view in views]
         yield tag("section", tag("h2", "The whole run"), *drawn, id="run")
         tables = [view.tabulate(frame) for view in views]
         yield tag("details", tag("summary", "figures and iterations as tables"), *tables, table(frame.trace))

@@ -47,12 +47,10 @@ function makePlots(Plotly, root, tell) {
     return Plotly.downloadImage({ data: plot.data, layout }, { format, filename: name, scale: 2, width: plot.offsetWidth, height: plot.offsetHeight });
   }
 
-  function plotIn(place, spec) {
-    const plot = place.plot || place.appendChild(Object.assign(document.createElement("div"), { className: "sl-plot" }));
-    place.plot = plot;
+  function plotIn(plot, spec) {
     const drawn = themed(spec, looker()), first = !plot.speclab;
     plot.speclab = { spec, layout: structuredClone(drawn.layout) };
-    drawn.layout.width ??= place.clientWidth || 640;
+    drawn.layout.width ??= plot.parentElement.clientWidth || 640;
     const done = Plotly.react(plot, drawn.data, drawn.layout, CONFIG);
     const said = spec.layout.meta?.label || "";
     plot.setAttribute("role", spec.layout.meta?.nodes ? "application" : "img");
@@ -119,22 +117,22 @@ function makePlots(Plotly, root, tell) {
       let place = slot.children[i];
       if (!place || !place.classList.contains(kind)) {
         const made = Object.assign(document.createElement("div"), { className: kind });
-        if (place) { purge(place); place.replaceWith(made); } else slot.append(made);
+          if (place) { purge(place); place.replaceWith(made); } else slot.append(made);
         place = made;
       }
       if (kind === "sl-html") { if (place.held !== part) place.innerHTML = place.held = part; }
       else { place.held = part; plotIn(place, part); }
     });
     while (slot.children.length > parts.length) { purge(slot.lastChild); slot.lastChild.remove(); }
-    figures.set(slot, [...slot.children].map(place => place.plot).filter(Boolean));
+    figures.set(slot, [...slot.children].filter(place => place.speclab));
   }
 
-  function purge(place) { if (place.plot) Plotly.purge(place.plot); }
+  function purge(place) { if (place.speclab) Plotly.purge(place); }
 
-  function redraw() { // another theme, another width
+  function redraw(only) { // another theme, another width
     for (const slot of figures.keys())
-      if (slot.isConnected) for (const place of slot.children) if (place.plot) plotIn(place, place.held);
-      else figures.delete(slot);
+      if (!slot.isConnected) figures.delete(slot);
+      else if (!only || slot === only) for (const place of slot.children) if (place.speclab) plotIn(place, place.held);
   }
 
   // "node 6" in a sentence is a link.

@@ -1,6 +1,6 @@
 """Every view, declared once: the lab's panels, snapshots, exported pages, saved files and the gallery read it here.
 
-To add a view, write one function that makes SVG or HTML of plain records, and declare it:
+To add a view, write one function that makes a figure or HTML of plain records, and declare it:
 
     registry.register(View("entropy", entropy_html, ("step",), sentence=entropy_sentence, table=entropy_table))
 """
@@ -16,6 +16,7 @@ from speclab.errors import SettingsError
 from speclab.trace.records import Step, Trace
 from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
 from speclab.views.drafter_state import strategy_html
+from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
     from speclab.analysis.compare import Comparison
     from speclab.analysis.routing import Regret
 
-Place = Literal["stage", "below", "text", "tab", "file"]
+Place = Literal["above", "stage", "below", "text", "tab", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The stage in pixels: how wide the tree and the mask may be, how high both; `scale` of type and marks."""
+
+    tree: int = 640
+    mask: int = 420
+    height: int = 420
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class Frame:
     to compare with; `beside`: a whole run to compare with, at the same cursor. `comparison`: of this run with its
     baselines, once measured. `regret`: of the newest iteration both of whose trees were verified on request. `live`:
     whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
+    `room`: how large the pictures of the stage may be.
     """
 
     trace: Trace
@@ -50,6 +62,7 @@ class Frame:
     regret: Regret | None = None
     live: bool = False
     brief: bool = False
+    room: Room = Room()
     step: Step | None = field(init=False)
     """The iteration shown; None before the first."""
 
@@ -77,19 +90,21 @@ class View:
 
     Args:
         name: of files and of its CSS class, `speclab-name`.
-        draw: gives SVG or HTML as a string; "" where it has nothing to show.
+        draw: gives figures and HTML (`figures.Drawing`); "" where it has nothing to show.
         needs: attributes of a `Frame`, handed to `draw` under these names (and `theme`); it may depend on nothing else.
         title: in headings and tabs; by default the name.
-        place: where the lab shows it: side by side on the stage, below it, as the text, in a tab, or not (a file only).
+        place: where the lab shows it: above the stage, side by side on it, below it, as the text, in a tab, or not (a
+            file only).
         sentence, table: what it shows in words, and as an HTML table; functions of the step if it needs the step, else
             of the trace and the cursor.
         page: whether it stands in snapshots and exported pages, of each iteration, or once of the whole run.
         empty: what stands in its place before the first iteration.
         unfolded: whether its table stands below it; else it is in the tab "Tables".
+        tab: the tab it stands in, by its title; one of its own by default.
     """
 
     name: str
-    draw: Callable[..., str]
+    draw: Callable[..., Drawing]
     needs: tuple[str, ...]
     title: str = ""
     place: Place = "tab"
@@ -98,6 +113,7 @@ class View:
     page: Literal["iteration", "run", "no"] = "iteration"
     empty: str = "This view of an iteration appears here. Step decodes the first."
     unfolded: bool = False
+    tab: str = ""
 
     @property
     def heading(self) -> str:
@@ -113,7 +129,7 @@ class View:
         """What of the frame it depends on."""
         return tuple([getattr(frame, name) for name in self.needs if name != "theme"])
 
-    def render(self, frame: Frame, theme: ThemeName = "light") -> str:
+    def render(self, frame: Frame, theme: ThemeName = "light") -> Drawing:
         """The drawing; what stands in its place where the frame has no iteration."""
         if not frame.cursor and "committed" not in self.needs:
             return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
@@ -188,18 +204,18 @@ for _view in (
          empty="The tree attention mask of an iteration appears here."),
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
-    View("why", _why, ("step", "selected"), place="below", page="no", empty=""),
+    View("why", _why, ("step", "selected"), page="no", empty="", tab="Node"),
     View("beside", beside_html, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
-    View("caches", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
-         table=cache_slots.table, empty="What the KV caches hold appears here."),
+    View("cache", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
+         "Caches", table=cache_slots.table, empty="What the KV caches hold appears here."),
     View("metrics", metrics_chart.metrics_svg, ("trace", "cursor", "theme"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
     View("strategy", strategy_html, ("trace", "cursor", "comparison"),
          empty="What the drafter knew and decided in an iteration appears here."),
     View("drafts", proposals.proposals_html, ("step", "regret", "brief", "trace", "cursor"),
-         table=proposals.nodes_table),
-    View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True),
+         table=proposals.nodes_table, tab="Strategy"),
+    View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True, tab="Node"),
     View("node", explain.node_html, ("step", "selected"), page="no"),
     View("tables", tables_html, ("trace", "cursor"), page="no"),
 ):  # fmt: skip

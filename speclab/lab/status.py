@@ -1,0 +1,85 @@
+"""What the lab says in words: what happened, what would be, how far a run is, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ipywidgets import HTML, Button, HBox, VBox
+
+from speclab.lab.screen import Screen, Slot
+from speclab.lab.state import LabState
+from speclab.lab.widgets import set_if_changed, set_visible
+from speclab.views.explain import step_words, warning
+from speclab.views.markup import escape, tag
+from speclab.views.registry import Frame
+
+
+class Status(VBox):
+    """Shows `status`, `busy`, progress and `error` of the state, what a pending change would do, and memory in use.
+
+    Args:
+        state: what is said.
+        screen: where the line is drawn: it goes out in the same message as the pictures it speaks of.
+        usage: tells the memory; asked when another line is on its way anyway.
+        would_be: one sentence on what a pending change would have done; empty where there is none.
+    """
+
+    def __init__(
+        self, state: LabState, screen: Screen, usage: Callable[[], str], would_be: Callable[[], str] = str
+    ) -> None:
+        self._state, self._usage, self._would_be = state, usage, would_be
+        self._shown = self._used = ""
+        self.line = Slot(screen, "status", self._words, self._key)
+        self.message = HTML()
+        dismiss = Button(description="Dismiss", tooltip="close this message", icon="times")
+        dismiss.on_click(lambda _: self.dismiss())
+        dismiss.add_class("speclab-dismiss")
+        self.error = HBox([self.message, dismiss])
+        self.error.add_class("speclab-error")
+        super().__init__([self.line, self.error])
+        self.add_class("speclab-says")
+        state.observe(lambda _: self.update(), names=["status", "busy", "frame", "done", "total", "change"])
+        state.observe(self._draw_error, names=["error", "details"])
+        self.update()
+        self._draw_error()
+
+    def dismiss(self) -> None:
+        """Closes the error panel."""
+        self._state.error = self._state.details = ""
+
+    def update(self) -> None:
+        """Draws the line anew where it differs."""
+        self.line.update(self._state.frame)
+
+    def _key(self, frame: Frame) -> tuple[Any, ...]:
+        state = self._state
+        return state.status, state.busy, frame.live, frame.step, state.done, state.total, self._would_be()
+
+    def _words(self, frame: Frame) -> str:
+        state = self._state
+        if state.status != self._shown:
+            self._shown, self._used = state.status, self._usage()
+        name, meaning = _BADGES[frame.live]
+        badge = tag("span", name, class_="sl-badge", title=meaning)
+        spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
+        said = tag("span", escape(state.status), role="status", aria_live="polite")
+        changed, would_be = step_words(frame.step), self._would_be()
+        warned = tag("span", warning(changed)) if changed else ""
+        done = f"{state.done} of {state.total} tokens" if state.total else ""
+        aside = tag("span", escape(" · ".join(filter(None, [done, self._used]))), class_="sl-muted sl-usage")
+        what_if = tag("p", tag("b", "Not applied. "), escape(would_be), class_="sl-preview") if would_be else ""
+        return tag("div", badge, spinner, said, warned, aside, class_="sl-line") + what_if
+
+    def _draw_error(self, _: Any = None) -> None:
+        state = self._state
+        folded = tag("details", tag("summary", "details"), tag("pre", escape(state.details))) if state.details else ""
+        sentence = tag("div", tag("b", "Error. "), escape(state.error), role="alert")
+        set_if_changed(self.message, value=sentence + folded if state.error else "")
+        set_visible(self.error, bool(state.error))
+
+
+_BADGES = {
+    True: ("live", "decoded by the models in this session"),
+    False: ("recorded", "a run recorded earlier, without its models"),
+}
