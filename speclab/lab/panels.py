@@ -180,7 +180,7 @@ class TextPanel(VBox):
         self.legend = Slot(
             screen, "text-legend", self._legend, lambda frame: (*self._way(frame), frame.trace.prompt_ids)
         )
-        self.done = Slot(screen, "text-done", self._closed, self._done_key)
+        self.done = Slot(screen, "text-done", self._closed, self._closed_key)
         self.tail = Slot(screen, "text-tail", self._tail, self._key)
         page = Box([Box([self.done, self.tail]).add_class("speclab-text-body")])
         page.add_class("speclab-text-page")  # scrolled to its end by CSS
@@ -201,17 +201,14 @@ class TextPanel(VBox):
     def _key(self, frame: Frame) -> tuple[Any, ...]:
         return frame.trace, frame.committed, *self._way(frame)
 
-    def _done_key(self, frame: Frame) -> tuple[Any, ...]:
-        """Finished chunks: how many there are tells whether they changed, while the run is the same."""
-        count = len(frame.trace.token_ids(frame.committed)) - 1
-        first = frame.trace.steps[0] if frame.trace.steps else frame.trace
-        return first, count // token_text.CHUNK, *self._way(frame)
-
     def _legend(self, frame: Frame) -> str:
         return f"<style>{token_text.STYLE}</style>" + token_text.legend(frame.trace, self.by.value)
 
     def _closed(self, frame: Frame) -> list[str]:
         return list(token_text.closed_chunks(frame.trace, frame.committed, self.by.value))
+
+    def _closed_key(self, frame: Frame) -> tuple[Any, ...]:
+        return token_text.closed_key(frame.trace, frame.committed, self.by.value)
 
     def _tail(self, frame: Frame) -> str:
         return token_text.tail_chunk(frame.trace, frame.committed, self.by.value)

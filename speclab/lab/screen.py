@@ -27,7 +27,7 @@ from speclab.views.registry import Frame, Room
 KEPT = 2**22
 """Characters of drawings that a slot keeps: some hundred pictures of a tree of 60 nodes."""
 _RECORDS = (Step, Trace)
-_PLAIN = (int, str, float, bool, frozenset, PlaybackPosition, Room)
+_PLAIN = (int, str, float, bool, frozenset, tuple, PlaybackPosition, Room)
 _NEVER: tuple[Any, ...] = (object(),)
 _NO_PLOTLY = "plotly is not installed here: pip install plotly, then restart the kernel."
 _log = logging.getLogger(__name__)
