@@ -51,7 +51,7 @@ class Panels(VBox):
         status: Widget,
         settings: Widget,
     ) -> None:
-        self._state, self._preview, self._lock = state, preview, RLock()
+        self._state, self.preview, self._lock = state, preview, RLock()
         self.views = {view.name: _slot(screen, view) for view in placed("above", "stage", "below")}
         self.views["tree"] = Slot(screen, "tree", self._draw_tree, self._tree_key, cached=True)
         self.views["mask"] = Slot(screen, "mask", self._draw_mask, self._mask_key, cached=True)
@@ -84,11 +84,11 @@ class Panels(VBox):
             self.tabs.update(frame)
 
     def _tree_key(self, frame: Frame) -> tuple[Any, ...]:
-        return self._preview.change_of(frame), *VIEWS["tree"].key(frame)
+        return self.preview.change_of(frame), *VIEWS["tree"].key(frame)
 
     def _draw_tree(self, frame: Frame) -> Drawing:
         """The tree; while a change is pending, what it would have been, where the record suffices."""
-        return self._preview.draw(frame) or VIEWS["tree"].render(frame)
+        return self.preview.draw(frame) or VIEWS["tree"].render(frame)
 
     def _mask_key(self, frame: Frame) -> tuple[Any, ...]:
         return self.masks.value, *VIEWS["mask"].key(frame)

@@ -124,8 +124,8 @@ class Slot(Box):
         super().__init__()
         self.add_class(f"speclab-{name}")
         self.add_class("speclab-slot")
-        self._screen, self._name = screen, name.replace("-", "_")
-        screen.reserve(self._name)
+        self._screen, self.name = screen, name.replace("-", "_")
+        screen.reserve(self.name)
         self._draw, self._key, self._cached = draw, key, cached
         self._kept: OrderedDict[tuple[Any, ...], tuple[tuple[Any, ...], str]] = OrderedDict()
         self._size = 0
@@ -136,7 +136,7 @@ class Slot(Box):
     @property
     def drawing(self) -> str:
         """What is drawn, as JSON; empty where that is nothing."""
-        return str(getattr(self._screen, self._name))
+        return str(getattr(self._screen, self.name))
 
     def update(self, frame: Frame) -> None:
         """Draws the frame, if the view is seen and would differ."""
@@ -146,7 +146,7 @@ class Slot(Box):
         key = self._key(frame)
         if _same(key, self._drawn):
             return
-        self._screen.show(self._name, self._get(key, frame))
+        self._screen.show(self.name, self._get(key, frame))
         self._drawn = key
 
     def set_visible(self, visible: bool) -> None:

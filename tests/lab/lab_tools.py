@@ -11,6 +11,7 @@ from ipywidgets import Widget
 from speclab.drafters.base import Strategy
 from speclab.lab import Lab
 from speclab.lab.models import OWN
+from speclab.lab.screen import Slot
 
 PROMPT = [5, 17, 3, 40, 11]
 
@@ -62,5 +63,7 @@ class Messages(list[dict[str, Any]]):
         return sum(len(json.dumps(message, default=str)) for message in self)
 
     def of(self, widget: Any) -> list[dict[str, Any]]:
-        """Those of one widget."""
+        """Those of one widget, or those of the screen that fill one slot."""
+        if isinstance(widget, Slot):
+            return [message for message in self if widget.name in message["data"].get("state", {})]
         return [message for message in self if message["id"] == widget.model_id]

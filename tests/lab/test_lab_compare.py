@@ -121,10 +121,10 @@ def test_progress_is_said_for_each_strategy(lab, monkeypatch):
 
 
 def test_the_table_is_saved_as_csv_and_copied_and_drawn_only_where_seen(lab, tmp_path, messages):
-    panel, copy = lab.panels.tabs.compare, lab.panels.tabs.compare.copy.widget
+    panel, copy = lab.panels.tabs.compare, lab.panels.tabs.compare.copy
     messages.clear()
     table = lab.compare(THREE, max_new_tokens=12)
-    assert not messages.of(panel.picture.widget)
+    assert not messages.of(panel.picture)
     assert not messages.of(panel.progress)
     assert copy.value == ""
     lab.panels.tabs.show_tab(COMPARE)
@@ -159,13 +159,13 @@ def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
     messages.clear()
     panel.go.click()
     assert settle(lab)
-    assert len(messages.of(panel.picture.widget)) == 1
+    assert len(messages.of(panel.picture)) == 1
     assert len(messages) <= 40
-    assert "all 4 texts are the same, 10 tokens" in panel.picture.widget.value
+    assert "all 4 texts are the same, 10 tokens" in panel.picture.drawing
     messages.clear()
     lab.step()
     lab.select(0)
-    assert not messages.of(panel.picture.widget)
+    assert not messages.of(panel.picture)
     assert panel.end.layout.display == "none"
 
 

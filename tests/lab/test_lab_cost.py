@@ -20,7 +20,7 @@ def made_costs(monkeypatch):
 
 def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make, messages):
     lab = decoded(make, STRATEGY, speclab.IsotropicTree(budget="auto"))
-    widget = lab.panels.tabs.views["strategy"].widget
+    widget = lab.panels.tabs.views["strategy"]
     assert f"{lab.state.step.budget.verified} verified" in widget.value
     assert CAPTION in widget.value
     first = widget.value
@@ -40,4 +40,4 @@ def test_the_budget_is_chosen_in_the_form_and_a_slider_says_that_costs_decide(ma
     controls = lab.config.strategy.form.controls
     assert controls["budget"].options == ("fixed", "auto")
     controls["node_budget"].value = 6
-    assert "earlier outcomes" in lab.panels.preview.value
+    assert "earlier outcomes" in lab.panels.preview.sentence()

@@ -23,7 +23,7 @@ def opened(make, tab=DRAFTS, strategy=BOTH, **settings):
 
 
 def panel(lab) -> str:
-    return lab.panels.tabs.views["drafts"].widget.value
+    return lab.panels.tabs.views["drafts"].drawing
 
 
 def with_two_trees(lab):
@@ -100,7 +100,7 @@ def test_a_step_with_the_trees_open_sends_each_picture_once(make, messages: Mess
     messages.clear()
     lab.step()
     assert panel(lab) != before
-    sent = Messages(messages.of(lab.panels.tabs.views["drafts"].widget))
+    sent = Messages(messages.of(lab.panels.tabs.views["drafts"]))
     assert len(sent) == 1
     assert sent.size <= PANEL_BYTES
     assert len(messages) <= STEP_MESSAGES
@@ -110,14 +110,14 @@ def test_a_step_with_the_trees_open_sends_each_picture_once(make, messages: Mess
     lab.goto(lab.state.cursor)
     show(lab, CACHES)
     lab.step()
-    assert not messages.of(lab.panels.tabs.views["drafts"].widget), "unchanged, and then unseen"
+    assert not messages.of(lab.panels.tabs.views["drafts"]), "unchanged, and then unseen"
 
 
 def test_the_bars_stand_with_the_node_where_a_sampled_walk_stopped(make):
     lab = opened(make, DECISIONS, strategy=DRAWN, temperature=1.0)
     step = lab.state.step
     stop = step.residual.node
-    why, decisions = lab.panels.views["why"].widget, lab.panels.tabs.views["decisions"].widget
+    why, decisions = lab.panels.views["why"], lab.panels.tabs.views["decisions"]
     assert "draws without replacement" in decisions.value
     lab.select(stop)
     assert "Where sampling stopped." in why.value
@@ -163,7 +163,7 @@ def test_a_rule_that_changes_the_output_says_so_in_red_words(make):
     lab.step()
     assert CHANGES in lab.status.line.value
     show(lab, "Metrics")
-    assert CHANGES in lab.panels.tabs.views["metrics"].widget.value
+    assert CHANGES in lab.panels.tabs.views["metrics"].drawing
     assert "1 of 2 iterations" in lab.snapshot()
     lab.back()
     assert CHANGES not in lab.status.line.value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from lab_tools import Messages, every, settle
+from lab_tools import Messages, settle
 
-from speclab.lab.widgets import Pointer
-
-STEP_MESSAGES, STEP_BYTES = 12, 60_000
+STEP_BYTES, OTHER_MESSAGES = 60_000, 3
+"""Of a step: all messages together; and those besides the one that redraws (buttons that go on or off)."""
 
 
 @pytest.fixture
@@ -20,78 +21,91 @@ def shown(make, messages: Messages):
     return lab
 
 
-def views(lab, *names):
-    return [{**lab.panels.views, **lab.panels.tabs.views}[name].widget for name in names]
+def slots(lab):
+    return {**lab.panels.views, **lab.panels.tabs.views, "status": lab.status.line, "done": lab.panels.text.done}
 
 
-def test_each_move_sends_little_and_early_and_late_alike(shown, messages, monkeypatch):
-    row = shown.transport.cursor
-    shown.step()
-    assert messages
-    sent = [message["data"]["state"] for message in messages.of(row)]
-    assert [sorted(state) for state in sent] == [["max"], ["description", "value"]], "its range before a value beyond"
-    shown.back()
-    assert messages[-1]["id"] == shown.status.line.model_id, "the sentence comes after what it speaks of"
+def drawn(messages: Messages, lab) -> list[set[str]]:
+    """The slots that each message of the screen fills."""
+    return [set(message["data"]["state"]) for message in messages.of(lab.screen)]
+
+
+def test_each_move_is_one_message_early_and_late_alike(shown, messages, monkeypatch):
     monkeypatch.setattr("speclab.lab.controller.REDRAW_SECONDS", 1e9)
-    messages.clear()
     shown.run()
     assert len(shown.session.steps) > 20
-    assert len(messages.of(*views(shown, "mask"))) == 1, "a run draws at its pace, not at every iteration"
-    assert len(messages) <= 3 * STEP_MESSAGES  # new chunks of text among them
+    assert len(messages.of(slots(shown)["mask"])) == 1, "a run draws at its pace, not at every iteration"
     last = len(shown.session.steps)
     for move in (lambda: shown.goto(last - 1), shown.step, shown.back, lambda: shown.goto(1), shown.step):
         messages.clear()
         move()
-        assert len(messages) <= STEP_MESSAGES
+        pictures = [filled for filled in drawn(messages, shown) if filled & {"tree", "mask", "cache", "text_tail"}]
+        assert len(pictures) == 1, "tree, mask, text and the tab in sight come together"
+        assert "status" in pictures[0], "with the sentence that speaks of them"
+        assert len(messages) <= len(drawn(messages, shown)) + OTHER_MESSAGES
         assert messages.size <= STEP_BYTES
 
 
-def test_a_phase_sends_the_tree_and_its_sentence_and_nothing_else(shown, messages):
+def test_a_phase_sends_what_it_changes_and_no_text(shown, messages):
     shown.phase("accept")
     messages.clear()
     shown.phase("accept", 1)
-    told = [shown.panels.views["tree"].widget.model_id, shown.status.line.model_id]
-    assert [message["id"] for message in messages] == told
+    assert len(messages) == 1
+    filled = drawn(messages, shown)[0]
+    assert {"tree", "status"} <= filled
+    assert not filled & {"mask", "metrics", "text_done", "text_tail"}
 
 
 def test_what_was_shown_before_or_has_not_changed_is_not_drawn_again(shown, messages, monkeypatch):
     shown.back()
-    pictures = views(shown, "tree", "mask", "caches")
-    before = [widget.value for widget in pictures]
+    pictures = [slots(shown)[name] for name in ("tree", "mask", "cache")]
+    before = [slot.drawing for slot in pictures]
     with monkeypatch.context() as barred:
-        barred.setattr("speclab.views.registry.View.render", None)
+        for view in pictures:
+            barred.setattr(view, "_draw", None)
         shown.step()
-        assert [widget.value for widget in pictures] != before
+        assert [slot.drawing for slot in pictures] != before
         shown.back()
-    assert [widget.value for widget in pictures] == before
+    assert [slot.drawing for slot in pictures] == before
     messages.clear()
     shown.state.frame = shown.state.frame
     shown.panels.update()
     shown.goto(shown.state.cursor)
-    pictures += [shown.panels.text.body, shown.panels.node, *shown.panels.text.body.children]
-    pictures += [picture.widget for picture in shown.panels.tabs.views.values()]
-    assert [widget for widget in pictures if messages.of(widget)] == []
+    assert [filled for filled in drawn(messages, shown) if filled != {"status"}] == []
 
 
 def test_a_click_on_a_node_selects_it_in_every_view_and_redraws_neither_text_nor_metrics(shown, messages):
     shown.panels.tabs.show_tab("Metrics")
     messages.clear()
-    pointer = next(widget for widget in every(shown.panels) if isinstance(widget, Pointer))
-    pointer.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": 1}}}, "buffers": []})
+    shown.screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": 1}}}, "buffers": []})
     assert settle(shown)
     assert shown.state.selected == 1
-    assert all(messages.of(view) for view in views(shown, "tree", "mask"))
-    assert not any(messages.of(widget) for widget in (*views(shown, "metrics"), *shown.panels.text.body.children))
+    assert all(messages.of(slots(shown)[name]) for name in ("tree", "mask"))
+    assert not any(messages.of(slots(shown)[name]) for name in ("metrics", "done"))
 
 
-def test_only_the_last_chunk_of_the_text_and_the_tab_in_sight_are_sent_again(shown, messages):
+def test_finished_text_is_sent_once_and_a_tab_when_it_is_opened(shown, messages):
     shown.run(until=lambda step: sum(len(s.committed) for s in shown.session.steps) > 70)
-    chunks = list(shown.panels.text.body.children)
-    assert len(chunks) >= 3
+    assert "speclab-chunk" in slots(shown)["done"].drawing
     messages.clear()
     shown.step()
-    assert [bool(messages.of(chunk)) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-    hidden = list(shown.panels.tabs.views.values())[1:]
-    assert not any(messages.of(picture.widget) for picture in hidden)
+    assert not messages.of(slots(shown)["done"])
+    assert messages.of(shown.panels.text.tail)
+    assert not messages.of(slots(shown)["metrics"])
     shown.panels.tabs.show_tab("Metrics")
-    assert messages.of(hidden[0].widget)
+    assert messages.of(slots(shown)["metrics"])
+
+
+def test_a_lab_opens_its_screen_with_one_message_and_plotly_goes_on_request_alone(messages, make):
+    messages.clear()
+    lab = make()
+    opened = messages.of(lab.screen)
+    assert opened[0]["type"] == "comm_open"
+    assert set(opened[0]["data"]["state"]["slots"]) >= {"tree", "mask", "status", "text_tail"}
+    assert Messages(messages).size < 400_000, "plotly.js is not among it"
+    messages.clear()
+    lab.screen.comm.handle_msg(
+        {"content": {"data": {"method": "custom", "content": {"want": "plotly"}}}, "buffers": []}
+    )
+    assert [message["buffers"] for message in messages] == [1]
+    assert json.loads(json.dumps(messages[0]["data"]["content"]))["plotly"] is True

@@ -234,4 +234,4 @@ def test_a_view_of_ones_own_has_a_tab(make, monkeypatch):
     lab = make()
     lab.panels.tabs.show_tab("Size")
     step = lab.step()
-    assert lab.panels.tabs.views["size"].widget.value == f"<p>{len(step.tree)} nodes</p>"
+    assert lab.panels.tabs.views["size"].drawing == f"<p>{len(step.tree)} nodes</p>"

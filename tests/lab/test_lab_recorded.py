@@ -22,7 +22,7 @@ assert lab.session is None
 assert lab.state.trace.steps, "no recorded run"
 lab.goto(2); lab.phase("draft"); lab.select(0); lab.goto(1); lab.snapshot()
 assert lab.state.error == "", lab.state.error
-assert "<svg" in lab.panels.views["tree"].widget.value
+assert "<svg" in lab.panels.views["tree"].drawing
 heavy = {"torch", "transformers", "plotly"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -89,7 +89,7 @@ def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, pair,
     monkeypatch.setattr("speclab.lab.lab.RECORDING", tmp_path / "missing.json.gz")
     lab = make(None)
     assert lab.state.trace == Trace((), 0, (), {}, {}, {})
-    assert "No iteration yet" in lab.panels.views["tree"].widget.value
+    assert "No iteration yet" in lab.panels.views["tree"].drawing
     assert "Before the first iteration" in lab._repr_mimebundle_()["text/plain"]
     assert settle(lab)
 
@@ -131,8 +131,8 @@ def test_text_of_a_prompt_is_escaped_everywhere(make, waiting):
 def test_a_broken_view_says_so_and_spares_the_others(lab, monkeypatch, caplog):
     monkeypatch.setitem(VIEWS, "mask", replace(VIEWS["mask"], draw=lambda **_: 1 / 0))
     lab.step()
-    assert "This view failed" in lab.panels.views["mask"].widget.value
-    assert "<svg" in lab.panels.views["tree"].widget.value
+    assert "This view failed" in lab.panels.views["mask"].drawing
+    assert "<svg" in lab.panels.views["tree"].drawing
     assert "division by zero" in caplog.text
 
 

@@ -68,7 +68,7 @@ def test_switching_back_and_forth_goes_on_where_each_was_left(forked):
 
 
 def test_a_run_and_its_forks_are_compared_by_their_figures(forked):
-    found = forked.panels.tabs.runs.picture.widget
+    found = forked.panels.tabs.runs.picture
     for caption in ("texts are the same", "Runs on this prompt", "Milliseconds by phase", "Acceptance by depth"):
         assert caption in found.value
     table = forked._controller.runs.comparison()
@@ -120,7 +120,7 @@ def test_the_list_and_its_buttons_do_what_the_methods_do(forked):
 
 
 def test_a_run_beside_follows_the_cursor_and_stands_in_snapshot_and_saved_page(forked, tmp_path):
-    lab, pinned = forked, forked.panels.views["beside"].widget
+    lab, pinned = forked, forked.panels.views["beside"]
     plain = lab.snapshot()
     lab.pin(0)
     assert pinned.layout.display is None
@@ -150,7 +150,7 @@ def test_a_run_beside_follows_the_cursor_and_stands_in_snapshot_and_saved_page(f
 def test_a_step_sends_the_tree_of_forks_and_the_run_beside_once_and_only_where_seen(forked, messages: Messages):
     lab, runs = forked, forked.panels.tabs.runs
     lab.pin(0)
-    seen = runs.picture.widget, lab.panels.views["beside"].widget
+    seen = runs.picture, lab.panels.views["beside"]
     messages.clear()
     lab.step()
     assert [len(messages.of(widget)) for widget in seen] == [1, 1]

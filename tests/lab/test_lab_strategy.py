@@ -27,11 +27,11 @@ def write(lab, text: str) -> str:
 
 
 def table(lab) -> str:
-    return re.sub(r'<td style="[^"]*">', "<td>", lab.panels.tabs.lookup.view.widget.value)
+    return re.sub(r'<td style="[^"]*">', "<td>", lab.panels.tabs.lookup.view.drawing)
 
 
 def panel(lab) -> str:
-    return lab.panels.tabs.views["strategy"].widget.value
+    return lab.panels.tabs.views["strategy"].drawing
 
 
 def best(lab, *key: int, at: int | None = None) -> str:
@@ -78,7 +78,7 @@ def test_a_step_sends_the_panel_in_sight_once_and_neither_draws_nor_looks_up_ano
     make, messages: Messages, monkeypatch
 ):
     lab = opened(make, STRATEGY)
-    pictures = {STRATEGY: lab.panels.tabs.views["strategy"].widget, SUCCESSORS: lab.panels.tabs.lookup.view.widget}
+    pictures = {STRATEGY: lab.panels.tabs.views["strategy"], SUCCESSORS: lab.panels.tabs.lookup.view}
     for tab, widget in pictures.items():
         show(lab, tab)
         before = widget.value

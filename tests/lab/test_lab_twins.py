@@ -99,7 +99,7 @@ def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pa
 
 def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(lab):
     def seen():
-        return lab.panels.views["tree"].widget.value, [chunk.value for chunk in lab.panels.text.body.children]
+        return lab.panels.views["tree"].drawing, [chunk.value for chunk in lab.panels.text.body.children]
 
     before = seen()
     lab.step()
@@ -125,7 +125,7 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(
 
 def test_a_selected_node_is_marked_and_explained_everywhere(lab):
     lab.run(until=lambda step: len(step.tree) > 2)
-    tree, mask, why = (lab.panels.views[name].widget for name in ("tree", "mask", "why"))
+    tree, mask, why = (lab.panels.views[name] for name in ("tree", "mask", "why"))
     before = tree.value, mask.value
     lab.select(1)
     assert lab.state.selected == lab.panels.node.value == 1
@@ -159,7 +159,7 @@ def test_a_fork_changes_what_follows_leaves_the_former_session_alone_or_says_why
 
 
 def test_a_pinned_step_stays_beside_the_next(lab):
-    beside = lab.panels.views["beside"].widget
+    beside = lab.panels.views["beside"]
     first = lab.step()
     lab.pin()
     assert lab.panels.pin.description == "Unpin"

@@ -27,12 +27,12 @@ def lab(make) -> Lab:
 def drag(lab: Lab, name: str, value: float) -> str:
     """What is said then of the tree."""
     lab.config.strategy.form.controls[name].value = value
-    return lab.panels.preview.value
+    return lab.panels.preview.sentence()
 
 
 def previewed(lab: Lab) -> bool:
     """Whether the preview stands in the place of the tree."""
-    shown = [widget.layout.display != "none" for widget in (lab.panels.preview, lab.panels.views["tree"].widget)]
+    shown = [widget.layout.display != "none" for widget in (lab.panels.preview, lab.panels.views["tree"])]
     return shown == [True, False]
 
 
@@ -51,11 +51,11 @@ def test_the_tree_follows_a_threshold_without_a_model_call_and_goes_back_with_it
         assert messages.size < 60_000
     assert "Apply forks here." in said
     lab.step()
-    second = lab.panels.preview.value
+    second = lab.panels.preview.sentence()
     lab.back()
-    assert lab.panels.preview.value == said != second
+    assert lab.panels.preview.sentence() == said != second
     lab.select(1)
-    assert lab.panels.preview.value != said
+    assert lab.panels.preview.sentence() != said
     drag(lab, "node_budget", 256)
     assert not previewed(lab)
     drag(lab, "low_confidence", 0.99)
@@ -79,13 +79,13 @@ def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
     drag(lab, "max_depth", 6)
     assert "the record does not hold what the draft says behind them" in drag(lab, "base_depth", 6)
     lab.config.strategy.write(speclab.PromptLookup())
-    assert "is not in its record: PromptLookup drafts in another way" in lab.panels.preview.value
-    assert lab.panels.views["tree"].widget.layout.display != "none"
+    assert "is not in its record: PromptLookup drafts in another way" in lab.panels.preview.sentence()
+    assert lab.panels.views["tree"].layout.display != "none"
     lab.config.strategy.write(WIDE.changed(node_budget=4))
     assert previewed(lab)
     lab.config.session.controls["temperature"].value = 1.0
-    assert "more than the strategy has changed" in lab.panels.preview.value
-    assert lab.panels.views["tree"].widget.layout.display != "none"
+    assert "more than the strategy has changed" in lab.panels.preview.sentence()
+    assert lab.panels.views["tree"].layout.display != "none"
 
 
 @pytest.mark.parametrize(
