@@ -18,7 +18,6 @@ from traitlets import List, Unicode
 
 import speclab.views
 from speclab.lab.widgets import set_if_changed
-from speclab.trace.records import Step, Trace
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.playback import PlaybackPosition
@@ -26,7 +25,6 @@ from speclab.views.registry import Frame, Room
 
 KEPT = 2**22
 """Characters of drawings that a slot keeps: some hundred pictures of a tree of 60 nodes."""
-_RECORDS = (Step, Trace)
 _PLAIN = (int, str, float, bool, frozenset, tuple, PlaybackPosition, Room)
 _NEVER: tuple[Any, ...] = (object(),)
 _NO_PLOTLY = "plotly is not installed here: pip install plotly, then restart the kernel."
@@ -157,7 +155,7 @@ class Slot(Box):
 
     def _get(self, key: tuple[Any, ...], frame: Frame) -> str:
         # Records are told apart by identity: they are immutable, and kept with the drawing, so that none has their id.
-        place = tuple([id(part) if isinstance(part, _RECORDS) else part for part in key]) if self._cached else ()
+        place = tuple([part if isinstance(part, _PLAIN) else id(part) for part in key]) if self._cached else ()
         if place and place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place][1]
