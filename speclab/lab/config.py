@@ -1,44 +1,50 @@
-"""The configuration form: models, prompt, strategy and settings, and the button that applies what has changed."""
+"""What a session is made of: one line that says it, the pickers that it unfolds, and what a change would do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, Box, Button, Dropdown, HBox, Textarea, ToggleButton, VBox
+from ipywidgets import HTML, Box, Button, Dropdown, HBox, Textarea, ToggleButton, ToggleButtons, VBox
 
 from speclab.analysis.whatif import in_force
 from speclab.drafters import strategies
-from speclab.errors import SpeclabError
-from speclab.lab.form import Form
-from speclab.lab.models import ModelPicker
+from speclab.errors import PromptError, SettingsError, SpeclabError
+from speclab.lab.form import Fold, Form, main_fields
+from speclab.lab.models import ModelPicker, describe_models, has_draft
 from speclab.lab.runs import differences
-from speclab.lab.state import LabConfig, LabState, PendingChange, Prompt
+from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, Prompt
 from speclab.lab.widgets import on_change, set_if_changed, set_visible
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views.explain import CHANGES, warning
-from speclab.views.markup import escape, tag
+from speclab.views.markup import clip, escape, tag
+from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.models.pair import ModelPair
 
 CUSTOM = "custom"
+REDO, NEXT = "redo this iteration", "from the next iteration"
+_SAMPLING = ("top_k", "top_p", "seed", "acceptance")
 
 
 class ConfigForm(VBox):
-    """Everything a session is made of; `strategy.panel` and `pending`, what Apply would do, stand beside the views.
+    """One line on what runs, and "Change", which unfolds the pickers; `strategy.panel` stands in the tab "What if".
 
-    It is read and validated once per change, not at each iteration.
+    It is read and validated once per change, not at each iteration. What is changed and not yet applied stands in the
+    state: `pending` in words, `refused` where it cannot be, `change` as settings.
 
     Args:
         state: `applied` says what the session shown was made of.
         pair: models given to the lab.
         strategy, prompt, settings: what to begin with.
-        apply: called by the button.
+        apply: called by the button of the tab; with whether to redo the iteration shown.
     """
 
     def __init__(
@@ -48,34 +54,51 @@ class ConfigForm(VBox):
         strategy: Strategy,
         prompt: Prompt | None,
         settings: SessionSettings,
-        apply: Callable[[], Any],
+        apply: Callable[[bool], Any],
     ) -> None:
-        self._state, self._begun = state, strategy
-        self._ready = False
+        self._state, self._pair = state, pair
         self._config: LabConfig | SpeclabError | None = None
-        self.models = ModelPicker(pair, self._edited)
-        self.strategy = StrategyPicker(strategy, self._edited)
-        self.prompt = PromptPicker(prompt, pair, self._edited)
-        self.session = Form(SessionSettings, self._edited, helps=False)
-        self.session.add_class("speclab-session")
-        self.session.write(settings)
-        self.toggle = ToggleButton(description="Settings", icon="sliders", tooltip="show the settings of the strategy")
-        self.toggle.add_class("speclab-toggle")
-        self.apply = Button(description="Apply", button_style="primary")
+        self._begun: LabConfig | None = None
+        self._ready = False
+        self.apply = Button(description="Apply", button_style="primary", disabled=True)
         self.apply.add_class("speclab-apply")
-        self.apply.on_click(lambda _: apply())
-        self.lossy = HTML(tag("span", warning(f"Typical acceptance {CHANGES}."), role="note"))
-        self.lossy.add_class("speclab-lossy")
-        self._of_lossy = [control for name, control in self.session.controls.items() if name.startswith("typical_")]
+        self.when = ToggleButtons(options=[REDO, NEXT], tooltips=["and show both side by side", "what is shown stays"])
+        self.when.add_class("speclab-when")
+        self.apply.on_click(lambda _: apply(self.when.value == REDO))
         self.note = HTML()
         self.note.add_class("speclab-note")
-        super().__init__(self._rows())
-        self.add_class("speclab-pickers")
-        on_change(self.toggle, lambda _: self._show_settings())
-        self._show_settings()
-        state.observe(lambda _: self._follow_frame(), names=["applied", "frame"])
+        self.strategy = StrategyPicker(strategy, self._edited, [HBox([self.when, self.apply]), self.note])
+        self.prompt = PromptPicker(prompt, pair, self._edited)
+        self.session = Form(SessionSettings, self._edited)
+        self.session.write(settings)
+        self.models_line, self.sampling_line = HTML(), HTML()
+        self.quote = Button(tooltip="change the prompt")
+        self.quote.add_class("speclab-quote")
+        self.quote.on_click(lambda _: self.unfold())
+        self.toggle = ToggleButton(description="Change", tooltip="models, strategy, prompt, length, temperature")
+        self.toggle.add_class("speclab-change")
+        self.line = HBox([self.models_line, self.quote, self.sampling_line, self.toggle])
+        self.line.add_class("speclab-setup")
+        self.pickers = VBox()
+        self.pickers.add_class("speclab-pickers")
+        super().__init__([self.line, self.pickers])
+        set_visible(self.pickers, visible=False)
+        on_change(self.toggle, lambda _: self._fold())
+        state.observe(lambda _: self._show(), names=["applied", "frame"])
         self._ready = True
         self._edited()
+        with suppress(SpeclabError):  # what was given contradicts itself: said at the first Step
+            self._begun = self.read()
+
+    @cached_property
+    def models(self) -> ModelPicker:
+        """The controls of the models; made when they are first asked for."""
+        return ModelPicker(self._pair, self._edited)
+
+    def unfold(self) -> None:
+        """Shows the pickers, the cursor in the prompt."""
+        self.toggle.value = True
+        self.prompt.text.focus()
 
     def read(self) -> LabConfig:
         """The configuration as it stands.
@@ -86,7 +109,7 @@ class ConfigForm(VBox):
         if self._config is None:
             try:
                 settings = self.session.read().model_dump()
-                self._config = LabConfig(self.models.read(), self.strategy.read(), self.prompt.read(), settings)
+                self._config = LabConfig(self._choice(), self.strategy.read(), self.prompt.read(), settings)
             except SpeclabError as error:
                 self._config = error
         if isinstance(self._config, SpeclabError):
@@ -103,80 +126,107 @@ class ConfigForm(VBox):
         self.strategy.write(strategy)
         self.session.write(settings)
 
-    def _rows(self) -> list[Any]:
-        title = HTML(tag("span", "speclab", class_="sl-title"))
-        left = HBox([title, self.models])
-        right = HBox([self.strategy.choice, self.strategy.preset, self.toggle])
-        for row in (left, right):
-            row.add_class("speclab-head")
-        grid = Box([left, right, self.prompt, self.session])
-        grid.add_class("speclab-inputs")
-        self.pending = HBox([self.apply, self.note])
-        self.pending.add_class("speclab-pending")
-        return [grid, self.lossy]
+    def close(self) -> None:
+        """Ends what looks up sizes of models."""
+        if "models" in vars(self):
+            self.models.close()
+        super().close()
+
+    def _choice(self) -> ModelChoice | None:
+        if "models" in vars(self):
+            return self.models.read()
+        return None if self._pair else ModelChoice()
+
+    def _fold(self) -> None:
+        if self.toggle.value and not self.pickers.children:
+            length, temperature = (self.session.controls[name] for name in ("max_new_tokens", "temperature"))
+            set_if_changed(length, description="length")
+            row = Box([self.models, self.strategy.choice, self.strategy.preset, length, temperature])
+            row.add_class("speclab-inputs")
+            self.pickers.children = [row, self.prompt, Fold("advanced", "Advanced", self._advanced)]
+            self.models.look()
+            self._fit()
+        set_visible(self.pickers, visible=self.toggle.value)
+
+    def _advanced(self) -> list[Any]:
+        names = [name for name in SessionSettings.model_fields if name not in {"max_new_tokens", "temperature"}]
+        rows = [self.models.device, self.models.dtype, *(self.session.controls[name] for name in names)]
+        self._fit()
+        return rows
 
     def _edited(self) -> None:
         self._config = None
         if self._ready:
-            lossy = self._is_lossy()
-            for part in (self.lossy, *self._of_lossy):
-                set_visible(part, visible=lossy)
-            self._show_pending()
+            self._fit()
+            self._show_line()
+            self._show()
 
-    def _follow_frame(self) -> None:
-        self._show_settings()
-        self._show_pending()
-
-    def _show_settings(self) -> None:
-        """The settings of the strategy, where they are wanted; what is not seen is not drawn."""
-        set_visible(self.strategy.panel, visible=self.toggle.value)
-        if self.toggle.value:
-            self.strategy.show_values(self._state.step)
-
-    def _show_pending(self) -> None:
-        note, possible = self._pending()
-        self._state.change = self._change()
-        set_visible(self.pending, visible=bool(note))
-        tooltip = "decode with what has changed" if possible else "see why beside it"
-        set_if_changed(self.note, value=note)
-        set_if_changed(self.apply, disabled=not possible, tooltip=tooltip)
-
-    def _is_lossy(self) -> bool:
-        """Whether the session settings change the output; half-way through a change they say nothing."""
+    def _fit(self) -> None:
+        """Disables what has no effect as things stand, and says why."""
         try:
-            return not self.session.read().lossless
-        except SpeclabError:
-            return False
+            settings = self.session.read()
+        except SettingsError:  # half-way through a change
+            return
+        why = {name: "temperature 0 is greedy: nothing is sampled" for name in _SAMPLING if not settings.temperature}
+        if settings.lossless:
+            why |= dict.fromkeys(("typical_epsilon", "typical_delta"), "for typical acceptance, when sampling")
+        for name, field in SessionSettings.model_fields.items():
+            if name in self.session.controls:
+                tooltip = why.get(name, field.description)
+                set_if_changed(self.session.controls[name], disabled=name in why, tooltip=tooltip)
+
+    def _show(self) -> None:
+        """What has changed, and what a Step would do with it."""
+        state, (changed, refused) = self._state, self._pending()
+        state.update(change=self._change(), pending=changed, refused=refused)
+        note = tag("span", escape(refused), class_="sl-bad") if refused else escape(changed)
+        set_if_changed(self.note, value=note)
+        set_if_changed(self.apply, disabled=not changed, tooltip=changed or refused or "nothing has changed")
+
+    def _show_line(self) -> None:
+        """What a Step would run; as it was while what is set cannot be."""
+        try:
+            config, sampled = self.read(), self.session.read()
+        except SpeclabError:  # half-way through a change
+            return
+        words = " · ".join([*describe_models(config.models, self._pair), self.strategy.name])
+        way = f"temperature {sampled.temperature:g}" if sampled.temperature else "greedy"
+        lossy = "" if sampled.lossless else tag("span", warning(f"Typical acceptance {CHANGES}."), role="note")
+        set_if_changed(self.models_line, value=tag("span", escape(words), title=escape(words)))
+        set_if_changed(self.quote, description=f"“{clip(' '.join(self.prompt.text.value.split()), 72)}”")
+        set_if_changed(self.sampling_line, value=tag("span", way) + lossy)
 
     def _change(self) -> PendingChange | None:
-        """What Apply would change of the strategy; on the recorded run, of the one it was recorded with."""
+        """What a Step would change of the strategy; on the recorded run, of the one it was recorded with."""
         try:
             config = self.read()
             if self._state.frame.live and self._state.applied is not None:
                 return config.change_from(self._state.applied)
-            step, begun = self._state.step, replace(config, strategy=self._begun)
-            recorded = step is not None and in_force(step) == self._begun
+            step, begun = self._state.step, self._begun
+            recorded = step is not None and begun is not None and in_force(step) == begun.strategy
         except SpeclabError:  # half-way through a change
             return None
-        return config.change_from(begun) if recorded else None
+        return config.change_from(replace(config, strategy=begun.strategy)) if recorded and begun else None
 
-    def _pending(self) -> tuple[str, bool]:
-        """What has changed and what Apply would do, as HTML; whether it can."""
+    def _pending(self) -> tuple[str, str]:
+        """What has changed and what a Step would do with it; else why what is written cannot be."""
         try:
             config = self.read()
         except SpeclabError as error:
-            return tag("span", escape(str(error)), class_="sl-bad"), False
-        if config.strategy.needs_draft and not self.models.has_draft:
+            return "", str(error)
+        if config.strategy.needs_draft and not has_draft(config.models, self._pair):
             name = type(config.strategy).__name__
-            why = f"{name} needs a draft model and these models have none: name a draft, or choose another strategy."
-            return tag("span", escape(why), class_="sl-bad"), False
-        applied = self._state.applied
-        changes = differences(applied, config) if applied is not None and applied != config else []
-        if not changes:
-            return "", False
-        forks = self._state.frame.live and applied is not None and config.forks_from(applied)
-        does = f"Apply forks at iteration {self._state.cursor}." if forks else "Apply starts a new run."
-        return tag("b", "Changed: ") + escape("; ".join(changes)) + ". " + tag("b", does), True
+            return (
+                "",
+                f"{name} needs a draft model and these models have none: name a draft, or choose another strategy.",
+            )
+        applied: LabConfig | None = self._state.applied or self._begun
+        if applied is None or applied == config:
+            return "", ""
+        changes = differences(applied, config)
+        forks = self._state.frame.live and self._state.applied is not None and config.forks_from(applied)
+        does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
+        return f"Changed: {'; '.join(changes)}. {does}", ""
 
 
 class PromptPicker(VBox):
@@ -188,12 +238,10 @@ class PromptPicker(VBox):
         self._given, self._given_text = first, _text(first, pair)
         named = [(f"{example.kind} · {example.name}", i) for i, example in enumerate(self._examples)]
         self.example = Dropdown(
-            options=[("your own text", -1), *named], description="Prompt", tooltip="shipped examples"
+            options=[("your own text", -1), *named], description="prompt", tooltip="shipped examples"
         )
-        self.text = Textarea(
-            value=self._given_text, description="", tooltip="the text that the models continue", rows=3
-        )
-        self.text.placeholder = "a text to continue"
+        self.text = Textarea(value=self._given_text, rows=3, placeholder="a text to continue")
+        self.text.tooltip = "the text that the models continue; Ctrl+Enter applies it and steps"
         self.text.add_class("speclab-prompt")
         super().__init__([self.example, self.text])
         self.add_class("speclab-prompts")
@@ -203,8 +251,16 @@ class PromptPicker(VBox):
         on_change(self.text, lambda _: changed())
 
     def read(self) -> Prompt:
-        """The prompt: token ids if they were given as such and left alone, else the text."""
-        return self._given if self.text.value == self._given_text else str(self.text.value)
+        """The prompt: token ids if they were given as such and left alone, else the text.
+
+        Raises:
+            PromptError: it was emptied.
+        """
+        if self.text.value == self._given_text:
+            return self._given
+        if not self.text.value.strip():
+            raise PromptError("The prompt is empty: write a text to continue, or choose an example.")
+        return str(self.text.value)
 
     def write(self, prompt: Prompt) -> None:
         """Shows this prompt."""
@@ -228,34 +284,74 @@ def _text(prompt: Prompt, pair: ModelPair | None) -> str:
     return " ".join(str(token) for token in prompt)
 
 
+class SettingsPanel(VBox):
+    """The settings of the strategy chosen, the main ones first; controls are made when the panel is first seen."""
+
+    def __init__(self, picker: StrategyPicker, below: list[Any]) -> None:
+        self._picker, self._seen = picker, False
+        self.about, self.grid = HTML(), VBox()
+        self.reset = Button(description="Reset", tooltip="back to the defaults of the strategy")
+        self.reset.add_class("speclab-reset")
+        self.reset.on_click(lambda _: picker.form.write(picker.form.kind()))
+        head = HBox([self.about, self.reset])
+        head.add_class("speclab-settings-head")
+        super().__init__([head, self.grid, *below])
+        self.add_class("speclab-settings")
+
+    def set_visible(self, visible: bool) -> None:
+        """Says whether the panel is on the screen."""
+        self._seen = visible
+        self.follow()
+
+    def update(self, frame: Frame) -> None:
+        """Shows where the values of the iteration shown lie, if the panel is seen."""
+        if self._seen:
+            self._picker.show_values(frame.step)
+
+    def follow(self) -> None:
+        """Shows the controls of the strategy chosen, if the panel is seen."""
+        picker, kind = self._picker, self._picker.kind
+        if not self._seen or self._picker.grids.get(kind) in self.grid.children:
+            return
+        about = (kind.__doc__ or "").strip().partition("\n")[0]
+        self.about.value = tag("b", escape(picker.choice.value)) + " " + tag("span", escape(about), class_="sl-muted")
+        if kind not in picker.grids:
+            picker.grids[kind] = _grid(picker.form)
+        self.grid.children = [picker.grids[kind]]
+        fields = kind.model_fields.values()
+        set_visible(self.reset, visible=bool(fields) and not any(field.is_required() for field in fields))
+
+
+def _grid(form: Form) -> VBox:
+    first = main_fields(form.kind)
+    rest = [name for name in form.kind.model_fields if name not in first]
+    more = [Fold("more", "More settings", lambda: form.cells(rest))] if rest else []
+    cells = Box(form.cells(first))
+    cells.add_class("speclab-fold")
+    return VBox([cells, *more])
+
+
 class StrategyPicker:
-    """`choice` and `preset` stand in the header, `panel` holds the settings of the strategy chosen.
+    """`choice` and `preset` stand among the pickers, `panel` holds the settings of the strategy chosen.
 
     A strategy that is not registered, such as one of a notebook cell, joins the list when it is first written.
     """
 
-    def __init__(self, strategy: Strategy, changed: Callable[[], None]) -> None:
+    def __init__(self, strategy: Strategy, changed: Callable[[], None], below: list[Any]) -> None:
         self._changed = changed
         self._kinds = dict(strategies())
         self._forms: dict[type[Strategy], Form] = {}
+        self.grids: dict[type[Strategy], VBox] = {}
         self._named: dict[type[Strategy], dict[str, Any]] = {}
         self._step: Step | None = None
-        self.choice = Dropdown(options=list(self._kinds), description="Strategy", tooltip="how candidates are drafted")
+        self.choice = Dropdown(options=list(self._kinds), description="strategy", tooltip="how candidates are drafted")
         self.choice.add_class("speclab-strategy")
-        self.preset = Dropdown(options=[CUSTOM], description="Preset", tooltip="named settings, the paper's among them")
+        self.preset = Dropdown(options=[CUSTOM], description="preset", tooltip="named settings, the paper's among them")
         self.preset.add_class("speclab-preset")
-        self.reset = Button(description="Reset", icon="undo", tooltip="back to the defaults of the strategy")
-        self.reset.add_class("speclab-reset")
-        self.about = HTML()
-        self.grid = VBox()
-        head = HBox([self.about, self.reset])
-        head.add_class("speclab-settings-head")
-        self.panel = VBox([head, self.grid])
-        self.panel.add_class("speclab-settings")
+        self.panel = SettingsPanel(self, below)
         self.write(strategy)
         on_change(self.choice, lambda _: self._follow())
         on_change(self.preset, self._preset)
-        self.reset.on_click(lambda _: self.form.write(self.form.kind()))
 
     @property
     def kind(self) -> type[Strategy]:
@@ -263,8 +359,14 @@ class StrategyPicker:
         return self._kinds[self.choice.value]
 
     @property
+    def name(self) -> str:
+        """The strategy chosen, and its preset where that has a name."""
+        preset = "" if self.preset.value in {None, CUSTOM} else f", {self.preset.value}"
+        return f"{self.choice.value}{preset}"
+
+    @property
     def form(self) -> Form:
-        """The controls of the strategy chosen; made when it is first chosen."""
+        """The settings of the strategy chosen."""
         if self.kind not in self._forms:
             self._forms[self.kind] = Form(self.kind, self._edited)
         return self._forms[self.kind]
@@ -301,13 +403,9 @@ class StrategyPicker:
         self.form.write(strategy)
 
     def _follow(self) -> None:
-        form, about = self.form, (self.kind.__doc__ or "").strip().partition("\n")[0]
-        self.about.value = tag("b", escape(self.choice.value)) + " " + tag("span", escape(about), class_="sl-muted")
-        self.grid.children = [form]
-        fields = self.kind.model_fields.values()
-        set_visible(self.reset, visible=bool(form.controls) and not any(field.is_required() for field in fields))
         self.preset.options = [CUSTOM, *self.presets]
         set_visible(self.preset, visible=bool(self.presets))
+        self.panel.follow()
         self.show_values(self._step)
         self._edited()
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from math import log10
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from ipywidgets import (
     HTML,
-    BoundedFloatText,
-    BoundedIntText,
     Box,
     Checkbox,
     DOMWidget,
     Dropdown,
-    FloatSlider,
+    FloatText,
     HBox,
     IntSlider,
+    IntText,
     Text,
+    ToggleButton,
     VBox,
 )
 from pydantic.fields import FieldInfo
@@ -25,7 +26,7 @@ from traitlets import Any as AnyTrait
 
 from speclab.drafters.measures import measure_of
 from speclab.errors import SettingsError
-from speclab.lab.widgets import on_change, set_if_changed
+from speclab.lab.widgets import on_change, set_if_changed, set_visible
 from speclab.settings import Settings, bounds
 from speclab.trace.records import Step
 from speclab.views.markup import escape, tag
@@ -33,34 +34,125 @@ from speclab.views.whatif_tree import strip
 
 WIDEST_SLIDER = 1024
 """Whole numbers with more values than this are typed, not slid."""
-LARGEST = 2**53 - 1
-"""The largest whole number that a browser holds exactly."""
-FINE, COARSE = 0.01, 0.05
+NOTCHES = 200
+SMALLEST = 0.001
+"""The smallest probability that a slider gives, and how far a slider of probabilities stays from an open bound."""
+MAIN = 3
+"""Settings that are seen at once; the others are folded."""
+
+
+class Probability(HBox):
+    """A slider of probabilities, and a box to type one in; `value` is a number, or a text that is none.
+
+    A logarithmic one has .005 as far from .05 as that from .5, and its first notch is 0 where 0 is allowed.
+    """
+
+    value = AnyTrait(0.0)
+
+    def __init__(self, low: float, high: float, *, logarithmic: bool, description: str, tooltip: str) -> None:
+        self.min, self.max, self._logarithmic = low, high, logarithmic
+        self._zero = 0 if low else 1  # a notch of its own: no logarithm has it
+        self.slider = IntSlider(
+            min=0, max=NOTCHES, readout=False, description=description, tooltip=tooltip, description_allow_html=True
+        )
+        self.box = Text(value="0", tooltip=f"{tooltip}; type any value")
+        super().__init__([self.slider, self.box])
+        self.add_class("speclab-probability")
+        on_change(self.slider, self._slid)
+        on_change(self.box, self._typed)
+        on_change(self, self._written)
+
+    def place(self, value: float) -> float:
+        """How far from the left end a value lies, 0 to 1."""
+        if not self._logarithmic:
+            return (value - self.min) / (self.max - self.min)
+        if value < SMALLEST:
+            return 0.0
+        return 1 - (1 - self._zero / NOTCHES) * log10(value) / log10(SMALLEST)
+
+    def _at(self, notch: int) -> float:
+        """The value of a notch, three significant digits."""
+        if not self._logarithmic:
+            value = self.min + (self.max - self.min) * notch / NOTCHES
+        else:
+            value = SMALLEST ** ((NOTCHES - notch) / (NOTCHES - self._zero)) if notch >= self._zero else 0.0
+        return min(max(float(f"{value:.3g}"), self.min), self.max)
+
+    def _notch(self) -> int | None:
+        return round(NOTCHES * min(max(self.place(self.value), 0), 1)) if isinstance(self.value, float | int) else None
+
+    def _slid(self, notch: int) -> None:
+        if notch != self._notch():
+            self.value = self._at(notch)
+
+    def _typed(self, text: str) -> None:
+        if text != _written(self.value):
+            self.value = _number(text)
+
+    def _written(self, value: Any) -> None:
+        if _number(self.box.value) != value:  # else it was typed there
+            set_if_changed(self.box, value=_written(value))
+        notch = self._notch()
+        if notch is not None:
+            set_if_changed(self.slider, value=notch)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float | int) else str(value)
 
 
 def control(name: str, field: FieldInfo) -> DOMWidget:
     """A widget whose `value` is the field's; it starts at the default."""
-    kind, optional = _kind(field.annotation)
-    shared: dict[str, Any] = {
-        "description": title(name, field),
-        "tooltip": field.description or "",
-        "description_allow_html": True,
-    }
-    made = Optional_(_plain(kind, field, shared), **shared) if optional else _plain(kind, field, shared)
+    shared: dict[str, Any] = {"description": title(name, field), "tooltip": field.description or ""}
+    made = _plain(field, shared)
+    if not isinstance(made, Probability):
+        made.description_allow_html = True
     if field.default is not None and not field.is_required():
         made.value = shown(made, field.default)
     made.add_class(f"speclab-setting-{name}")
     return made
 
 
+def _plain(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        return Dropdown(options=get_args(kind), **shared)
+    if kind is bool:
+        return Checkbox(indent=False, **shared)
+    if kind is int:
+        low, high = bounds(field)
+        slid = low is not None and high is not None and high - low < WIDEST_SLIDER
+        return IntSlider(min=int(low or 0), max=int(high or 0), **shared) if slid else IntText(**shared)
+    if kind is float:
+        low, high = bounds(field, SMALLEST)
+        if low is not None and high is not None and low >= 0 and high <= 1:
+            return Probability(low, high, logarithmic=_small_matters(field), **shared)
+        return FloatText(step=0.1, **shared)
+    return Text(placeholder="off" if _optional(field) else "", **shared)
+
+
+def _small_matters(field: FieldInfo) -> bool:
+    """Whether a probability is one of a path or a token, of which most are small; a confidence lies anywhere."""
+    measure = measure_of(field)
+    small = isinstance(field.default, float) and field.default <= 0.1
+    return measure in {"path probability", "token probability"} or (measure is None and small)
+
+
+def _optional(field: FieldInfo) -> bool:
+    """Whether the field may be None, which is written as nothing."""
+    return NoneType in get_args(field.annotation)
+
+
 def shown(widget: DOMWidget, value: Any) -> Any:
-    """A value as the control holds it; a text field holds everything as text."""
-    return str(value) if isinstance(widget, Text) else value
-
-
-def slides(widget: DOMWidget) -> bool:
-    """Whether a control is a slider of fractions."""
-    return isinstance(getattr(widget, "inner", widget), FloatSlider)
+    """A value as the control holds it; a text field holds everything as text, None as nothing."""
+    return ("" if value is None else str(value)) if isinstance(widget, Text) else value
 
 
 def title(name: str, field: FieldInfo) -> str:
@@ -70,103 +162,67 @@ def title(name: str, field: FieldInfo) -> str:
     return escape(name.replace("_", " ")) + symbol
 
 
-class Optional_(HBox):  # noqa: N801  # typing has the name
-    """A tick box and a control, of one name; without the tick the value is None."""
-
-    value = AnyTrait(None, allow_none=True)
-
-    def __init__(self, inner: DOMWidget, description: str, tooltip: str, **shared: Any) -> None:
-        self.inner = inner
-        self.tick = Checkbox(value=False, description=description, tooltip=tooltip, indent=False, **shared)
-        inner.disabled = True
-        super().__init__([self.tick, inner])
-        on_change(self.tick, lambda _: self._read())
-        on_change(inner, lambda _: self._read())
-        on_change(self, self._write)
-        self.add_class("speclab-optional")
-
-    def _read(self) -> None:
-        set_if_changed(self.inner, disabled=not self.tick.value)
-        self.value = self.inner.value if self.tick.value else None
-
-    def _write(self, value: Any) -> None:
-        if value is not None:
-            set_if_changed(self.inner, value=value)
-        set_if_changed(self.tick, value=value is not None)
+def main_fields(kind: type[Settings]) -> list[str]:
+    """The settings to show first: a threshold of each measure, then what the paper has a symbol for, then the rest."""
+    measures: set[Any] = {None}
+    rank = {}
+    for name, field in kind.model_fields.items():
+        measure = measure_of(field)
+        rank[name] = 0 if measure not in measures else 1 if field.title else 2
+        measures.add(measure)
+    return sorted(sorted(rank, key=rank.__getitem__)[:MAIN], key=list(rank).index)
 
 
-def _kind(annotation: Any) -> tuple[Any, bool]:
-    """The type without None, and whether None is allowed."""
-    if get_origin(annotation) not in {Union, UnionType}:
-        return annotation, False
-    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return kinds[0], len(kinds) < len(get_args(annotation))
+class Fold(VBox):
+    """A button, and below it what it unfolds, which is made when it is first wanted."""
+
+    def __init__(self, name: str, description: str, make: Callable[[], Iterable[DOMWidget]]) -> None:
+        self.toggle = ToggleButton(description=description, tooltip=description, icon="")
+        self.toggle.add_class(f"speclab-{name}")
+        self._make, self.content = make, Box()
+        self.content.add_class("speclab-fold")
+        super().__init__([self.toggle])
+        on_change(self.toggle, lambda _: self._show())
+
+    def _show(self) -> None:
+        if self.toggle.value and not self.content.children:
+            self.content.children = tuple(self._make())
+            self.children = (self.toggle, self.content)
+        set_visible(self.content, visible=self.toggle.value)
 
 
-def _plain(kind: Any, field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
-    if get_origin(kind) is Literal:
-        return Dropdown(options=get_args(kind), **shared)
-    makers = {bool: _flag, int: _whole, float: _real}
-    return makers.get(kind, _words)(field, shared)
+class _Controls(dict[str, DOMWidget]):
+    """Controls by name, each made when it is first asked for: a widget that nobody sees costs the browser as much."""
+
+    def __init__(self, make: Callable[[str], DOMWidget]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> DOMWidget:
+        self[name] = self._make(name)
+        return self[name]
 
 
-def _flag(_: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
-    return Checkbox(indent=False, **shared)
-
-
-def _whole(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
-    low, high = bounds(field, 1)
-    if low is not None and high is not None and high - low < WIDEST_SLIDER:
-        return IntSlider(min=int(low), max=int(high), **shared)
-    return BoundedIntText(min=_or(low, -LARGEST), max=min(_or(high, LARGEST), LARGEST), **shared)
-
-
-def _real(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
-    low, high = bounds(field, FINE)
-    if low is not None and high is not None and high - low <= 1:
-        return FloatSlider(min=low, max=high, step=FINE, readout_format=".2f", **shared)
-    return BoundedFloatText(min=_or(low, -LARGEST), max=_or(high, LARGEST), step=COARSE, **shared)
-
-
-def _words(_: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
-    return Text(**shared)
-
-
-def _or(bound: float | None, otherwise: int) -> float:
-    return otherwise if bound is None else bound
-
-
-class Form(Box):
-    """The settings of `kind`; `read` gives them back, checked.
+class Form:
+    """The settings of `kind` as data and as controls; `read` gives them back, checked.
 
     Args:
         kind: a settings model.
-        changed: called after a person changed anything.
-        helps: whether each control says below it what it does; else its tooltip does.
+        changed: called after anything changed.
     """
 
-    def __init__(self, kind: type[Settings], changed: Callable[[], None], *, helps: bool = True) -> None:
+    def __init__(self, kind: type[Settings], changed: Callable[[], None]) -> None:
         self.kind = kind
-        self.controls: dict[str, DOMWidget] = {name: control(name, field) for name, field in kind.model_fields.items()}
-        self._set: dict[str, tuple[Any, Any]] = {}
-        """What was set last, and what the control made of it."""
-        self._remember(
-            {
-                name: self.controls[name].value if field.is_required() else field.default
-                for name, field in kind.model_fields.items()
-            }
-        )
-        self._read: Settings | SettingsError | None = None
-        self._quiet = False
-        self._step: Step | None = None
-        self._changed = changed
+        self.controls = _Controls(self._control)
         self.captions: dict[str, HTML] = {}
-        """Below each control: where the values of the iteration shown lie, and what the setting does."""
-        for widget in self.controls.values():
-            on_change(widget, lambda _: self._edited())
-        cells = [self._cell(name) for name in self.controls] if helps else list(self.controls.values())
-        super().__init__(cells)
-        self.add_class("speclab-form")
+        """Below a control: where the values of the iteration shown lie, and what the setting does."""
+        self._changed = changed
+        self._quiet = False
+        self._read: Settings | SettingsError | None = None
+        self._step: Step | None = None
+        self._values = {name: field.default for name, field in kind.model_fields.items() if not field.is_required()}
+        for name in kind.model_fields.keys() - self._values.keys():
+            self._values[name] = self.controls[name].value
 
     def read(self) -> Any:
         """The settings as they stand; validated once per change.
@@ -176,7 +232,7 @@ class Form(Box):
         """
         if self._read is None:
             try:
-                self._read = self.kind(**{name: self._value(name) for name in self.controls})
+                self._read = self.kind(**self._values)
             except SettingsError as error:
                 self._read = error
         if isinstance(self._read, SettingsError):
@@ -185,15 +241,18 @@ class Form(Box):
 
     def write(self, settings: Settings | Mapping[str, Any]) -> None:
         """Shows these settings."""
-        values = settings.model_dump() if isinstance(settings, Settings) else dict(settings)
+        self._values.update(settings.model_dump() if isinstance(settings, Settings) else settings)
         self._quiet = True
         try:
-            for name, value in values.items():
-                set_if_changed(self.controls[name], value=shown(self.controls[name], value))
-            self._remember(values)
+            for name, widget in self.controls.items():
+                set_if_changed(widget, value=shown(widget, self._values[name]))
         finally:
             self._quiet = False
         self._edited()
+
+    def cells(self, names: Iterable[str]) -> list[DOMWidget]:
+        """Each control with its caption."""
+        return [self._cell(name) for name in names]
 
     def show_values(self, step: Step | None) -> None:
         """Shows below the sliders where the values of this iteration lie; None shows none."""
@@ -201,24 +260,23 @@ class Form(Box):
             self._step = step
             self._describe()
 
-    def _edited(self) -> None:
+    def _control(self, name: str) -> DOMWidget:
+        made = control(name, self.kind.model_fields[name])
+        if name in getattr(self, "_values", {}):
+            made.value = shown(made, self._values[name])
+        on_change(made, lambda value: self._set(name, value))
+        return made
+
+    def _set(self, name: str, value: Any) -> None:
         if not self._quiet:
-            self._read = None
-            self._describe()
-            self._changed()
+            none = value == "" and _optional(self.kind.model_fields[name])
+            self._values[name] = None if none else value
+            self._edited()
 
-    def _remember(self, values: Mapping[str, Any]) -> None:
-        self._set.update({name: (value, self.controls[name].value) for name, value in values.items()})
-
-    def _value(self, name: str) -> Any:
-        """What a control says; what was set stands while the control does, give or take a browser's rounding."""
-        value, (written, shown) = self.controls[name].value, self._set[name]
-        if value == shown:
-            return written
-        if not isinstance(value, float):
-            return value
-        near = isinstance(written, float) and abs(value - written) <= FINE / 2
-        return written if near and slides(self.controls[name]) else round(value, 9)
+    def _edited(self) -> None:
+        self._read = None
+        self._describe()
+        self._changed()
 
     def _cell(self, name: str) -> DOMWidget:
         self.captions[name] = HTML(self._words(name))
@@ -233,6 +291,11 @@ class Form(Box):
         field, widget = self.kind.model_fields[name], self.controls[name]
         says = tag("span", escape(field.description or ""), class_="sl-help")
         measure = measure_of(field)
-        if self._step is None or measure is None or not hasattr(widget, "readout"):
+        if self._step is None or measure is None or not isinstance(widget.value, float | int):
             return says
-        return strip(self._step, measure, widget.value, widget.min, widget.max) + says
+        if isinstance(widget, Probability):
+            return strip(self._step, measure, widget.value, widget.place) + says
+        if not isinstance(widget, IntSlider):
+            return says
+        low, high = widget.min, widget.max
+        return strip(self._step, measure, widget.value, lambda value: (value - low) / (high - low)) + says

@@ -82,14 +82,14 @@ class Lab(VBox):
         )
         self._actions = Actions(self.state, self._worker, do)
         strategy, session = strategy or _default_strategy(pair), self._session_settings(settings)
-        self.config = ConfigForm(self.state, pair, strategy, prompt, session, lambda: self._actions.ask(do.apply))
+        self.config = ConfigForm(self.state, pair, strategy, prompt, session, lambda _: self._actions.ask(do.apply))
         self.files = Files(self._actions)
         self.transport = Transport(self.state, self._actions, self.files.toggle)
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
         self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
         self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy.panel)
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
-        rows = [self.config, self.transport, self.files, self.config.pending, self.panels]
+        rows = [self.config, self.transport, self.files, self.panels]
         self.screen.complete()
         super().__init__([style, *rows, self.screen])
         self.add_class("speclab-lab")
@@ -195,7 +195,7 @@ class Lab(VBox):
     def close(self) -> None:
         """Stops the workers and lets the widgets go."""
         if hasattr(self, "config"):  # else it was never finished
-            self.config.models.close()
+            self.config.close()
             self._worker.close()
         super().close()
 
@@ -251,7 +251,6 @@ class Lab(VBox):
         if not self._prepared:
             self._prepared = True
             self._actions.ask(self._controller.prepare)
-            self._actions.ask(self.config.models.look)
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": describe(self.state.frame), "text/html": still(self.snapshot())}
 

@@ -190,35 +190,31 @@ _DTYPES = (AUTOMATIC, "float32", "float16", "bfloat16")
 
 
 class ModelPicker(HBox):
-    """Shipped models, presets, a hub id or folder of one's own, or the pair that the lab was given."""
+    """Shipped models, presets, a hub id or folder of one's own, or the pair that the lab was given.
+
+    `device` and `dtype` stand elsewhere, among what is seldom changed.
+    """
 
     def __init__(self, pair: ModelPair | None, changed: Callable[[], None]) -> None:
         given = [(f"{pair.name or 'given in the notebook'}", GIVEN)] if pair else []
         presets = [(_label(name), name) for name in PRESETS]
-        self._pair = pair
         self.name = Dropdown(
             options=[*given, *presets, ("your own…", OWN)],
-            description="Models",
-            tooltip="target and draft; memory in half precision",
-        )
-        self.device = Dropdown(options=_DEVICES, description="Device")
-        self.dtype = Dropdown(options=_DTYPES, description="Precision")
-        self.target = Text(
-            description="Target", placeholder="hub id or folder", tooltip="the model whose text is decoded"
-        )
-        self.draft = Text(
-            description="Draft", placeholder="hub id or folder, or empty", tooltip="the small model that drafts"
-        )
+            description="models", tooltip="target and draft; memory in half precision",
+        )  # fmt: skip
+        self.device = Dropdown(options=_DEVICES, description="device")
+        self.dtype = Dropdown(options=_DTYPES, description="precision")
+        one, many = "hub id or folder", "hub ids or folders, or empty"
+        self.target = Text(description="target", placeholder=one, tooltip="the model whose text is decoded")
+        self.draft = Text(description="draft", placeholder=f"{one}, or empty", tooltip="the small model that drafts")
         self.heads = Text(
-            description="Draft heads",
-            placeholder="hub ids or folders, or empty",
-            tooltip="draft heads for the target, commas between them",
+            description="draft heads", placeholder=many, tooltip="draft heads for the target, commas between them"
         )
+        self._own = self.target, self.draft, self.heads
         self.memory = MemoryNote()
-        fields = [self.name, self.device, self.dtype, self.target, self.draft, self.heads]
-        super().__init__([*fields, self.memory])
+        super().__init__([self.name, *self._own, self.memory])
         self.add_class("speclab-models")
-        for widget in fields:
+        for widget in (self.name, self.device, self.dtype, *self._own):
             on_change(widget, lambda _: self._fit())
             on_change(widget, lambda _: changed())
             on_change(widget, lambda _: self.look())
@@ -232,7 +228,7 @@ class ModelPicker(HBox):
         """
         if self.name.value == GIVEN:
             return None
-        device, dtype = _chosen(self.device.value), _chosen(self.dtype.value)
+        device, dtype = (None if way.value == AUTOMATIC else way.value for way in (self.device, self.dtype))
         if self.name.value != OWN:
             return ModelChoice(self.name.value, device=device, dtype=dtype)
         if not self.target.value.strip():
@@ -244,7 +240,7 @@ class ModelPicker(HBox):
         """Says what the choice would take of the memory, in a while."""
         try:
             self.memory.look(self.read())
-        except ModelNotFoundError:  # no target yet: said where Apply is
+        except ModelNotFoundError:  # no target yet: said where Step is
             self.memory.look(None)
 
     def close(self) -> None:
@@ -252,31 +248,37 @@ class ModelPicker(HBox):
         self.memory.close()
         super().close()
 
-    @property
-    def has_draft(self) -> bool:
-        """Whether the choice comes with a draft model."""
-        if self.name.value == GIVEN:
-            return self._pair is not None and self._pair.draft is not None
-        if self.name.value == OWN:
-            return bool(self.draft.value.strip())
-        return PRESETS[self.name.value].draft is not None
-
     def _fit(self) -> None:
-        own, given = self.name.value == OWN, self.name.value == GIVEN
-        set_visible(self.target, visible=own)
-        set_visible(self.draft, visible=own)
-        set_visible(self.heads, visible=own)
-        why = "the given pair stays where it is" if given else ""
-        set_if_changed(
-            self.device, disabled=given, tooltip=why or "where the models run; automatic takes CUDA if there is one"
+        given = self.name.value == GIVEN
+        for widget in self._own:
+            set_visible(widget, visible=self.name.value == OWN)
+        where, how = (
+            "automatic takes CUDA if there is one",
+            "automatic: float32 on the CPU, the checkpoint's own on a GPU",
         )
-        set_if_changed(
-            self.dtype, disabled=given, tooltip=why or "automatic: float32 on the CPU, the checkpoint's own on a GPU"
-        )
+        for widget, what in ((self.device, where), (self.dtype, how)):
+            tooltip = "the given pair stays where it is" if given else what
+            set_if_changed(widget, disabled=given, tooltip=tooltip)
 
 
-def _chosen(choice: str) -> str | None:
-    return None if choice == AUTOMATIC else choice
+def has_draft(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
+    """Whether models come with a draft model; the choice None is the pair given."""
+    if choice is None:
+        return pair is not None and pair.draft is not None
+    return bool(choice.draft) if choice.target else PRESETS[choice.name].draft is not None
+
+
+def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[str]:
+    """The target's name, and what there is to draft with."""
+    if choice is None:
+        name, heads = (pair.name or "given models", len(pair.heads)) if pair else ("", 0)
+    else:
+        name = "/".join(Path(choice.target).parts[-2:]) or choice.name
+        heads = len(choice.heads if choice.target else PRESETS[choice.name].heads)
+    drafts = ["draft model"] * has_draft(choice, pair) + ["draft head" if heads == 1 else f"{heads} draft heads"] * (
+        heads > 0
+    )
+    return [name, " and ".join(drafts) or "no draft"]
 
 
 def _label(name: str) -> str:

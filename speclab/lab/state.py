@@ -88,8 +88,9 @@ class LabState(HasTraits):
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
     sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
     made of, forks included; None before there is one. `change`: of the strategy, set in the form and not applied; None
-    where there is none. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
-    they do.
+    where there is none; `pending`: everything that Step would apply first, in words, and `refused`: why what is set
+    cannot be; both empty where there is nothing. `forks`: every run kept. `compared`: strategies on one prompt, once
+    they ran; `progress` while they do.
     """
 
     frame: Any = Instance(Frame)
@@ -101,6 +102,8 @@ class LabState(HasTraits):
     details = Unicode()
     applied: Any = Instance(LabConfig, allow_none=True)
     change: Any = Instance(PendingChange, allow_none=True)
+    pending = Unicode()
+    refused = Unicode()
     forks: Any = Tuple()
     compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)

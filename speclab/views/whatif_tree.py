@@ -6,7 +6,7 @@ Nodes keep their places while a threshold moves; under its slider a strip of dot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING, cast
@@ -15,12 +15,12 @@ from speclab.drafters.measures import Measure, measured
 from speclab.trace.records import NodeRecord, Step, Verdict
 from speclab.tree import DraftTree
 from speclab.views import tree_layout as layout
+from speclab.views.draft_tree import scene_svg
 from speclab.views.explain import plural
 from speclab.views.markup import escape, quoted, tag
 from speclab.views.palette import css
 from speclab.views.playback import verified_root
 from speclab.views.tree_layout import Link, Mark, Scene, scene
-from speclab.views.tree_small import scene_svg
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
@@ -194,15 +194,15 @@ _WORDS: dict[Measure, str] = {
 }
 
 
-def strip(step: Step, measure: Measure, threshold: float, low: float, high: float) -> str:
+def strip(step: Step, measure: Measure, threshold: float, place: Callable[[float], float]) -> str:
     """The dots as HTML, as wide as what it stands in: full ones at or above `threshold`, open ones below; and in words.
 
     Args:
-        low, high: the values at the left and the right end.
+        place: how far from the left end a value lies, 0 to 1: as on the slider above.
     """
     values = measured(step, measure)
     words = strip_caption(values, measure, threshold)
-    return tag("div", _dots(values, threshold, low, high, words), class_="sl-strip") + tag(
+    return tag("div", _dots(values, threshold, place, words), class_="sl-strip") + tag(
         "span", escape(words), class_="sl-count"
     )
 
@@ -215,23 +215,23 @@ def strip_caption(values: Sequence[float], measure: Measure, threshold: float) -
     return _WORDS[measure].format(above=above, count=len(values), most=max(values))
 
 
-def _dots(values: Sequence[float], threshold: float, low: float, high: float, words: str) -> str:
+def _dots(values: Sequence[float], threshold: float, place: Callable[[float], float], words: str) -> str:
     colors, stacked = css(), Counter[int]()
     line = f"stroke:{colors.line};stroke-width:1"
     parts = [tag("line", x1="0%", x2="100%", y1=HEIGHT - 1, y2=HEIGHT - 1, style=line)]
     for value in sorted(values):
-        across = _percent(value, low, high)
+        across = _percent(place(value))
         column = round(across)
         height = HEIGHT - 4.5 - 4.6 * min(stacked[column], ROWS - 1)
         stacked[column] += 1
         fill = colors.ink if value >= threshold else colors.paper
         style = f"fill:{fill};stroke:{colors.ink if value >= threshold else colors.muted};stroke-width:1"
         parts.append(tag("circle", cx=f"{across:.1f}%", cy=height, r=RADIUS, style=style))
-    at, mark = f"{_percent(threshold, low, high):.1f}%", "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
+    at, mark = f"{_percent(place(threshold)):.1f}%", "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
     parts.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, style=mark))
     look = "display:block;overflow:visible"
     return tag("svg", *parts, width="100%", height=HEIGHT, role="img", aria_label=words, style=look)
 
 
-def _percent(value: float, low: float, high: float) -> float:
-    return 100 * min(max((value - low) / (high - low), 0.0), 1.0)
+def _percent(place: float) -> float:
+    return 100 * min(max(place, 0.0), 1.0)

@@ -51,10 +51,10 @@ def test_every_event_and_node_is_among_the_values(step):
 
 def test_the_strip_says_in_words_what_its_dots_show(step):
     values = measured(step, "path probability")
-    drawn = strip(step, "path probability", 0.02, 0.0, 1.0)
+    drawn = strip(step, "path probability", 0.02, lambda value: value)
     assert drawn.count("<circle") == len(values)
     words = f"{len(step.tree) - 1} of {len(values)} paths reach it"
     assert f'aria-label="{words}"' in drawn
     assert f">{words}<" in drawn
     assert strip_caption((), "confidence", 0.5) == "nothing to compare in this iteration"
-    assert f"{len(step.tree)} in this tree" in strip(step, "nodes", 3, 1, 256)
+    assert f"{len(step.tree)} in this tree" in strip(step, "nodes", 3, lambda value: value / 256)

@@ -12,8 +12,9 @@ from speclab.drafters import strategies
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
+from speclab.errors import SettingsError
 from speclab.lab import Lab
-from speclab.lab.form import LARGEST, Form, control, title
+from speclab.lab.form import NOTCHES, Form, Probability, control, main_fields, title
 from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.prompts import examples
@@ -49,32 +50,43 @@ def test_every_preset_goes_through_the_controls_unharmed(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
-def test_no_control_can_leave_the_bounds_of_its_field_nor_stops_short_of_them(kind):
-    bounded = {name: field for name, field in kind.model_fields.items() if field.metadata}
-    for name, field in bounded.items():
+def test_no_slider_leaves_the_bounds_of_its_field_nor_stops_short_of_them(kind):
+    for name, field in [(name, field) for name, field in kind.model_fields.items() if field.metadata]:
         widget, allowed = control(name, field), TypeAdapter(Annotated[field.annotation, *field.metadata])
-        widget = getattr(widget, "inner", widget)
-        assert widget.tooltip == field.description
-        for end, sign in ((widget.min, -1), (widget.max, 1)):
-            allowed.validate_python(end)
-            if abs(end) < LARGEST:
+        if isinstance(widget, Probability):
+            values = []
+            for notch in range(NOTCHES + 1):
+                widget.slider.value = notch
+                values.append(allowed.validate_python(widget.value))
+                assert widget.slider.value == notch, "what a notch gives lies at that notch"
+            assert values == sorted(values)
+            assert values[0] <= 0.001
+            assert values[-1] >= 0.999
+        elif hasattr(widget, "min"):
+            for end, sign in ((widget.min, -1), (widget.max, 1)):
+                allowed.validate_python(end)
                 with pytest.raises(ValidationError):
-                    allowed.validate_python(end + sign * (1 if isinstance(end, int) else widget.step))
+                    allowed.validate_python(end + sign)
 
 
-def test_symbols_of_the_paper_stand_beside_the_name():
-    fields = DynaTree.model_fields
-    assert title("high_confidence", fields["high_confidence"]) == "high confidence <i>τ<b>h</b></i>"
-    assert title("root", fields["root"]) == "root"
-
-
-def test_a_slider_that_a_browser_has_rounded_still_gives_what_was_set():
+def test_probabilities_are_slid_on_a_logarithmic_scale_typed_and_said_to_be_wrong_at_once():
     form = Form(DynaTree, lambda: None)
-    form.write(DynaTree(stop_probability=0.1234))
-    form.controls["stop_probability"].value = 0.12
-    assert form.read().stop_probability == 0.1234
-    form.controls["stop_probability"].value = 0.15000000000000002
-    assert form.read().stop_probability == 0.15
+    stop, sure = form.controls["stop_probability"], form.controls["high_confidence"]
+    far = [stop.place(value) for value in (0.005, 0.05, 0.5)]
+    assert far[1] - far[0] == pytest.approx(far[2] - far[1])
+    assert sure.place(0.5) == 0.5
+    stop.slider.value = 0
+    assert form.read().stop_probability == 0
+    for typed, value in ((".005", 0.005), ("0.1234", 0.1234), ("5e-3", 0.005)):
+        stop.box.value = typed
+        assert form.read().stop_probability == value
+        assert stop.box.value == typed, "what is being typed is left alone"
+    stop.value = 0.0125
+    assert (stop.box.value, form.read().stop_probability) == ("0.0125", 0.0125)
+    for typed, said in (("abc", "valid number"), ("2", "less than 1"), ("", "valid number")):
+        stop.box.value = typed
+        with pytest.raises(SettingsError, match=said):
+            form.read()
 
 
 def test_a_seed_too_large_for_a_browser_stands_until_it_is_changed():
@@ -83,6 +95,26 @@ def test_a_seed_too_large_for_a_browser_stands_until_it_is_changed():
     assert form.read().seed == 2**60
     form.controls["seed"].value = 3
     assert form.read().seed == 3
+    form.controls["top_k"].value = "5"
+    assert form.read().top_k == 5
+    form.controls["top_k"].value = ""
+    assert form.read().top_k is None
+
+
+@pytest.mark.parametrize("kind", strategies().values(), ids=lambda kind: kind.__name__)
+def test_few_settings_are_shown_first_and_none_is_made_before_it_is_seen(kind):
+    form = Form(kind, lambda: None)
+    first = main_fields(kind)
+    assert len(first) == min(3, len(kind.model_fields))
+    assert not form.controls
+    form.cells(first)
+    assert list(form.controls) == first
+
+
+def test_symbols_of_the_paper_stand_beside_the_name():
+    fields = DynaTree.model_fields
+    assert title("high_confidence", fields["high_confidence"]) == "high confidence <i>τ<b>h</b></i>"
+    assert title("root", fields["root"]) == "root"
 
 
 def test_a_changed_setting_says_that_apply_forks_and_does(lab):
@@ -95,6 +127,7 @@ def test_a_changed_setting_says_that_apply_forks_and_does(lab):
     assert "forks at iteration 2" in lab.config.note.value
     lab.back()
     assert "forks at iteration 1" in lab.config.note.value
+    assert lab.state.pending
     apply(lab)
     assert lab.session.strategy.max_branches == 6
     assert lab.session.cursor == 1
@@ -106,7 +139,7 @@ def test_another_strategy_and_session_settings_fork_too(lab):
     lab.step()
     lab.config.strategy.choice.value = "FixedTree"
     lab.config.session.controls["temperature"].value = 0.7
-    lab.config.session.controls["top_k"].value = 5
+    lab.config.session.controls["top_k"].value = "5"
     apply(lab)
     assert lab.session.strategy == FixedTree()
     assert (lab.session.settings.temperature, lab.session.settings.top_k) == (0.7, 5)
@@ -127,8 +160,8 @@ def test_settings_that_contradict_each_other_disable_apply_and_say_why(lab):
     lab.config.strategy.form.controls["low_confidence"].value = 0.95
     assert lab.config.apply.disabled
     assert "low_confidence (0.95) is above high_confidence (0.9)" in lab.config.note.value
-    lab.config.strategy.reset.click()
-    assert not lab.config.apply.disabled
+    lab.config.strategy.panel.reset.click()
+    assert not lab.state.refused
     assert lab.config.strategy.read() == DynaTree()
 
 
