@@ -1,202 +1,337 @@
 """The draft tree, left to right: x is depth, so that tree, mask columns and text align.
 
-Size is path probability, colour and symbol the verdict, text the token, border the target's probability, a dark line
-the child that the target chose, a thick blue one the committed path.
+Size is path probability, colour and symbol the verdict, border the target's probability; a dark line leads to the child
+that the target chose, a thick blue one along the committed path. Beside a node stand its number and its token.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from math import exp
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from speclab.trace.records import Step
-from speclab.tree import DraftTree
-from speclab.views import explain, markup
-from speclab.views.explain import position_summary, summary
-from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
+from speclab.trace.records import Event, Step
+from speclab.views import explain, markup, networks, playback
+from speclab.views.explain import children, dropped, hovers, position_summary, summary
+from speclab.views.figures import FONT, INK, LINE, MUTED, PAPER, Spec, escape, lines, spec
+from speclab.views.networks import LABEL_X, OWN, Graph, Places, fold, graph, places
+from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition
-from speclab.views.tree_layout import (
-    CHAR,
-    FOLD_ABOVE,
-    FONT,
-    LABEL_X,
-    OWN,
-    Link,
-    Mark,
-    Place,
-    Scene,
-    choose_nodes,
-    node_radius,
-    place_nodes,
-    scene,
-)
 
-LEAST_WIDTH = 600.0
-_LINKS = {
-    "struck": ("line", 1.2, "2 4"),
-    "plain": ("line", 1.2, "none"),
-    "choice": ("ink", 1.4, "none"),
-    "path": ("path", 3.2, "none"),
+LEFT, RIGHT, TOP, BOTTOM, LAST = 10, 4, 26, 4, 6
+"""Pixels around the tree at scale 1: the depths stand above it, `LAST` is for the second line of the last row."""
+PITCH = 24.0, 40.0
+"""Pixels from one row to the next: at least, with room for a second line of type, and at most."""
+GONE = "gone"
+"""The verdict of nodes that are struck out."""
+_LINKS: Mapping[str, tuple[str, float, str, str]] = {
+    "plain": (LINE, 1.2, "solid", ""),
+    "struck": (LINE, 1.2, "dot", ""),
+    "choice": (INK, 1.4, "solid", "the target's choice"),
+    "path": (LOOKS["accepted"].color, 3.2, "solid", "committed"),
 }
+"""Colour, width, dash and name of each kind of link."""
+_BENDS = tuple((t, 3 * t**2 - 2 * t**3) for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
+_COMMITTED = {"root", "accepted", "bonus", "corrected"}
 
 
-def tree_svg(
+def tree_spec(
     step: Step,
-    selected: int | None = None,
-    theme: ThemeName = "light",
-    *,
-    position: PlaybackPosition = WHOLE,
-    limit: int = FOLD_ABOVE,
-) -> str:
-    """The tree as one SVG string; at most about `limit` nodes are drawn, the rest is folded into `+37` stubs."""
-    label = summary(step) if position == WHOLE else position_summary(step, position)
-    drawn = scene(step, position, selected, limit)
-    return scene_svg(drawn, step, f"Draft tree. {label}", css(theme), selected, position=position)
-
-
-def scene_svg(
-    drawn: Scene,
-    step: Step,
-    label: str,
-    colors: Theme,
     selected: int | None = None,
     *,
     position: PlaybackPosition = WHOLE,
-    struck: frozenset[int] = frozenset(),
-    names: Mapping[str, str] | None = None,
-) -> str:
-    """A scene as SVG.
+    width: float = 640,
+    height: float = 420,
+    scale: float = 1.0,
+) -> Spec:
+    """The tree as a figure of `width` by `height` pixels; what is too high for it is folded into `+37` stubs.
 
-    `label` is what a screen reader says. The nodes in `struck` are faint and struck out. `names`: of looks, where they
-    mean something else here; that of "struck" must be there if any node is.
+    Places are the same at every position, so a growing tree does not jump. `scale`: of type and marks.
     """
-    width = max(drawn.width, LEAST_WIDTH)
-    legend, legend_height = _legend(position, colors, drawn, width, struck, names or {})
-    marks = []
-    for mark in drawn.marks:
-        drawing = _mark(mark, colors, selected)
-        marks.append(_struck(drawing, mark, colors) if mark.node in struck else drawing)
-    group = markup.tag("g", *marks, style=f"font:{FONT}px {MONO}")  # once, not at every label: a fifth of all bytes
-    parts = [_header(step, drawn, colors), _links(drawn, colors), group, legend]
-    return markup.svg(width, drawn.height + 28 + legend_height, label, colors, parts)
-
-
-def _header(step: Step, drawn: Scene, colors: Theme) -> str:
-    names = ["depth 0" if i == 0 else str(i) for i in range(len(drawn.columns))]
-    ticks = [
-        markup.tag(
-            "text", markup.title(f"position {step.prefix_length + depth}"), name,
-            x=x - 6 if depth == 0 else x, y=20.0, text_anchor="start" if depth == 0 else "middle",
-        )
-        for depth, (x, name) in enumerate(zip(drawn.columns, names, strict=True))
-    ]  # fmt: skip
-    rule = markup.tag("path", d=f"M0 30.5H{markup.number(drawn.width)}", style=f"stroke:{colors.faint}")
-    return markup.tag("g", *ticks, rule, style=f"fill:{colors.muted}")
-
-
-def _links(drawn: Scene, colors: Theme) -> str:
-    groups = []
-    for kind, (role, wide, dash) in _LINKS.items():
-        color = LOOKS["accepted"].color if role == "path" else getattr(colors, role)
-        path = "".join([_curve(link) for link in drawn.links if link.kind == kind])
-        style = f"fill:none;stroke:{color};stroke-width:{wide};stroke-dasharray:{dash}"
-        groups.append(markup.tag("path", d=path, style=style) if path else "")
-    return "".join(groups)
-
-
-def _curve(link: Link) -> str:
-    (x0, y0), (x1, y1) = link.start, link.end
-    middle = (link.bend + x1) / 2
-    bend = max(link.bend, x0)
-    return f"M{x0:.5g} {y0:.5g}H{bend:.5g}C{middle:.5g} {y0:.5g} {middle:.5g} {y1:.5g} {x1:.5g} {y1:.5g}"
-
-
-def _mark(mark: Mark, colors: Theme, selected: int | None) -> str:
-    if mark.kind == "stub":
-        return _stub(mark, colors)
-    rings = ""
-    if mark.node == selected and selected is not None:
-        rings += _ring(mark, mark.border + 3.5, f"stroke:{colors.ink};stroke-width:1.5")
-    if mark.fresh:
-        rings += _ring(mark, mark.border + 2.5, f"stroke:{colors.muted};stroke-width:1.2;stroke-dasharray:2 2")
-    strong = "font-weight:600" if mark.kind in {"accepted", "bonus", "corrected", "root"} else None
-    style = f"fill:{colors.muted}" if mark.kind in {"not reached", "rejected"} else strong
-    label = markup.text(mark.label, mark.x + LABEL_X, mark.y + 4, style=style)
-    style = f"font-size:10px;fill:{colors.muted}"
-    note = markup.text(mark.note, mark.x + LABEL_X, mark.y + 15, style=style) if mark.note else ""
-    symbol = markup.shape(mark.kind, mark.x, mark.y, mark.radius, mark.border, colors)
-    return f'<g data-node="{mark.node}">{markup.title(chr(10).join(mark.hover))}{rings}{symbol}{label}{note}</g>'
-
-
-def _struck(drawing: str, mark: Mark, colors: Theme) -> str:
-    n, wide = markup.number, CHAR * markup.width(mark.label) + 4
-    across = f"M{n(mark.x + LABEL_X - 2)} {n(mark.y)}h{n(wide)}"
-    line = markup.tag("path", d=across, style=f"stroke:{colors.ink};stroke-width:1")
-    return markup.tag("g", drawing, line, style="opacity:.45", class_="sl-struck")
-
-
-def _ring(mark: Mark, gap: float, style: str) -> str:
-    return markup.tag("circle", cx=mark.x, cy=mark.y, r=mark.radius + gap, style=f"fill:none;{style}")
-
-
-def _stub(mark: Mark, colors: Theme) -> str:
-    wide = 12.0 + 6.7 * len(mark.label)
-    box = markup.tag(
-        "rect", x=mark.x - 5, y=mark.y - 8, width=wide, height=16.0, rx=8.0,
-        style=f"fill:{colors.paper};stroke:{colors.line};stroke-dasharray:3 2",
-    )  # fmt: skip
-    label = markup.text(mark.label, mark.x + 1, mark.y + 4, style=f"fill:{colors.muted}")
-    return markup.tag("g", markup.title(mark.hover[0]), box, label)
-
-
-def _legend(
-    position: PlaybackPosition,
-    colors: Theme,
-    drawn: Scene,
-    width: float,
-    struck: frozenset[int],
-    names: Mapping[str, str],
-) -> tuple[str, float]:
-    kinds = {mark.kind for mark in drawn.marks if mark.node not in struck}
-    links = {link.kind for link in drawn.links}
-    entries = [
-        (markup.shape(kind, 0, 0, 5.5, 1.0, colors), names.get(kind, look.label), 16.0)
-        for kind, look in LOOKS.items()
-        if kind in kinds
-    ]
-    if struck:
-        entries.append((_crossed(colors), names["struck"], 24.0))
-    lines = (("choice", "ink", 1.4, "the target's choice"), ("path", "path", 3.2, "committed"))
-    entries += [(_line(role, wide, colors), name, 16.0) for kind, role, wide, name in lines if kind in links]
-    entries.append((_circles((3.0, 1.0), (7.0, 1.0), colors), "size: path probability", 28.0))
-    if position.reached("verify"):
-        entries.append((_circles((5.0, 0.8), (5.0, 3.2), colors), "border: target's probability", 28.0))
-    content, height = markup.legend(tuple(entries), 12.0, drawn.height + 26, width - 24)
-    return markup.tag("g", content, style=f"fill:{colors.muted}"), height
-
-
-@cache
-def _line(role: str, wide: float, colors: Theme) -> str:
-    color = LOOKS["accepted"].color if role == "path" else colors.ink
-    return markup.tag("path", d="M-7 0H7", style=f"stroke:{color};stroke-width:{wide}")
-
-
-def _crossed(colors: Theme) -> str:
-    circle = markup.shape("not reached", -4, 0, 5.0, 1.0, colors)
-    return markup.tag("g", circle, markup.tag("path", d="M-12 0H12", style=f"stroke:{colors.ink}"), style="opacity:.6")
-
-
-@cache
-def _circles(left: tuple[float, float], right: tuple[float, float], colors: Theme) -> str:
-    return "".join(
-        [
-            markup.tag("circle", cx=x, cy=0.0, r=r, style=f"fill:none;stroke:{colors.muted};stroke-width:{wide}")
-            for x, (r, wide) in ((-8.0, left), (6.0, right))
-        ]
+    whole = graph(step)
+    now = whole if position == WHOLE else graph(step, position)
+    drawn = list(range(len(step.tree)))
+    tips = hovers(step, drawn, position.reached("verify"))
+    fresh = playback.fresh(step, position)
+    ink = Ink(
+        {node: lines(*tip) for node, tip in zip(drawn, tips, strict=True)},
+        _notes(step, position),
+        fresh | {OWN} if position.phase == "accept" else fresh,
+        selected,
+        faint=position.phase == "commit",
+        name=f"tree-{step.index + 1}",
     )
+    said = summary(step) if position == WHOLE else position_summary(step, position)
+    return staged(whole, now, f"Draft tree. {said}", ink, width, height, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """What a tree is drawn with, besides its graph.
+
+    `tips`: tooltips of nodes, as plotly takes them. `notes`: second lines. `rings`: nodes that changed. `faint`:
+    whether what is not committed is faint. `stage`: whether depths stand above, and nodes can be selected. `marks`: the
+    size of symbols. `name`: of saved files.
+    """
+
+    tips: Mapping[Any, str] = field(default_factory=dict)
+    notes: Mapping[Any, str] = field(default_factory=dict)
+    rings: Collection[Any] = ()
+    selected: int | None = None
+    faint: bool = False
+    stage: bool = True
+    marks: float = 1.0
+    name: str = "tree"
+
+
+def staged(
+    whole: Graph, now: Graph, said: str, ink: Ink, width: float, height: float, scale: float,
+    first: Collection[Any] = (), pitch: tuple[float, float] = PITCH,
+) -> Spec:  # fmt: skip
+    """What `now` holds of a tree, on a stage of this size. `first`: nodes that are not folded."""
+    room = height - (TOP + BOTTOM + LAST) * scale
+    rows = int(room / (pitch[0] * scale))
+    folded = fold(whole, rows, first)
+    if ink.selected is not None and ink.selected not in folded and ink.selected in whole:
+        folded = fold(whole, rows, (*first, ink.selected))
+    found = networks.columns([folded], width - (LEFT + RIGHT) * scale, scale)
+    where = places(folded, found, room, (pitch[0] * scale, pitch[1] * scale))
+    return draw(where, now, said, ink, width, height)
+
+
+def small_tree_specs(
+    graphs: Sequence[Graph], labels: Sequence[str], *, width: float = 420, scale: float = 1.0, rows: int = 18
+) -> list[Spec]:
+    """Trees to compare (of `networks.graph` or `tree_graph`), each a small figure, all on the same columns.
+
+    A node may have a `hover` of its own, lines of plain text, and a `symbol`, a name of plotly's.
+
+    Args:
+        labels: what a screen reader says of each.
+        width: of each, in pixels; the height follows from the rows.
+        rows: leaves of each at most, the rest is folded.
+    """
+    scale, pitch = scale * 11 / FONT, 18.0
+    folded = [fold(made, rows) for made in graphs]
+    found = networks.columns(folded, width - (LEFT + RIGHT) * scale, scale)
+    made = []
+    for small, now, said in zip(folded, graphs, labels, strict=True):
+        where = places(small, found, 0.0, (pitch * scale, pitch * scale))
+        tips = {node: lines(*at["hover"].split("\n")) for node, at in now.nodes.items() if "hover" in at}
+        ink = Ink(tips, stage=False, marks=0.85)
+        made.append(draw(where, now, said, ink, width, where.height + 2 * BOTTOM * scale))
+    return made
+
+
+def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: float) -> Spec:
+    """The nodes of `now` at their places, in a fixed number of traces; stubs for what of it is folded."""
+    scale, wide = found.columns.scale, found.columns
+    kinds: dict[str, list[Any]] = {kind: [] for kind in (*LOOKS, GONE, "folded")}
+    for node, at in found.graph.nodes.items():
+        if node in now:
+            kinds[now.nodes[node]["verdict"]].append(node)
+        elif any(one in now for one in at.get("folded", ())):
+            kinds["folded"].append(node)
+    drawn = [node for nodes in kinds.values() for node in nodes]
+    marks = [_marks(kind, nodes, found, now, ink) for kind, nodes in kinds.items()]
+    data = [*_links(found, now, drawn, ink), _rings(found, now, drawn, ink), *marks, *_texts(found, kinds, ink)]
+    top, left, right = TOP * scale if ink.stage else BOTTOM * scale, LEFT * scale, RIGHT * scale
+    across, down = width - left - right, height - top - BOTTOM * scale
+    begin = max(min(_middle(found) - down / 2, found.height + LAST * scale - down), 0)
+    seen = wide.width if across < wide.width <= 1.1 * across else max(across, wide.path_end)
+    fit = {"x": [0, max(across, wide.width)], "y": [max(down, found.height), 0]}
+    keys = {"selected": ink.selected, "nodes": _keys(found, now, drawn)} if ink.stage else {}
+    depths = {"tickvals": wide.x, "ticktext": ["depth 0", *map(str, range(1, len(wide.x)))], "side": "top"}
+    return spec(
+        data, label=said, width=width, height=height, meta={"name": ink.name, "fit": fit, **keys},
+        dragmode="pan" if ink.stage else False,
+        margin={"l": round(left), "r": round(right), "t": round(top), "b": round(BOTTOM * scale)},
+        xaxis={"range": [0, seen], "showgrid": False, "visible": ink.stage, **depths,
+               "tickfont": {"size": round(11 * scale), "color": MUTED}},
+        yaxis={"range": [begin + down, begin], "visible": False},
+        legend={"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "itemsizing": "constant"},
+    )  # fmt: skip
+
+
+def _middle(found: Places) -> float:
+    """The height at which the root and the accepted path are."""
+    heights = [y for node, (_, y) in found.at.items() if found.graph.nodes[node]["accepted"] or node in {0, OWN}]
+    return (min(heights) + max(heights)) / 2
+
+
+def _keys(found: Places, now: Graph, drawn: Sequence[Any]) -> list[list[Any]]:
+    """What arrow keys reach: [node, parent, x, y, name]; a stub is its most probable node."""
+    rows = []
+    for node in drawn:
+        at = found.graph.nodes[node]
+        name = _most_probable(now, at["folded"]) if "folded" in at else node
+        if isinstance(name, int):
+            rows.append([name, at["parent"], *found.at[node], found.label(node)])
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _most_probable(now: Graph, nodes: Sequence[Any]) -> Any:
+    return max((node for node in nodes if node in now), key=lambda node: now.nodes[node]["path_prob"])
+
+
+def node_radius(path_prob: float) -> float:
+    """Area grows with the path probability: 3.5 to 8.5 pixels."""
+    return 3.5 + 5 * math.sqrt(min(max(path_prob, 0.0), 1.0))
+
+
+def _size(found: Places, at: Mapping[str, Any], ink: Ink) -> tuple[float, float]:
+    """Diameter and border of a node; the target's own token and stubs have no probability."""
+    radius = node_radius(at["path_prob"]) if "path_prob" in at else 7.0 if at["verdict"] != "folded" else 3.5
+    return 2 * radius * ink.marks * found.columns.scale, 0.75 + 2.5 * at.get("target_prob", 0.0)
+
+
+def _links(found: Places, now: Graph, drawn: Sequence[Any], ink: Ink) -> list[Spec]:
+    kinds: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in _LINKS}
+    scale, ends = found.columns.scale, found.columns.ends
+    for node in drawn:
+        at = now.nodes[node] if node in now else found.graph.nodes[node]
+        parent = at["parent"]
+        if parent not in now:
+            continue
+        xs, ys = kinds[_kind(at, now.nodes[parent])]
+        (x1, y1), y0 = found.at[node], found.at[parent][1]
+        x1 -= _size(found, at, ink)[0] / 2 + 3
+        start = round(found.label_end(parent) + 3, 1)
+        if y0 == y1:
+            xs += [start, round(x1, 1), None]
+            ys += [y0, y1, None]
+            continue
+        bend = max(start, ends[at["depth"] - 1] + 2 * scale)
+        xs += [start, *(round(bend + t * (x1 - bend), 1) for t, _ in _BENDS), None]
+        ys += [y0, *(round(y0 + t * (y1 - y0), 1) for _, t in _BENDS), None]
+    return [
+        {"type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip", "name": name,
+         "showlegend": bool(name and xs), "opacity": 0.4 if ink.faint and kind != "path" else 1,
+         "line": {"color": color, "width": wide * scale, "dash": dash}}
+        for kind, (xs, ys) in kinds.items()
+        for color, wide, dash, name in [_LINKS[kind]]
+    ]  # fmt: skip
+
+
+def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
+    if at["verdict"] in {"accepted", "bonus", "corrected"}:
+        return "path"
+    if at["verdict"] == GONE:
+        return "struck"
+    return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
+
+
+def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink) -> Spec:
+    look, scale = LOOKS.get(kind), found.columns.scale
+    every = [now.nodes[node] if node in now else found.graph.nodes[node] for node in nodes]
+    sizes = [_size(found, at, ink) for at in every]
+    faint = kind == GONE or (ink.faint and kind not in _COMMITTED)
+    filled, color = look is not None and look.filled, look.color if look and kind != "root" else MUTED
+    symbol = look.symbol.removesuffix("-open") if look else "square" if kind == "folded" else "circle"
+    trace: Spec = {
+        "type": "scatter", "mode": "markers", "name": look.label if look else kind, "showlegend": bool(nodes),
+        "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
+        "hovertext": [_tip(node, at, now, ink) for node, at in zip(nodes, every, strict=True)], "hoverinfo": "text",
+        "opacity": 0.45 if faint else 1,
+        "marker": {
+            "symbol": [at["symbol"] for at in every] if any("symbol" in at for at in every) else symbol,
+            "size": [round(size, 1) for size, _ in sizes], "color": color if filled else PAPER, "opacity": 1,
+            "line": {"color": INK if filled else color, "width": [round(border * scale, 2) for _, border in sizes]},
+        },
+    }  # fmt: skip
+    if ink.stage:
+        trace["meta"] = {"click": "node"}
+        trace["customdata"] = [
+            _most_probable(now, at["folded"]) if "folded" in at else node if isinstance(node, int) else None
+            for node, at in zip(nodes, every, strict=True)
+        ]
+    return trace
+
+
+def _tip(node: Any, at: Mapping[str, Any], now: Graph, ink: Ink) -> str:
+    if node in ink.tips:
+        return ink.tips[node]
+    quote = f"'{at['label']}'"
+    if node == OWN:
+        return lines(f"{quote} · id {at['token']}", f"{at['verdict']}: the target's own token; it is the next root")
+    if "folded" not in at:
+        return lines(f"{quote} · draft {at['draft_prob']:.3f} · path {at['path_prob']:.3f}", at["verdict"])
+    held = sorted((one for one in at["folded"] if one in now), key=lambda one: -now.nodes[one]["path_prob"])
+    some = [f"{one} '{now.nodes[one]['label']}' · path {now.nodes[one]['path_prob']:.3f}" for one in held[:5]]
+    more = [f"and {len(held) - 5} more"] if len(held) > 5 else []
+    return lines(f"{len(held)} nodes are folded here, below node {at['parent']}:", *some, *more)
+
+
+def _rings(found: Places, now: Graph, drawn: Sequence[Any], ink: Ink) -> Spec:
+    """Around what the last tick changed, and around the selected node."""
+    nodes = [node for node in drawn if node in now and (node in ink.rings or node == ink.selected)]
+    sizes = [sum(_size(found, now.nodes[node], ink)) + (7 if node == ink.selected else 5) for node in nodes]
+    chosen = [node == ink.selected for node in nodes]
+    line = {"color": [INK if one else MUTED for one in chosen], "width": [2 if one else 1.2 for one in chosen]}
+    return {
+        "type": "scatter", "mode": "markers", "hoverinfo": "skip", "showlegend": False, "name": "changed, selected",
+        "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
+        "marker": {"symbol": "circle", "size": sizes, "color": "rgba(0,0,0,0)", "opacity": 1, "line": line},
+    }  # fmt: skip
+
+
+def _texts(found: Places, kinds: Mapping[str, Sequence[Any]], ink: Ink) -> list[Spec]:
+    """The labels, those of what is committed in bold, and the second lines, as long as their column is wide."""
+    strong = [node for kind, nodes in kinds.items() for node in nodes if kind in _COMMITTED]
+    plain = [node for kind, nodes in kinds.items() for node in nodes if kind not in _COMMITTED and kind != GONE]
+    noted = [node for node in (*strong, *plain) if ink.notes.get(node)]
+    chars, label = found.columns.chars, found.label
+    notes = [markup.clip(ink.notes[node], chars[found.graph.nodes[node]["depth"]]) for node in noted]
+    gone = kinds[GONE]
+    return [
+        _text("labels", found, strong, map(label, strong), color=INK, weight=600),
+        _text("other labels", found, plain, map(label, plain), color=MUTED, opacity=0.5 if ink.faint else 1),
+        _text("struck labels", found, gone, map(label, gone), color=MUTED, opacity=0.5, lineposition="through"),
+        _text("notes", found, noted, notes, 11.5, color=MUTED, size=11),
+    ]
+
+
+def _text(
+    name: str, found: Places, nodes: Sequence[Any], said: Iterable[str], below: float = 0, *,
+    opacity: float = 1, size: float = FONT, **font: Any,
+) -> Spec:  # fmt: skip
+    scale = found.columns.scale
+    return {
+        "type": "scatter", "mode": "text", "hoverinfo": "skip", "showlegend": False, "name": name,
+        "x": [round(found.at[node][0] + (LABEL_X - 2) * scale, 1) for node in nodes],
+        "y": [round(found.at[node][1] + below * scale, 1) for node in nodes],
+        "text": [escape(one) for one in said], "textposition": "middle right", "opacity": opacity,
+        "textfont": {"family": PLOT_MONO, "size": round(size * scale, 1), **font},
+    }  # fmt: skip
+
+
+def _notes(step: Step, position: PlaybackPosition) -> dict[int, str]:
+    """A second line under a label: while drafting what was decided there, then what the target chose after it."""
+    if position.phase in {"verify", "accept"}:
+        return {node.index: f"→{markup.label(node.target_choice, step.texts)}" for node in step.nodes}
+    if position.phase != "draft":
+        return {}
+    decisions: dict[int, list[Event]] = {}
+    for event in playback.events_until(step, position):
+        if event.node is not None:
+            decisions.setdefault(event.node, []).append(event)
+    return {node: _decided(events) for node, events in decisions.items()}
+
+
+def _decided(events: Sequence[Event]) -> str:
+    """`.62 ×3−1` for an expansion: confidence, children, how many of them were pruned; `■ stop` at a gate.
+
+    Of a node that two drafts expanded, the surer one's confidence, and the children of both.
+    """
+    grown = [event for event in events if event.kind == "expand"]
+    if not grown:
+        return "■ stop" if any(event.kind == "stop" for event in events) else ""
+    sure = max([one for event in grown if isinstance(one := event.values.get("confidence"), float)], default=None)
+    counts = [count for event in grown if (count := children(event)) is not None]
+    pruned = sum(map(dropped, events))
+    shown = "" if sure is None else f"{sure:.2f} ".removeprefix("0")
+    return shown + (f"×{sum(counts)}" if counts else "") + (f"−{pruned}" if pruned else "")
 
 
 def table(step: Step) -> str:
@@ -222,114 +357,3 @@ def table(step: Step) -> str:
         for r in step.nodes
     )  # fmt: skip
     return markup.table(f"Draft tree of iteration {step.index + 1} ({explain.roots_origin(step)})", head, rows)
-
-
-SMALL_ROW, SMALL_LABEL_X, SMALL_GUTTER, SMALL_CHAR, SMALL_LEFT, SMALL_TOP = 17.0, 11.0, 18.0, 6.05, 12.0, 8.0
-CLIP, FOLD = 9, 44
-"""Longest label, in characters, and the nodes drawn before the rest is folded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What came of a tree, or would have come of it.
-
-    `looks`: for each node a key of `LOOKS`; "drafted" where the target was not asked. `path`: the nodes that the text
-    follows, the root not among them. `own`: the target's token after the path, as (token, key of `LOOKS`); None where
-    it is not known, or where the text ended.
-    """
-
-    looks: tuple[str, ...]
-    path: tuple[int, ...]
-    own: tuple[int, str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A tree with its reading. `hovers`: a tooltip for each node, by default the whole of a token too long to stand
-    beside it; `symbol`: draws one, by default its look.
-    """
-
-    tree: DraftTree
-    reading: Reading
-    hovers: Sequence[str] = ()
-    symbol: Callable[[int, float, float, float], str] | None = None
-
-
-def columns(smalls: Iterable[Small], texts: Mapping[int, str]) -> tuple[float, ...]:
-    """Each depth's x, wide enough for the labels of all these trees, then the right edge."""
-    widest: dict[int, int] = {}
-    for small in smalls:
-        for place in _places(small):
-            label = _label(small, place, texts)
-            widest[place.depth] = max(widest.get(place.depth, 3), markup.width(label))
-    wide = (SMALL_LABEL_X + SMALL_CHAR * widest[depth] + SMALL_GUTTER for depth in range(max(widest) + 1))
-    return tuple(itertools.accumulate(wide, initial=SMALL_LEFT))
-
-
-def small_svg(small: Small, xs: Sequence[float], texts: Mapping[int, str], label: str, colors: Theme) -> str:
-    """The tree as one SVG string, on these columns."""
-    places = _places(small)
-    at = [(xs[place.depth], SMALL_TOP + SMALL_ROW * (place.row + 0.5)) for place in places]
-    on_path = {0, *small.reading.path, OWN}
-    links = {"plain": "", "path": ""}
-    for place, (x, y) in zip(places, at, strict=True):
-        if place.parent >= 0:
-            above = places[place.parent]
-            start = at[place.parent][0] + SMALL_LABEL_X + SMALL_CHAR * markup.width(_label(small, above, texts)) + 3
-            kind = "path" if place.node in on_path and above.node in on_path else "plain"
-            links[kind] += _small_curve((start, at[place.parent][1]), xs[place.depth] - SMALL_GUTTER + 3, (x - 8, y))
-    styles = {"plain": f"{colors.line};stroke-width:1.1", "path": f"{LOOKS['accepted'].color};stroke-width:2.6"}
-    lines = [markup.tag("path", d=d, style=f"fill:none;stroke:{styles[kind]}") for kind, d in links.items() if d]
-    marks = [_small_mark(small, place, *where, texts, colors) for place, where in zip(places, at, strict=True)]
-    height = SMALL_TOP + SMALL_ROW * (max([place.row for place in places]) + 1) + 4
-    return markup.svg(xs[-1], height, label, colors, [*lines, *marks])
-
-
-def _places(small: Small) -> tuple[Place, ...]:
-    path = small.reading.path
-    shown = choose_nodes(small.tree, path, limit=FOLD)
-    after = None if small.reading.own is None else path[-1] if path else 0
-    return place_nodes(small.tree, shown, after)
-
-
-def _label(small: Small, place: Place, texts: Mapping[int, str]) -> str:
-    if place.node is None:
-        return f"+{place.folded}"
-    if place.node == OWN:
-        return markup.label(small.reading.own[0], texts, CLIP) if small.reading.own else ""
-    return markup.label(int(small.tree.token[place.node]), texts, CLIP)
-
-
-def _small_mark(small: Small, place: Place, x: float, y: float, texts: Mapping[int, str], colors: Theme) -> str:
-    label = _label(small, place, texts)
-    if place.node is None:
-        style = f"font:10px {MONO};fill:{colors.muted}"
-        return markup.tag(
-            "g",
-            markup.title(f"{place.folded} more nodes are folded here"),
-            markup.text(label, x - 4, y + 3.5, style=style),
-        )
-    own = place.node == OWN and small.reading.own
-    look = own[1] if own else small.reading.looks[place.node]
-    radius = 5.0 if own else 0.72 * node_radius(exp(small.tree.path_log_prob[place.node]))
-    drawn = small.symbol is None or own
-    symbol = markup.shape(look, x, y, radius, 0.9, colors) if drawn else small.symbol(place.node, x, y, radius)  # type: ignore[misc]
-    strong = look in {"root", "accepted", "bonus", "corrected"}
-    style = f"font:10px {MONO};" + ("font-weight:600" if strong else f"fill:{colors.muted}")
-    words = f"the target's own token {markup.quoted(own[0], texts)}" if own else _hover(small, place.node, texts)
-    hover = markup.title(words) if words else ""
-    return markup.tag("g", hover, symbol, markup.text(label, x + SMALL_LABEL_X, y + 3.5, style=style))
-
-
-def _hover(small: Small, node: int, texts: Mapping[int, str]) -> str:
-    if small.hovers:
-        return small.hovers[node]
-    token = int(small.tree.token[node])
-    return markup.quoted(token, texts) if markup.width(markup.label(token, texts)) > CLIP else ""
-
-
-def _small_curve(start: tuple[float, float], bend: float, end: tuple[float, float]) -> str:
-    (x0, y0), (x1, y1) = start, end
-    bend = max(x0, bend)
-    middle = (bend + x1) / 2
-    return f"M{x0:.5g} {y0:.5g}H{bend:.5g}C{middle:.5g} {y0:.5g} {middle:.5g} {y1:.5g} {x1:.5g} {y1:.5g}"

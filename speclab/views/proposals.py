@@ -16,11 +16,11 @@ from speclab.analysis.routing import Part, Regret, Routing, statistics
 from speclab.trace.records import Proposal, Step, Trace
 from speclab.tree import DraftTree
 from speclab.views import markup, playback
-from speclab.views.draft_tree import Reading, Small, columns, small_svg
 from speclab.views.explain import plural
 from speclab.views.markup import bar, cards, escape, label, labelled, quoted
 from speclab.views.metrics_chart import LEFT, WIDE, Axis, iterations_axis, nice, small
 from speclab.views.palette import LOOKS, SANS, SOURCE_COLORS, Theme, css
+from speclab.views.tree_small import Reading, Small, columns, small_svg
 
 
 def merged(step: Step) -> bool:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from speclab.errors import SettingsError
 from speclab.trace.records import Step, Trace
-from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
+from speclab.views import (
+    attention_mask,
+    cache_slots,
+    draft_tree,
+    explain,
+    metrics_chart,
+    proposals,
+    residual,
+)
 from speclab.views.drafter_state import strategy_html
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
@@ -176,6 +184,12 @@ def placed(*places: Place) -> list[View]:
     return [view for view in VIEWS.values() if view.place in places]
 
 
+def _tree(step: Step, selected: int | None, position: PlaybackPosition, room: Room) -> Drawing:
+    return draft_tree.tree_spec(
+        step, selected, position=position, width=room.tree, height=room.height, scale=room.scale
+    )
+
+
 def _text(trace: Trace, committed: int) -> str:
     return text_html(trace, committed)
 
@@ -198,7 +212,7 @@ def tables_html(trace: Trace, cursor: int) -> str:
 
 _MASK = (attention_mask.mask_svg, ("step", "selected", "theme"))
 for _view in (
-    View("tree", draft_tree.tree_svg, ("step", "selected", "position", "theme"), "Draft tree", "stage",
+    View("tree", _tree, ("step", "selected", "position", "room"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
          empty="The tree attention mask of an iteration appears here."),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from speclab.trace.records import Step, Trace
 from speclab.views import explain
-from speclab.views.draft_tree import Small, columns, small_svg
 from speclab.views.explain import plural, summary
 from speclab.views.markup import cards, escape, labelled, quoted, tag
 from speclab.views.palette import SANS, css
 from speclab.views.proposals import verified
+from speclab.views.tree_small import Small, columns, small_svg
 
 SAME = "Both drafted the same tree."
 Path = tuple[int, ...]

@@ -15,12 +15,12 @@ from speclab.drafters.measures import Measure, measured
 from speclab.trace.records import NodeRecord, Step, Verdict
 from speclab.tree import DraftTree
 from speclab.views import tree_layout as layout
-from speclab.views.draft_tree import scene_svg
 from speclab.views.explain import plural
 from speclab.views.markup import escape, quoted, tag
 from speclab.views.palette import css
 from speclab.views.playback import verified_root
 from speclab.views.tree_layout import Link, Mark, Scene, scene
+from speclab.views.tree_small import scene_svg
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf

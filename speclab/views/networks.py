@@ -1,0 +1,266 @@
+"""An iteration as a networkx graph, and where each of its nodes is drawn: what every picture of a tree is made of.
+
+networkx has no tidy tree. Here x is the depth and y the order of the leaves, a parent midway between its first and
+last child, so no two links cross; one unit is a pixel. What is too high is folded into stubs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import count
+from math import exp
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import networkx as nx
+import numpy as np
+
+from speclab.files import write_whole
+from speclab.trace.records import Step
+from speclab.tree import DraftTree
+from speclab.views import playback
+from speclab.views.markup import clip, label, width
+from speclab.views.playback import WHOLE, PlaybackPosition
+
+Graph: TypeAlias = "nx.DiGraph[Any]"
+OWN = "own"
+"""The node of the target's own token, the bonus or the correction; drafted nodes have their numbers."""
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def graph(step: Step, position: PlaybackPosition = WHOLE) -> Graph:
+    """An iteration as a graph, edges from parent to child; what is not known at `position`, or is nothing, is left out.
+
+    Nodes are the numbers of the drafted tokens, and "own" for the target's own token. Attributes of nodes: token,
+    text, label, parent, depth, position, source, draft_prob, log_prob, path_prob, mask_row, kv_slot, verdict, reason,
+    accepted, target_prob, target_choice, target_choice_text, entropy. Of the graph: index, prefix_length, phase, rule,
+    note and the settings in force. All of them can be written as GraphML.
+    """
+    own = (step.bonus, playback.own_kind(step)) if playback.own_shown(step, position) else None
+    accepted = step.accepted if position.reached("accept") else ()
+    made = tree_graph(step.tree, step.texts, playback.verdicts(step, position), accepted, own)
+    made.graph |= {"index": step.index, "prefix_length": step.prefix_length, "phase": position.phase}
+    made.graph |= {key: value for key, value in (("rule", step.rule), ("note", step.note)) if value}
+    made.graph |= {name: value for name, value in step.settings.items() if value is not None}
+    known, texts = position.reached("verify"), step.texts
+    for record in step.nodes:
+        at = made.nodes[record.index]
+        at["position"] = step.prefix_length + at["depth"]
+        at["mask_row"], at["kv_slot"] = record.index, record.kv_slot
+        if known:
+            at["target_choice"], at["entropy"] = record.target_choice, record.entropy
+            at["target_choice_text"] = label(record.target_choice, texts)
+            if record.target_prob is not None:
+                at["target_prob"] = record.target_prob
+        if at["verdict"] == record.verdict:
+            at["reason"] = record.reason
+    made.remove_nodes_from(np.flatnonzero(~playback.present(step, position)).tolist())
+    return made
+
+
+def tree_graph(
+    tree: DraftTree,
+    texts: Mapping[int, str],
+    verdicts: Sequence[str],
+    path: Sequence[int] = (),
+    own: tuple[int | None, str] | None = None,
+) -> Graph:
+    """A tree and what came of it, or would have come of it.
+
+    Args:
+        verdicts: of each node a key of `LOOKS`; "drafted" where the target was not asked.
+        path: the accepted nodes, without a verified root.
+        own: the target's own token after the path and its kind, "bonus" or "corrected".
+    """
+    made: Graph = tree.to_networkx()
+    taken = set(path)
+    rows = zip(tree.parent.tolist(), np.exp(tree.path_log_prob).tolist(), verdicts, strict=True)
+    for node, (parent, path_prob, verdict) in enumerate(rows):
+        at = made.nodes[node]
+        token = at["token"]
+        at |= {"label": label(token, texts), "parent": parent, "draft_prob": exp(at["log_prob"]),
+               "path_prob": path_prob, "verdict": verdict, "accepted": node in taken}  # fmt: skip
+        if token in texts:
+            at["text"] = _NOT_XML.sub(lambda found: f"<U+{ord(found[0]):04X}>", texts[token])
+    if own is not None and own[0] is not None:
+        add_own(made, texts, own[0], own[1], path[-1] if path else 0 if verdicts[0] == "root" else -1)
+    return made
+
+
+def add_own(made: Graph, texts: Mapping[int, str], token: int, kind: str, after: Any) -> None:
+    """Adds the target's own token after a node; after -1, in the root's column, for a drafted root was rejected."""
+    depth = 0 if after == -1 else made.nodes[after]["depth"] + 1
+    shown = label(token, texts)
+    made.add_node(OWN, token=token, label=shown, parent=after, depth=depth, verdict=kind, accepted=False)
+    if token in texts:
+        made.nodes[OWN]["text"] = _NOT_XML.sub(lambda found: f"<U+{ord(found[0]):04X}>", texts[token])
+    if after != -1:
+        made.add_edge(after, OWN)
+
+
+def save_graph(step: Step, path: str | os.PathLike[str]) -> Path:
+    """Writes the graph of an iteration as GraphML, whole or not at all; returns the path.
+
+    Raises:
+        TraceError: the folder is missing, read-only or full.
+    """
+    buffer = BytesIO()
+    nx.write_graphml(graph(step), buffer)
+    return write_whole(path, buffer.getvalue())
+
+
+def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
+    """The graph with at most `rows` leaves: accepted path, its siblings, then the most probable; the rest in stubs.
+
+    A stub has the id "+" and its parent's, and the nodes it stands for as `folded`. `first`: nodes that must be shown,
+    with what is above them; they and the path may take more rows.
+    """
+    if sum([not degree for _, degree in made.out_degree()]) <= rows:
+        return made
+    path = [node for node, at in made.nodes.items() if at["parent"] == -1 or at["accepted"] or node == OWN]
+    shown: set[Any] = set()
+    for node in (*path, *first):
+        if node not in shown:
+            shown |= nx.ancestors(made, node) | {node}
+    hidden = {node: sum([child not in shown for child in made.successors(node)]) for node in shown}
+    used = sum([hidden[node] > 0 or not made.out_degree(node) for node in shown])
+    beside = {child for node in path for child in made.successors(node)}
+    order = sorted(made, key=lambda node: (node not in beside, -made.nodes[node].get("path_prob", 1.0)))
+    for node in order:  # a parent is at least as probable as its children, and comes first
+        parent = made.nodes[node]["parent"]
+        if node in shown or parent not in shown:
+            continue
+        wider = used + (hidden[parent] > 1)  # it takes a row; with its last child a parent's stub goes
+        if wider <= rows:
+            shown.add(node)
+            hidden[node], used = made.out_degree(node), wider
+            hidden[parent] -= 1
+    return _with_stubs(made, shown)
+
+
+def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
+    tops: dict[Any, Any] = {}
+    for node, at in made.nodes.items():
+        if node not in shown:
+            tops[node] = tops.get(at["parent"], at["parent"])
+    held: dict[Any, list[Any]] = {}
+    for node, keeper in tops.items():
+        held.setdefault(keeper, []).append(node)
+    small = made.copy()
+    small.remove_nodes_from([node for folded in held.values() for node in folded if len(folded) > 1])
+    for keeper, folded in held.items():
+        if len(folded) > 1:  # one node takes no more room than its stub
+            depth = made.nodes[keeper]["depth"] + 1
+            small.add_node(f"+{keeper}", label=f"+{len(folded)}", parent=keeper, depth=depth, verdict="folded",
+                           accepted=False, folded=folded)  # fmt: skip
+            small.add_edge(keeper, f"+{keeper}")
+    return small
+
+
+def leaf_rows(made: Graph) -> dict[Any, float]:
+    """The row of each node: leaves from the top in the order of the tree, a parent midway between its children."""
+    rows: dict[Any, float] = {}
+    leaves = count()
+    for node in nx.dfs_postorder_nodes(made):
+        below = list(made.successors(node))
+        rows[node] = (rows[below[0]] + rows[below[-1]]) / 2 if below else float(next(leaves))
+    return rows
+
+
+CHAR, LABEL_X, LEFT, RIGHT = 7.25, 15.0, 14.0, 8.0
+"""Pixels at scale 1: a character of a label, from a node to its label, and left and right of everything."""
+_FITS = ((16, 40), (14, 36), (12, 32), (10, 28), (8, 24), (7, 22), (6, 20), (5, 18), (4, 16))
+"""From roomy to tight: characters of a token that are shown, and pixels from a column's labels to the next nodes."""
+_TIGHTER = ((3, 14), (0, 12))
+"""Further ones, where else the root and the path would not both be seen."""
+_SQUEEZE = 1.08
+"""How far the gaps of the tightest may shrink, so that all is seen."""
+_NOTE = 8
+"""Characters that a column has room for at least, for the notes, unless it is tight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`x` of each depth, where its labels `ends`, how many characters its labels have, and where the path ends."""
+
+    x: tuple[float, ...]
+    ends: tuple[float, ...]
+    chars: tuple[int, ...]
+    clip: int
+    path_end: float
+    scale: float
+
+    @property
+    def width(self) -> float:
+        """Pixels of all."""
+        return self.ends[-1] + RIGHT * self.scale
+
+
+def columns(graphs: Sequence[Graph], room: float, scale: float = 1.0) -> Columns:
+    """Columns for these graphs in `room` pixels; where not all fits, the path does, and the rest is further right."""
+    sizes: dict[int, set[tuple[int, int]]] = {}
+    last = 0
+    for made in graphs:
+        for node, at in made.nodes.items():
+            number = len(str(node)) + 1 if isinstance(node, int) else 0
+            sizes.setdefault(at["depth"], set()).add((number, width(at["label"])))
+            if at["accepted"] or node == OWN:
+                last = max(last, at["depth"])
+    for clipped, gutter in _FITS:
+        found = _columns(sizes, last, clipped, gutter, scale)
+        if found.width <= room:
+            return found
+    if found.width <= _SQUEEZE * room:
+        return found
+    for clipped, gutter in (*_FITS[-2:], *_TIGHTER):
+        found = _columns(sizes, last, clipped, gutter, scale)
+        if found.path_end <= room:
+            break
+    return found
+
+
+def _columns(sizes: Mapping[int, set[tuple[int, int]]], last: int, clipped: int, gutter: int, scale: float) -> Columns:
+    x, ends, chars = [], [], []
+    left = LEFT * scale
+    for depth in range(len(sizes)):
+        room = max([number + min(wide, clipped) for number, wide in sizes[depth]])
+        chars.append(max(room, _NOTE if clipped > 5 else 3))
+        x.append(round(left, 1))
+        ends.append(round(left + (LABEL_X + CHAR * chars[-1]) * scale, 1))
+        left = ends[-1] + gutter * scale
+    return Columns(tuple(x), tuple(ends), tuple(chars), clipped, ends[last] + RIGHT * scale, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything is drawn, in pixels from the top left: `at` of each node of `graph`, which may hold stubs."""
+
+    graph: Graph
+    columns: Columns
+    at: Mapping[Any, tuple[float, float]]
+    height: float
+
+    def label(self, node: Any) -> str:
+        """What stands beside a node: `4 ␣the`; number and token, which may be cut off or left out."""
+        at, most = self.graph.nodes[node], self.columns.clip
+        if not isinstance(node, int):
+            return clip(at["label"], max(most, 4))
+        return f"{node} {clip(at['label'], most)}" if most else str(node)
+
+    def label_end(self, node: Any) -> float:
+        """Where that ends, about."""
+        return self.at[node][0] + (LABEL_X + CHAR * width(self.label(node))) * self.columns.scale
+
+
+def places(made: Graph, found: Columns, room: float, pitch: tuple[float, float]) -> Places:
+    """Places in `room` pixels of height, in the middle of it; `pitch`: of two rows, at least and at most."""
+    rows = leaf_rows(made)
+    count_rows = round(max(rows.values())) + 1
+    high = min(max(room / count_rows, pitch[0]), pitch[1])
+    top = max((room - high * count_rows) / 2, 0.0) + high / 2
+    at = {node: (found.x[made.nodes[node]["depth"]], round(top + high * row, 1)) for node, row in rows.items()}
+    return Places(made, found, at, max(high * count_rows, room))
