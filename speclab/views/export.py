@@ -1,8 +1,9 @@
 """What leaves the lab: a frame as static HTML, a run as one HTML page, a view as a file of its own.
 
-The page draws every iteration beforehand and moves through them by slider and keys; no kernel, no network. The text and
-views of the whole run are on it once. What differs between iterations is compressed, one block each, and unpacked by
-the browser when it is shown, so that a page of hundreds of large trees stays small and opens at once.
+The page holds every iteration and every phase of it, drawn beforehand, and plotly.js once; it needs no kernel and no
+network. An iteration is one compressed block, which the browser unpacks when it is shown: its views after the whole
+iteration, then what changes in them from tick to tick of its phases, from the first. A view of the run is kept once,
+and of each iteration what differs from that.
 """
 
 from __future__ import annotations
@@ -12,37 +13,33 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import unescape
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from speclab.errors import SettingsError, TraceError
 from speclab.files import write_whole
-from speclab.trace.records import Trace
-from speclab.views import token_text
-from speclab.views.explain import plural, position_summary, run_words, summary, table, warning
-from speclab.views.figures import Drawing
-from speclab.views.markup import escape, tag
+from speclab.trace.records import Step, Trace
+from speclab.views import explain, token_text
+from speclab.views.explain import plural, position_summary, run_words, summary, warning
+from speclab.views.figures import Drawing, Part, figure
+from speclab.views.markup import display, escape, tag
 from speclab.views.palette import THEMES, ThemeName
-from speclab.views.playback import WHOLE
-from speclab.views.registry import VIEWS, Frame, find, placed
+from speclab.views.playback import PHASES, WHOLE, positions
+from speclab.views.registry import VIEWS, Frame, View, find
 from speclab.views.side_by_side import Beside
 
-_FALLBACK = re.compile(r"var\(--[\w-]+,((?:[^()]|\([^()]*\))*)\)")
-_OPENING = re.compile(r"^<svg[^>]*>")
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within an SVG
 _LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
-_SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start"
-_SANS = ("DejaVu Sans", "Segoe UI", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "Noto Sans", "Verdana")
-_MONO = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "Noto Sans Mono", "Ubuntu Mono", "Courier New")
-"""Families to stand for sans-serif and monospace: resvg leaves out a text whose family it does not find."""
-
-
-def html_of(drawn: Drawing) -> str:
-    """The HTML parts of a drawing."""
-    parts = [drawn] if isinstance(drawn, str | dict) else drawn
-    return "".join([part for part in parts if isinstance(part, str)])
+_NODE = re.compile(r"\b([Nn]ode) (\d+)")
+NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
+NO_KALEIDO = (
+    "A .png or .svg needs the package kaleido and Chrome or Chromium: pip install kaleido, name the browser in "
+    "BROWSER_PATH if it is not on the PATH, or save as .html and use the picture's own buttons."
+)
 
 
 def describe(frame: Frame) -> str:
@@ -53,60 +50,41 @@ def describe(frame: Frame) -> str:
     return summary(step) if frame.position == WHOLE else f"{summary(step)} {position_summary(step, frame.position)}"
 
 
-def snapshot(frame: Frame) -> str:
-    """The frame as static HTML, which needs no kernel: what happened in words, then every view of a page."""
+def parts_of(drawing: Drawing) -> list[Part]:
+    """A drawing as the list of its parts; empty where it has nothing to show."""
+    return [part for part in ([drawing] if isinstance(drawing, str | dict) else drawing) if part]
+
+
+def snapshot(frame: Frame, pictures: Mapping[str, bytes] | None = None) -> str:
+    """The frame as static HTML, which needs no kernel: what happened in words, the text, and all pictures as tables.
+
+    `pictures`: PNGs to show, by what they show in words.
+    """
     changed = run_words(frame.trace, frame.cursor)
-    parts = [tag("p", tag("b", escape(describe(frame)))), tag("div", warning(changed)) if changed else ""]
-    if frame.cursor:
-        parts.append(tag("div", *(html_of(view.render(frame)) for view in placed("stage")), style=_SIDE_BY_SIDE))
-    shown = [view for view in placed("below", "text", "tab") if view.page != "no"]
-    if not frame.cursor:
-        shown = placed("text")
-    parts += [tag("div", drawing) for view in shown if (drawing := html_of(view.render(frame)))]
-    return tag("div", *parts, class_="speclab-snapshot")
+    shown = [tag("p", tag("b", escape(describe(frame)))), tag("div", warning(changed)) if changed else ""]
+    for words, data in (pictures or {}).items():
+        source = "data:image/png;base64," + b64encode(data).decode()
+        shown.append(tag("img", alt=words, src=source, style="max-width:100%;display:block"))
+    for view in _shown("iteration") if frame.cursor else [view for view in VIEWS.values() if view.place == "text"]:
+        drawn = [part for part in parts_of(view.render(frame)) if isinstance(part, str)]
+        words, table = view.describe(frame), view.tabulate(frame)
+        shown += [tag("div", part) for part in drawn]
+        if table and view.place != "text":
+            shown.append(tag("details", tag("summary", escape(f"{view.heading}. {words}".strip())), table))
+    return tag("div", *shown, class_="speclab-snapshot")
 
 
 def still(markup: str) -> str:
-    """An SVG, or HTML with SVGs in it, with an image for each, for pages that allow no SVG.
+    """HTML with an image for each SVG in it, for pages that allow none; its words are the label of the SVG."""
 
-    An image is always on a light ground, for it cannot follow the theme, and has no tooltips; its text equivalent is
-    the label of the SVG.
-    """
-    return _SVG.sub(lambda found: _image(found[0]), markup)
+    def image(found: re.Match[str]) -> str:
+        label = _LABEL.match(found[0])
+        svg = found[0] if " xmlns=" in found[0] else found[0].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
+        source = "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
+        style = "background:#fff;max-width:100%"
+        return tag("img", alt=unescape(label[1]) if label else "", src=source, style=style)
 
-
-def _image(svg: str) -> str:
-    label = _LABEL.match(svg)
-    if " xmlns=" not in svg:  # within a page it need not be said
-        svg = svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    source = "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
-    style = "background:#fff;max-width:100%;display:block"
-    return tag("img", alt=unescape(label[1]) if label else "", src=source, style=style)
-
-
-def view_svg(trace: Trace, cursor: int, view: str, selected: int | None = None, theme: ThemeName = "light") -> str:
-    """A view after `cursor` iterations as an SVG that stands alone: plain colours, a ground, no notebook's variables.
-
-    Raises:
-        SettingsError: no such view, no such theme, no such iteration, or a view that is HTML.
-    """
-    if theme not in THEMES:
-        raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
-    svg = _drawn(trace, cursor, view, selected, theme)
-    if not svg.startswith("<svg"):
-        raise SettingsError(f"The view {view!r} is HTML: save it as .html.")
-    while (plain := _FALLBACK.sub(r"\1", svg)) != svg:
-        svg = plain
-    ground = f'<rect width="100%" height="100%" style="fill:{THEMES[theme].paper}"/>'
-    return _OPENING.sub(lambda opening: opening[0] + ground, svg)
-
-
-def _drawn(trace: Trace, cursor: int, name: str, selected: int | None, theme: ThemeName = "light") -> str:
-    view = find(name)
-    first = 0 if view.place == "text" else 1
-    if not first <= cursor <= len(trace.steps):
-        raise SettingsError(f"No iteration {cursor} has a picture of its {name}: {first} to {len(trace.steps)} have.")
-    return html_of(view.render(Frame(trace, cursor, selected=selected), theme))
+    return _SVG.sub(image, markup)
 
 
 def save_view(
@@ -117,58 +95,267 @@ def save_view(
     selected: int | None = None,
     theme: ThemeName = "light",
 ) -> Path:
-    """Writes a view of `speclab.views.registry.VIEWS` as .svg, .png or .html, by the ending of the path; returns that.
+    """Writes a view of `speclab.views.registry.VIEWS` by the ending of the path; returns that.
+
+    `.html`: a page of its own, without network; `.png`, `.svg`: its first figure; `.graphml`: the draft tree as a graph.
 
     Raises:
-        SettingsError: another ending, no such view or iteration, or a view that is HTML as a picture.
-        TraceError: it cannot be written, or nothing here can draw a PNG.
+        SettingsError: another ending, no such view, theme or iteration, or a view without a figure as a picture.
+        TraceError: it cannot be written, or nothing here can draw a picture.
     """
-    place = Path(path)
+    place, made = Path(path), find(view)
     ending = place.suffix.lower()
-    if ending not in {".svg", ".png", ".html"}:
+    if ending not in {".html", ".png", ".svg", ".graphml"}:
         found = place.suffix or "a file without an ending"
-        raise SettingsError(f"A view is saved as .svg, .png or .html, not as {found!r}.")
+        raise SettingsError(f"A view is saved as .html, .png, .svg or .graphml, not as {found!r}.")
+    if theme not in THEMES:
+        raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
+    first = 0 if made.place == "text" else 1
+    if not first <= cursor <= len(trace.steps):
+        raise SettingsError(f"No iteration {cursor} has a picture of its {view}: {first} to {len(trace.steps)} have.")
+    if ending == ".graphml":
+        return _save_graph(trace.steps[cursor - 1], view, place)
+    parts = parts_of(made.render(Frame(trace, cursor, selected=selected), theme))
     if ending == ".html":
-        style, drawn = _read("page.css"), _drawn(trace, cursor, view, selected)
-        head = f'<meta charset="utf-8"><title>{escape(view)}</title><style>{style}</style>'
-        return write_whole(place, f"<!doctype html><html><head>{head}</head><body>{drawn}</body></html>".encode())
-    svg = view_svg(trace, cursor, view, selected, theme)
-    return write_whole(place, svg.encode() if ending == ".svg" else png(svg))
+        return write_whole(place, _document(view, tag("main", id="view"), {"parts": _pack(parts)}).encode())
+    figures = [part for part in parts if isinstance(part, dict)]
+    if not figures:
+        raise SettingsError(f"The view {view!r} is HTML: save it as .html.")
+    return write_whole(place, picture(figures[0], ending[1:], theme))
 
 
-def png(svg: str) -> bytes:
-    """The picture as PNG at twice its size, with the fonts of this machine.
+def _save_graph(step: Step, view: str, place: Path) -> Path:
+    if view != "tree":
+        raise SettingsError(f"The view {view!r} is no graph: save it as .html, .png or .svg.")
+    from speclab.views.networks import save_graph
+
+    return save_graph(step, place)
+
+
+def picture(drawn: dict[str, Any], format_: str = "png", theme: ThemeName = "light") -> bytes:
+    """A figure as the bytes of a .png, at twice its size, or .svg.
 
     Raises:
-        TraceError: the package that draws it or a font is missing, or it cannot draw this picture.
+        TraceError: kaleido or a browser for it is missing.
     """
     try:
-        import resvg_py
+        from kaleido.errors import ChromeNotFoundError
 
-        sans, mono = _fonts()
-        return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2, sans_serif_family=sans, monospace_family=mono))
-    except (ImportError, LookupError, ValueError):
-        raise TraceError(
-            "A PNG needs the package resvg_py and a font, such as DejaVu: install both, or save as .svg."
-        ) from None
+        width = drawn["layout"].get("width", 900)
+        return bytes(figure(drawn, theme).to_image(format_, width=width, scale=2 if format_ == "png" else 1))
+    except ImportError:
+        raise TraceError(NO_KALEIDO) from None
+    except (ChromeNotFoundError, RuntimeError, OSError):
+        raise TraceError(NO_KALEIDO) from None
+
+
+def export_html(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    cursor: int | None = None,
+    other: Beside | None = None,
+    note: str = "",
+) -> Path:
+    """Writes a run as one page whose iterations and phases can be stepped; returns the path.
+
+    Args:
+        trace: the run.
+        path: of the file.
+        cursor: iterations shown when the page opens; by default the first.
+        other: a run to show beside this one, at the same iteration.
+        note: a sentence to stand above, such as what another setting would have changed.
+
+    Raises:
+        TraceError: the folder is missing, read-only or full, or plotly is missing.
+    """
+    place = Path(path)
+    opened = min(1, len(trace.steps)) if cursor is None else cursor
+    return write_whole(place, page(trace, opened, place.stem, other, note).encode())
+
+
+def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None, note: str = "") -> str:
+    """The whole page, opened at `cursor`."""
+    frames = [Frame(trace, i, beside=other, brief=True) for i in range(len(trace.steps) + 1)]
+    once = {view.name: parts_of(view.render(frames[-1])) for view in VIEWS.values() if _of_run(view)}
+    data = {"at": cursor, "once": _pack(once), "frames": [_pack(_iteration(frame, once)) for frame in frames]}
+    return _document(name, "".join(_body(trace, name, note)), data)
+
+
+def _shown(*pages: str) -> list[View]:
+    return [view for view in VIEWS.values() if view.page in pages and view.place != "file"]
+
+
+def _of_run(view: View) -> bool:
+    """Whether it shows the run: it is kept once, and of each iteration what differs."""
+    return view in _shown("iteration", "run") and "trace" in view.needs and "step" not in view.needs
+
+
+def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
+    """One block: the views after the iteration, then what changes from each tick of its phases to the next."""
+    views = [view for view in _shown("iteration") if view.place != "text"]
+    whole = {view.name: parts_of(view.render(frame)) for view in views}
+    tables = [view.tabulate(frame) for view in views]
+    block: dict[str, Any] = {
+        "views": {name: changes(once[name], parts) if name in once else parts for name, parts in whole.items()},
+        "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}],
+    }
+    if (step := frame.step) is not None:
+        block |= {"facts": _facts(step), "tables": "".join(tables)}
+        block["ticks"] = list(_ticks(frame, [view for view in views if "position" in view.needs], whole))
+    return block
+
+
+def _ticks(frame: Frame, views: Sequence[View], whole: Mapping[str, list[Part]]) -> Iterator[dict[str, Any]]:
+    assert frame.step is not None
+    before = dict(whole)
+    for position in positions(frame.step):
+        at = Frame(frame.trace, frame.cursor, position, beside=frame.beside, brief=True)
+        now = {view.name: parts_of(view.render(at)) for view in views}
+        kept = {name: found for name, parts in now.items() if (found := changes(before[name], parts))}
+        before |= now
+        said = position_summary(frame.step, position)
+        yield {
+            "phase": position.phase,
+            "said": linked(f"{summary(frame.step)} {said}" if position != WHOLE else summary(frame.step)),
+            "committed": at.committed,
+            "views": kept,
+        }
+
+
+def changes(old: Any, new: Any) -> list[list[Any]]:
+    """What makes `new` of `old`: the path to each value that differs, and that value."""
+    if old == new:
+        return []
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        keys: Sequence[Any] = list(old)
+    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new) > 0:
+        keys = range(len(old))
+    else:
+        return [[[], new]]
+    found = [[[key, *path], value] for key in keys for path, value in changes(old[key], new[key])]
+    many = isinstance(old, list | tuple) and 3 * len(found) > 2 * len(old) and not isinstance(old[0], dict | list)
+    return [[[], new]] if many else found
+
+
+def _facts(step: Step) -> list[list[Any]]:
+    """Of each node: why it fared as it did, the figures of `FACTS`, and the first tokens of both distributions."""
+
+    def top(pairs: Sequence[tuple[int, float]]) -> list[list[Any]]:
+        return [[_word(step, token), round(prob, 4)] for token, prob in pairs[:5]]
+
+    def three(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.3g}")
+
+    tree = step.tree
+    return [
+        [linked(explain.why(step, i)),
+         [_word(step, node.token), node.token, int(tree.parent[i]), int(tree.depth[i]), tree.source[i],
+          three(node.draft_prob), three(node.path_prob), three(node.target_prob), _word(step, node.target_choice),
+          node.verdict, three(node.entropy), node.kv_slot],
+         top(node.draft_top), top(node.target_top)]
+        for i, node in enumerate(step.nodes)
+    ]  # fmt: skip
+
+
+FACTS = ("token", "id", "parent", "depth", "source", "draft p", "path p", "target p", "target's choice", "verdict",
+         "entropy (nats)", "KV slot")  # fmt: skip
+
+
+def _word(step: Step, token: int) -> str:
+    return display(step.texts[token]) if token in step.texts else f"#{token}"
+
+
+def linked(sentence: str) -> str:
+    """A sentence as HTML, with a link for each node that it names."""
+    return _NODE.sub(r'<a href="#" data-node="\2">\1 \2</a>', escape(sentence))
+
+
+def _body(trace: Trace, name: str, note: str) -> Iterator[str]:
+    count = len(trace.steps)
+    facts = [str(trace.models[key]) for key in ("target", "draft", "head") if trace.models.get(key)]
+    facts += [str(trace.settings.get(key)) for key in ("strategy",) if trace.settings.get(key)]
+    facts.append(f"temperature {trace.settings.get('temperature', 0):g}")
+    slider = tag("input", id="at", type="range", min=0, max=count, aria_label="iteration")
+    phases = [tag("button", name, data_phase=name) for name in PHASES]
+    yield tag(
+        "header", tag("div", tag("b", escape(name)), " · ", escape(" · ".join(facts)), class_="what"),
+        *(tag("button", sign, data_by=by, title=title) for sign, by, title in
+          (("|◀", -count, "first (Home)"), ("◀", -1, "one iteration back (←)"), ("▶", 1, "one iteration on (→)"),
+           ("▶|", count, "last (End)"))),
+        slider, tag("span", id="place"),
+        tag("span", tag("button", "‹", data_tick=-1, title="one phase back ([)"), *phases,
+            tag("button", "›", data_tick=1, title="one phase on (])"), class_="phases", role="group",
+            aria_label="phases"),
+    )  # fmt: skip
+    yield tag("p", escape(note), class_="note") if note else ""
+    said = tag("p", "The pictures are being unpacked.", id="said", role="status", aria_live="polite")
+    node = tag("aside", id="node", aria_live="polite", aria_label="the selected node")
+    yield tag("main", *map(_slot, _placed("above")), tag("div", *map(_slot, _placed("stage")), class_="stage"), said,
+              tag("div", _text(trace), node, class_="beside"), *map(_slot, _placed("below")),
+              *map(_folded, _placed("tab")), _fold("Tables", tag("div", id="tables")))  # fmt: skip
+    shown = [tag("li", escape(explain.summary(step))) for step in trace.steps]
+    yield tag("noscript", tag("p", "Without scripts this page shows its text and what each iteration did."),
+              tag("ol", *shown))  # fmt: skip
+    every = ", ".join([f"{key} {value}" for key, value in {**trace.settings, **trace.models}.items()])
+    yield tag("footer", escape(every))
+
+
+def _placed(place: str) -> list[View]:
+    return [view for view in _shown("iteration", "run") if view.place == place]
+
+
+def _slot(view: View) -> str:
+    return tag("div", data_view=view.name, class_=f"speclab-{view.name}")
+
+
+def _folded(view: View) -> str:
+    return _fold(view.heading, _slot(view))
+
+
+def _fold(title: str, body: str) -> str:
+    return tag("details", tag("summary", escape(title)), body)
+
+
+def _text(trace: Trace) -> str:
+    pieces = [tag("span", piece, data_after=i) for i, piece in enumerate(token_text.text_pieces(trace))]
+    body = tag("div", *pieces, class_="speclab-text-body", dir="auto", role="document", aria_label="the text so far")
+    return tag("div", token_text.legend(trace), body, class_="speclab-text")
+
+
+def _document(name: str, body: str, data: dict[str, Any]) -> str:
+    held = json.dumps({**data, "facts": FACTS, "plotly": _plotly()})
+    script = _read("plots.js") + _read("page.js")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_style()}</style></head><body>{body}'
+        f'<script type="application/json" id="data">{held}</script><script>{script}</script></body></html>'
+    )
+
+
+def _style() -> str:
+    """The roles of colours as CSS variables: ours, and those of JupyterLab that HTML of the views asks for."""
+    jupyter = {"ink": "ui-font-color1", "muted": "ui-font-color2", "line": "border-color1", "faint": "border-color2",
+               "paper": "layout-color1"}  # fmt: skip
+    light, dark = ("".join([f"--sl-{role}:{getattr(look, role)};--jp-{name}:{getattr(look, role)};"
+                            for role, name in jupyter.items()]) for look in map(THEMES.get, ("light", "dark")))  # fmt: skip
+    media = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    return f":root{{color-scheme:light dark;{light}}}{media}{token_text.STYLE}{_read('page.css')}"
+
+
+def _pack(value: Any) -> str:
+    """Compressed, as the text of a script may hold it: nothing in it can end the script."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode("utf-8", "surrogatepass"), 9, mtime=0)).decode()
 
 
 @cache
-def _fonts() -> tuple[str, str]:
-    return _present(_SANS), _present(_MONO)
-
-
-def _present(families: tuple[str, ...]) -> str:
-    """The first of these with which a letter leaves a mark."""
-    import resvg_py
-
-    page = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'
-    blank = resvg_py.svg_to_bytes(svg_string=page.format(""))
-    for name in families:
-        letter = f"""<text x="2" y="16" style="font:14px '{name}'">x</text>"""
-        if resvg_py.svg_to_bytes(svg_string=page.format(letter)) != blank:
-            return name
-    raise LookupError("no font")
+def _plotly() -> str:
+    """plotly.js of the installed package, packed."""
+    found = find_spec("plotly")
+    if found is None or found.origin is None:
+        raise TraceError(NO_PLOTLY)
+    script = Path(found.origin).parent / "package_data" / "plotly.min.js"
+    return b64encode(gzip.compress(script.read_bytes(), 9, mtime=0)).decode()
 
 
 @cache
@@ -176,86 +363,5 @@ def _read(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def iteration_html(frame: Frame) -> str:
-    """What belongs to one iteration alone: every such view, and their tables folded below."""
-    if not frame.cursor:
-        return tag("p", "The draft tree, its mask and the caches of an iteration appear here.", class_="empty")
-    views = [view for view in VIEWS.values() if view.page == "iteration"]
-    parts = [html_of(view.render(frame)) for view in views if view.place in {"below", "tab"}]
-    tables = [view.tabulate(frame) for view in views if view.place != "text"]
-    return "".join((
-        tag("div", *(html_of(view.render(frame)) for view in placed("stage")), class_="beside"),
-        *(tag("div", part) for part in parts if part),
-        tag("details", tag("summary", "nodes, decisions and figures of this iteration, as tables"), *tables),
-    ))  # fmt: skip
-
-
-def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None) -> str:
-    """The whole page, opened at `cursor`; `other`: a run to show beside every iteration."""
-    count = len(trace.steps)
-    shown = [Frame(trace, i, beside=other, brief=True) for i in range(count + 1)]
-    frames = [iteration_html(frame) for frame in shown]
-    data = {
-        "frames": [b64encode(gzip.compress(part.encode(), mtime=0)).decode() for part in frames],
-        "said": [describe(frame) for frame in shown],
-    }
-    whole = [tag("section", frames[cursor], id="frame"), tag("section", _text(trace, cursor)), *_run(shown[-1])]
-    facts = ", ".join([f"{key} {value}" for key, value in {**trace.settings, **trace.models}.items()])
-    packed = json.dumps(data).replace("<", "\\u003c")  # a text must not end the script
-    style = _read("page.css") + token_text.STYLE
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{style}</style></head>'
-        f"<body>{_header(shown[cursor], name)}<main>{''.join(whole)}</main><footer>{escape(facts)}</footer>"
-        f'<script type="application/json" id="data">{packed}</script><script>{_read("page.js")}</script></body></html>'
-    )
-
-
-def _run(frame: Frame) -> Iterator[str]:
-    """What the page has once, of the whole run."""
-    if frame.cursor:
-        views = [view for view in VIEWS.values() if view.page == "run"]
-        drawn = [tag("div", html_of(view.render(frame))) for view in views]
-        yield tag("section", tag("h2", "The whole run"), *drawn, id="run")
-        tables = [view.tabulate(frame) for view in views]
-        yield tag("details", tag("summary", "figures and iterations as tables"), *tables, table(frame.trace))
-
-
-def export_html(
-    trace: Trace, path: str | os.PathLike[str], cursor: int | None = None, other: Beside | None = None
-) -> Path:
-    """Writes the page, opened at `cursor` (the first iteration by default); returns the path.
-
-    Args:
-        trace: the run.
-        path: of the file.
-        cursor: iterations shown when the page opens.
-        other: a run to show beside this one, at the same iteration.
-
-    Raises:
-        TraceError: the folder is missing, read-only or full.
-    """
-    place = Path(path)
-    opened = min(1, len(trace.steps)) if cursor is None else cursor
-    return write_whole(place, page(trace, opened, place.stem, other).encode())
-
-
-def _header(frame: Frame, name: str) -> str:
-    count, cursor = len(frame.trace.steps), frame.cursor
-    slider = tag("input", id="at", type="range", min=0, max=count, value=cursor, aria_label="iteration")
-    return tag(
-        "header", tag("b", escape(name)), tag("button", "◀", data_by=-1, aria_label="one iteration back"), slider,
-        tag("button", "▶", data_by=1, aria_label="one iteration on"),
-        tag("span", f"{cursor} of {plural(count, 'iteration')}", id="place"),
-        tag("span", escape(describe(frame)), id="said", role="status", aria_live="polite"),
-        tag("noscript", "Your browser runs no scripts, so this page shows one iteration alone."),
-    )  # fmt: skip
-
-
-def _text(trace: Trace, cursor: int) -> str:
-    pieces = [
-        tag("span", piece, data_after=i, hidden="" if i > cursor else None)
-        for i, piece in enumerate(token_text.text_pieces(trace))
-    ]
-    body = tag("div", *pieces, class_="speclab-text-body", dir="auto", role="document", aria_label="the text so far")
-    return tag("div", token_text.legend(trace), body, class_="speclab-text")
+__all__ = ["changes", "describe", "export_html", "page", "parts_of", "picture", "plural", "save_view", "snapshot",
+           "still"]  # fmt: skip

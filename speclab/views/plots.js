@@ -3,6 +3,7 @@
 function makePlots(Plotly, root, tell) {
   const WORDS = new Set(["text", "hovertext", "customdata", "ticktext"]);
   const figures = new Map(); // slot element -> plot elements in it
+  let marked = null;
 
   function themed(value, look) {
     if (typeof value === "string") return value.startsWith("var(--") ? look(value.slice(4, -1)) : value;
@@ -49,6 +50,10 @@ function makePlots(Plotly, root, tell) {
 
   function plotIn(plot, spec) {
     const drawn = themed(spec, looker()), first = !plot.speclab;
+    if (marked !== null) {
+      drawn.layout.shapes = [...(drawn.layout.shapes ?? []), ...framed(drawn.layout, marked, "solid")];
+      drawn.layout.meta = { ...drawn.layout.meta, selected: marked };
+    }
     plot.speclab = { spec, layout: structuredClone(drawn.layout) };
     drawn.layout.width ??= plot.parentElement.clientWidth || 640;
     const done = Plotly.react(plot, drawn.data, drawn.layout, CONFIG);
@@ -76,23 +81,36 @@ function makePlots(Plotly, root, tell) {
     plot.on("plotly_unhover", () => link(plot, null));
   }
 
+  // What frames a node: its row and column of a mask, a ring in a tree.
+  function framed(layout, node, dash) {
+    const { rows, nodes } = layout.meta ?? {}, line = { color: looker()("--sl-ink"), width: dash === "dot" ? 1.2 : 2, dash };
+    if (node === null || !(nodes || rows)) return [];
+    const shapes = [], at = nodes?.find(one => one[0] === node);
+    if (rows && node >= 0 && node < rows[1]) {
+      const [x0, n] = rows;
+      shapes.push({ type: "rect", x0: x0 - 0.5, x1: n - 0.5, y0: node - 0.5, y1: node + 0.5, line },
+                  { type: "rect", x0: node - 0.5, x1: node + 0.5, y0: -0.5, y1: n - 0.5, line });
+    }
+    if (at) shapes.push({ type: "circle", xref: "x", yref: "y", xsizemode: "pixel", ysizemode: "pixel", xanchor: at[2], yanchor: at[3], x0: -12, x1: 12, y0: -12, y1: 12, line });
+    return shapes;
+  }
+
   // A node that is hovered in one picture is framed in the others; no message goes to the kernel.
   function link(from, node) {
     for (const plots of figures.values()) for (const plot of plots) {
       if (plot === from || !plot.isConnected) continue;
-      const meta = plot.layout?.meta, own = plot.speclab?.layout.shapes || [];
-      if (!meta || !(meta.nodes || meta.rows)) continue;
-      const ink = looker()("--sl-ink"), shapes = [...own];
-      if (node !== null && meta.rows && node >= 0 && node < meta.rows[1]) {
-        const [x0, n] = meta.rows, line = { color: ink, width: 1, dash: "dot" };
-        shapes.push({ type: "rect", x0: x0 - 0.5, x1: n - 0.5, y0: node - 0.5, y1: node + 0.5, line },
-                    { type: "rect", x0: node - 0.5, x1: node + 0.5, y0: -0.5, y1: n - 0.5, line });
-      }
-      const at = node !== null && meta.nodes?.find(one => one[0] === node);
-      if (at) shapes.push({ type: "circle", xref: "x", yref: "y", x0: at[2] - 12, x1: at[2] + 12, y0: at[3] - 12, y1: at[3] + 12, line: { color: ink, width: 1.5, dash: "dot" } });
-      if (shapes.length !== own.length || plot.linked) Plotly.relayout(plot, { shapes });
-      plot.linked = shapes.length !== own.length;
+      const more = framed(plot.layout ?? {}, node, "dot");
+      if (more.length || plot.linked) Plotly.relayout(plot, { shapes: [...(plot.speclab.layout.shapes ?? []), ...more] });
+      plot.linked = more.length > 0;
     }
+  }
+
+  // Marks a node everywhere without the kernel, until another is marked: for a page whose figures know no selection.
+  function mark(node) {
+    if (node === marked) return;
+    marked = node;
+    for (const plots of figures.values()) for (const plot of plots)
+      if (plot.isConnected && (plot.layout?.meta?.nodes || plot.layout?.meta?.rows)) plotIn(plot, plot.held);
   }
 
   // Arrow keys in a picture of nodes: parent, first child, the neighbours in its column.
@@ -117,7 +135,7 @@ function makePlots(Plotly, root, tell) {
       let place = slot.children[i];
       if (!place || !place.classList.contains(kind)) {
         const made = Object.assign(document.createElement("div"), { className: kind });
-          if (place) { purge(place); place.replaceWith(made); } else slot.append(made);
+        if (place) { purge(place); place.replaceWith(made); } else slot.append(made);
         place = made;
       }
       if (kind === "sl-html") { if (place.held !== part) place.innerHTML = place.held = part; }
@@ -143,5 +161,5 @@ function makePlots(Plotly, root, tell) {
     tell(at.dataset.node !== undefined ? { node: Number(at.dataset.node) } : { iteration: Number(at.dataset.iteration) });
   });
 
-  return { show, redraw, plots: () => [...figures.values()].flat() };
+  return { show, mark, redraw, plots: () => [...figures.values()].flat() };
 }
