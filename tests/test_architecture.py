@@ -49,7 +49,7 @@ ARROWS = {
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}
 MODEL_LIBRARIES = {"torch", "transformers", "tokenizers", "safetensors"}
-PICTURES = {"plotly", "pandas", "resvg_py"}
+PICTURES = {"plotly", "pandas", "kaleido"}
 WIDGETS = {"ipywidgets", "IPython", "traitlets", "anywidget", "jupyterlab", "ipykernel"}
 
 
@@ -124,7 +124,7 @@ def test_arrows():
 
 def test_packages():
     """A saved trace opens without torch, the engine runs without plotly and Jupyter."""
-    allowed = {"plotly", "networkx", "numpy", "resvg_py", "speclab", *sys.stdlib_module_names}
+    allowed = {"plotly", "networkx", "numpy", "kaleido", "speclab", *sys.stdlib_module_names}
     for module, path in MODULES.items():
         packages, room = {name.partition(".")[0] for name in _imports(path)}, _room(module)
         assert room not in PLAIN_DATA or not packages & MODEL_LIBRARIES, module

@@ -97,7 +97,7 @@ def save_view(
 ) -> Path:
     """Writes a view of `speclab.views.registry.VIEWS` by the ending of the path; returns that.
 
-    `.html`: a page of its own, without network; `.png`, `.svg`: its first figure; `.graphml`: the draft tree as a graph.
+    `.html`: a page of its own; `.png`, `.svg`: its first figure.
 
     Raises:
         SettingsError: another ending, no such view, theme or iteration, or a view without a figure as a picture.
@@ -105,31 +105,23 @@ def save_view(
     """
     place, made = Path(path), find(view)
     ending = place.suffix.lower()
-    if ending not in {".html", ".png", ".svg", ".graphml"}:
+    if ending not in {".html", ".png", ".svg"}:
         found = place.suffix or "a file without an ending"
-        raise SettingsError(f"A view is saved as .html, .png, .svg or .graphml, not as {found!r}.")
+        raise SettingsError(f"A view is saved as .html, .png or .svg, not as {found!r}.")
     if theme not in THEMES:
         raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
     first = 0 if made.place == "text" else 1
     if not first <= cursor <= len(trace.steps):
         raise SettingsError(f"No iteration {cursor} has a picture of its {view}: {first} to {len(trace.steps)} have.")
-    if ending == ".graphml":
-        return _save_graph(trace.steps[cursor - 1], view, place)
     parts = parts_of(made.render(Frame(trace, cursor, selected=selected), theme))
     if ending == ".html":
         return write_whole(place, _document(view, tag("main", id="view"), {"parts": _pack(parts)}).encode())
     figures = [part for part in parts if isinstance(part, dict)]
+    if parts and not figures and ending == ".svg" and str(parts[0]).startswith("<svg"):  # one that is no figure yet
+        return write_whole(place, str(parts[0]).encode())
     if not figures:
         raise SettingsError(f"The view {view!r} is HTML: save it as .html.")
     return write_whole(place, picture(figures[0], ending[1:], theme))
-
-
-def _save_graph(step: Step, view: str, place: Path) -> Path:
-    if view != "tree":
-        raise SettingsError(f"The view {view!r} is no graph: save it as .html, .png or .svg.")
-    from speclab.views.networks import save_graph
-
-    return save_graph(step, place)
 
 
 def picture(drawn: dict[str, Any], format_: str = "png", theme: ThemeName = "light") -> bytes:
@@ -138,14 +130,14 @@ def picture(drawn: dict[str, Any], format_: str = "png", theme: ThemeName = "lig
     Raises:
         TraceError: kaleido or a browser for it is missing.
     """
+    made = figure(drawn, theme)
     try:
-        from kaleido.errors import ChromeNotFoundError
+        import kaleido
 
-        width = drawn["layout"].get("width", 900)
-        return bytes(figure(drawn, theme).to_image(format_, width=width, scale=2 if format_ == "png" else 1))
-    except ImportError:
-        raise TraceError(NO_KALEIDO) from None
-    except (ChromeNotFoundError, RuntimeError, OSError):
+        size = {"width": made.layout.width or 900, "height": made.layout.height, "scale": 1 + (format_ == "png")}
+        opts = {"format": format_, **size}
+        return bytes(kaleido.calc_fig_sync(made.to_dict(), opts=opts, kopts={"mathjax": False}))  # else it asks a CDN
+    except (ImportError, RuntimeError, OSError):  # kaleido's own errors are RuntimeErrors
         raise TraceError(NO_KALEIDO) from None
 
 
@@ -336,8 +328,10 @@ def _style() -> str:
     """The roles of colours as CSS variables: ours, and those of JupyterLab that HTML of the views asks for."""
     jupyter = {"ink": "ui-font-color1", "muted": "ui-font-color2", "line": "border-color1", "faint": "border-color2",
                "paper": "layout-color1"}  # fmt: skip
-    light, dark = ("".join([f"--sl-{role}:{getattr(look, role)};--jp-{name}:{getattr(look, role)};"
-                            for role, name in jupyter.items()]) for look in map(THEMES.get, ("light", "dark")))  # fmt: skip
+    roles = [(name, getattr(THEMES["light"], role), getattr(THEMES["dark"], role))
+             for role, other in jupyter.items() for name in (f"--sl-{role}", f"--jp-{other}")]  # fmt: skip
+    light = "".join([f"{name}:{color};" for name, color, _ in roles])
+    dark = "".join([f"{name}:{color};" for name, _, color in roles])
     media = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
     return f":root{{color-scheme:light dark;{light}}}{media}{token_text.STYLE}{_read('page.css')}"
 

@@ -9,7 +9,7 @@ from lab_tools import settle
 from records import assert_same
 
 from speclab.trace.files import load_trace
-from speclab.views.export import VIEWS, view_svg
+from speclab.views.export import VIEWS, save_view
 
 
 @pytest.fixture
@@ -63,8 +63,9 @@ def test_a_file_that_is_no_trace_is_one_sentence_and_changes_nothing(lab, tmp_pa
 def test_views_are_saved_as_they_are_shown(lab, tmp_path):
     lab.run(until=lambda step: len(step.tree) > 2)
     lab.select(1)
-    path = lab.save_view("tree", tmp_path / "tree.svg")
-    assert path.read_text(encoding="utf-8") == view_svg(lab.state.trace, lab.state.cursor, "tree", 1)
+    path = lab.save_view("tree", tmp_path / "tree.html")
+    again = save_view(lab.state.trace, lab.state.cursor, "tree", tmp_path / "again.html", selected=1)
+    assert path.read_text(encoding="utf-8") == again.read_text(encoding="utf-8")
     assert lab.save_view("forest", tmp_path / "a.svg") is None
     assert "choose one of tree" in lab.state.error
 

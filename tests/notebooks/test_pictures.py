@@ -24,7 +24,6 @@ PARTS = {
     "cost_svg": "in cost_html",
     "margins_svg": "in routing_html",
     "residual_svg": "in residual_html",
-    "view_svg": "by save_view",
 }
 """Pictures that the gallery shows within others."""
 

@@ -1,4 +1,4 @@
-"""The exported page: every iteration is on it, whole and unpackable, and a long run of large trees stays small."""
+"""The exported page: every iteration and phase is on it, whole and unpackable, and a long run stays small."""
 
 from __future__ import annotations
 
@@ -6,97 +6,166 @@ import gzip
 import json
 import re
 from base64 import b64decode
+from copy import deepcopy
 from dataclasses import replace
 from html import unescape
 
 import pytest
 from draft_samples import routed
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_run import made_run
 from traces import TREE, step_of, trace_of
-from view_samples import trace
+from view_samples import odd_tokens, steps, trace
 
 from speclab.errors import TraceError
 from speclab.trace.records import Trace
-from speclab.views import proposals, side_by_side
-from speclab.views.drafter_state import strategy_html
-from speclab.views.export import describe, export_html, iteration_html, page
-from speclab.views.registry import Frame
-from speclab.views.side_by_side import Beside
+from speclab.views import explain, export
+from speclab.views.export import changes, describe, export_html, page, parts_of
+from speclab.views.playback import positions
+from speclab.views.registry import VIEWS, Frame
+from speclab.views.side_by_side import SAME, Beside
 from speclab.views.token_text import text_pieces
 
 MEGABYTE = 1_000_000
+JSON = st.recursive(
+    st.integers(0, 3) | st.sampled_from("ab") | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+)
 
 
-def frame(run: Trace, cursor: int, other: Beside | None = None) -> str:
-    return iteration_html(Frame(run, cursor, beside=other, brief=True))
+def unpacked(packed: str):
+    return json.loads(gzip.decompress(b64decode(packed)))
 
 
 def data_of(page_: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page_, re.DOTALL)[1])
 
 
-def frames_of(page_: str) -> list[str]:
-    return [gzip.decompress(b64decode(part)).decode() for part in data_of(page_)["frames"]]
+def blocks_of(run: Trace, other: Beside | None = None) -> list[dict]:
+    data = data_of(page(run, 1, other=other))
+    once, blocks = unpacked(data["once"]), list(map(unpacked, data["frames"]))
+    for block in blocks:
+        block["views"] = {
+            name: patched(once[name], found) if name in once else found for name, found in block["views"].items()
+        }
+    return blocks
 
 
-def test_every_iteration_is_packed_as_it_is_drawn():
+def patched(old, found):
+    """What the page makes of a value and what changes in it."""
+    held = {"it": deepcopy(old)}
+    for path, value in found:
+        *way, last = ["it", *path]
+        at = held
+        for key in way:
+            at = at[key]
+        at[last] = value
+    return held["it"]
+
+
+def as_json(value):
+    return json.loads(json.dumps(value))
+
+
+@settings(max_examples=200)
+@given(JSON, JSON)
+def test_what_changes_makes_the_new_of_the_old(old, new):
+    assert patched(old, changes(old, new)) == new
+    assert changes(new, deepcopy(new)) == []
+
+
+@settings(max_examples=5)
+@given(st.lists(steps(max_nodes=12), min_size=1, max_size=2))
+def test_every_iteration_and_tick_is_packed_as_it_is_drawn(found):
+    run = replace(trace(1), steps=tuple(replace(step, index=i) for i, step in enumerate(found)))
+    for i, block in enumerate(blocks_of(run)):
+        shown = {view.name: view for view in VIEWS.values() if view.name in block["views"]}
+        for name, view in shown.items():
+            assert block["views"][name] == as_json(parts_of(view.render(Frame(run, i, brief=True))))
+        if not i:
+            continue
+        now = dict(block["views"])
+        assert [tick["phase"] for tick in block["ticks"]] == [
+            position.phase for position in positions(run.steps[i - 1])
+        ]
+        for position, tick in zip(positions(run.steps[i - 1]), block["ticks"], strict=True):
+            at = Frame(run, i, position, brief=True)
+            now |= {name: patched(now[name], found) for name, found in tick["views"].items()}
+            assert now == {name: as_json(parts_of(view.render(at))) for name, view in shown.items()}
+            assert tick["committed"] == at.committed
+            assert describe(at) in unescape(re.sub("<[^>]*>", "", tick["said"]))
+
+
+def test_a_node_tells_its_facts_and_why_and_sentences_lead_to_nodes():
+    run = trace(2)
+    step, block = run.steps[0], blocks_of(run)[1]
+    assert len(block["facts"]) == len(step.nodes)
+    for node, (why, values, draft, target) in zip(step.nodes, block["facts"], strict=True):
+        assert f'<a href="#" data-node="{node.index}">Node {node.index}</a>' in why
+        assert unescape(re.sub("<[^>]*>", "", why)) == explain.why(step, node.index)
+        facts = dict(zip(export.FACTS, values, strict=True))
+        assert (facts["id"], facts["verdict"], facts["KV slot"]) == (node.token, node.verdict, node.kv_slot)
+        assert (len(draft), len(target)) == (min(5, len(node.draft_top)), min(5, len(node.target_top)))
+
+
+def test_text_grows_by_what_each_iteration_committed():
     run = made_run(3, 6)
-    drawn = page(run, 2)
-    assert frames_of(drawn) == [frame(run, i) for i in range(4)]
-    assert data_of(drawn)["said"] == [describe(Frame(run, i)) for i in range(4)]
-    assert frame(run, 2) in drawn.split("<script")[0], "it opens at the iteration named and shows no later text"
-    assert re.findall(r'<span data-after="(\d)"( hidden="")?', drawn) == [
-        ("0", ""), ("1", ""), ("2", ""), ("3", ' hidden=""'),
-    ]  # fmt: skip
+    assert re.findall(r'data-after="(\d)"', page(run, 2)) == list("0123")
     assert [piece.count('class="sl-t ') for piece in text_pieces(run)[1:]] == [len(s.committed) for s in run.steps]
 
 
 def test_the_page_asks_nobody_and_a_text_cannot_break_out_of_it():
     evil = '</script><script>alert(1)</script>"&\u2028'
     run = trace_of(step_of(TREE))
-    run = type(run)(**{**vars(run), "texts": {**run.texts, 4: evil}, "settings": {"strategy": evil}})
-    drawn = page(run, 1, evil)
+    run = replace(run, texts={**run.texts, 4: evil}, settings={"strategy": evil})
+    drawn = page(run, 1, evil, note=evil)
     assert drawn.count("<script") == 2
     assert "alert(1)</script>" not in drawn
+    odd = odd_tokens()
+    for block in blocks_of(replace(run, steps=(odd,), texts=odd.texts)):
+        said = [tick["said"] for tick in block["ticks"]] + [fact[0] for fact in block.get("facts", ())]
+        assert not [html for html in (*said, block.get("tables", "")) if "<script" in html or "</svg>" in html]
 
     links = re.findall(r'\b(?:src|href|action)="([^"]*)"', drawn)
-    assert [link for link in links if not link.startswith("data:")] == []
-    assert not re.search(r"@import|url\(|https?://(?!www\.w3\.org)", drawn)
-    assert len(frames_of(page(trace_of(), 0))) == 1, "a run without iterations is a page too"
+    assert [link for link in links if not link.startswith(("data:", "#"))] == []
+    assert len(data_of(page(trace_of(), 0))["frames"]) == 1, "a run without iterations is a page too"
 
 
-def test_its_size_grows_linearly_and_stays_below_three_megabytes_for_a_hundred_large_trees(tmp_path):
-    """Each frame packs alone, and text and metrics stand on it once: ten iterations say what a hundred cost."""
+def test_its_size_grows_linearly_and_stays_below_six_megabytes_for_a_hundred_large_trees(tmp_path):
+    """Each block packs alone, and plotly.js stands on it once: ten iterations say what a hundred cost."""
 
     def size(count: int) -> int:
-        run, fork = made_run(count, 60), made_run(count, 60, seed=1)
-        beside = Beside(1, "fork 1 of 0", replace(fork, prompt_ids=run.prompt_ids))
-        return export_html(run, tmp_path / "run.html", other=beside).stat().st_size
+        return export_html(made_run(count, 60), tmp_path / "run.html").stat().st_size
 
     sizes = [size(count) for count in (2, 6, 10)]
     each = (sizes[2] - sizes[0]) / 8
     assert sizes[1] == pytest.approx((sizes[0] + sizes[2]) / 2, rel=0.1)
-    assert sizes[0] + 98 * each < 3 * MEGABYTE
+    assert sizes[0] + 98 * each < 12 * MEGABYTE
 
 
-def test_an_iteration_tells_what_the_drafter_decided_and_how_a_run_beside_differs():
+def test_an_iteration_tells_how_a_run_beside_differs():
     run = trace(4)
-    assert strategy_html(run, 2) in frame(run, 2)
     two = replace(run, steps=(routed(),))
-    assert proposals.choice_words(routed()) in unescape(frame(two, 1))
     other = Beside(1, "fork 1 of 0", replace(run, steps=(run.steps[0], *made_run(3, 6).steps)))
-    assert side_by_side.SAME in frame(run, 1, other)
-    assert frame(run, 1, other).count("<svg") == frame(run, 1).count("<svg"), "one tree need not be drawn thrice"
-    assert frame(run, 2, other).count("<svg") == frame(run, 2).count("<svg") + 2
-    assert "The other run has 1 iteration" in frame(run, 2, replace(other, trace=replace(run, steps=run.steps[:1])))
-    assert [frame(run, i, other) for i in range(5)] == frames_of(page(run, 1, "run", other))
+    blocks = blocks_of(run, other)
+    assert SAME in unescape(json.dumps(blocks[1]["views"]["beside"]))
+    assert SAME not in unescape(json.dumps(blocks[2]["views"]["beside"]))
+    assert blocks[2]["views"]["strategy"] == as_json(parts_of(VIEWS["strategy"].render(Frame(run, 2))))
+    assert len(blocks_of(two)) == 2
 
 
-def test_a_run_is_exported_from_its_first_iteration_with_another_beside(tmp_path):
+def test_a_run_is_exported_from_its_first_iteration_with_a_sentence_above(tmp_path, monkeypatch):
     run = made_run(2, 4)
     path = export_html(run, tmp_path / "run.html")
     assert path.read_text(encoding="utf-8") == page(run, 1, "run")
-    export_html(run, path, other=Beside(1, "fork", made_run(3, 4, seed=1)))
-    assert "Beside fork." in path.read_text(encoding="utf-8")
+    assert data_of(path.read_text(encoding="utf-8"))["at"] == 1
+    assert "With a budget of &lt;8" in export_html(run, path, 2, note="With a budget of <8 …").read_text(
+        encoding="utf-8"
+    )
     with pytest.raises(TraceError, match=r"cannot be written .* choose another folder"):
         export_html(trace_of(), tmp_path / "missing" / "run.html")
+    monkeypatch.setattr(export, "find_spec", lambda _: None)
+    export._plotly.cache_clear()
+    with pytest.raises(TraceError, match="pip install plotly"):
+        export_html(run, path)
