@@ -10,9 +10,10 @@ from speclab.lab.runs import CURRENT
 from speclab.lab.screen import Screen, Slot, caption_html, placeholder
 from speclab.lab.state import LabState, Progress
 from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
+from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
-from speclab.views.runs import compared_html, copy_button, forks_svg, forks_table, runs_html, summary
+from speclab.views.runs import compared_drawing, copy_button, forks_spec, forks_table, runs_drawing, summary
 
 
 class RunsPanel(VBox):
@@ -46,17 +47,13 @@ class RunsPanel(VBox):
         self.picture.update(frame)
         self._name()
 
-    def _draw(self, _: Frame) -> str:
+    def _draw(self, _: Frame) -> Drawing:
         forks = self._actions.controller.runs.describe()
         if not forks:
             return placeholder("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        return (
-            forks_svg(forks)
-            + caption_html(summary(forks))
-            + table
-            + runs_html(self._actions.controller.runs.comparison())
-        )
+        compared = runs_drawing(self._actions.controller.runs.comparison())
+        return [forks_spec(forks), caption_html(summary(forks)) + table, *compared]
 
     def _list(self) -> None:
         forks = self._state.forks
@@ -152,10 +149,10 @@ class ComparePanel(VBox):
             self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
         self.grid.children = list(self.marks.values())
 
-    def _draw(self, _: Frame) -> str:
+    def _draw(self, _: Frame) -> Drawing:
         if self._state.compared is None:
             return placeholder("Mark strategies and press Compare: each decodes the prompt above, one after another.")
-        return compared_html(self._state.compared)
+        return compared_drawing(self._state.compared)
 
     def _copy(self, _: Frame) -> str:
         found = self._state.compared

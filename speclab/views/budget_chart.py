@@ -6,7 +6,6 @@ says what would have been chosen on other machines, which are modelled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,88 +16,10 @@ from speclab.trace.records import BudgetRecord, Step
 from speclab.tree import Floats
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import Drawn, bar, labelled, tag
-from speclab.views.metrics_chart import nice
-from speclab.views.palette import LOOKS, PHASE_COLORS, Theme, css
+from speclab.views.figures import Part, Spec, spec, stacked, upright
+from speclab.views.markup import bar, labelled
+from speclab.views.palette import LOOKS, PHASE_COLORS
 
-LEFT, WIDE, HIGH, RIGHT = 132.0, 460.0, 120.0, 48.0
-_TICKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """`name` and `unit` stand beside the axis; x goes from 1 to `most`, y from 0 to `top`; `y`: the upper edge."""
-
-    name: str
-    unit: str
-    most: int
-    top: float
-    y: float
-    colors: Theme
-
-    @property
-    def width(self) -> float:
-        """Of the whole picture, CSS pixels."""
-        return LEFT + WIDE + RIGHT
-
-    @property
-    def foot(self) -> float:
-        """Where the axis lies."""
-        return self.y + HIGH
-
-    @property
-    def middle(self) -> float:
-        """The middle of the x axis."""
-        return LEFT + WIDE / 2
-
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """CSS pixels of a point."""
-        return LEFT + WIDE * (x - 1) / max(self.most - 1, 1), self.foot - HIGH * y / self.top
-
-
-def plot(
-    frame: Plot,
-    values: Floats,
-    color: str,
-    chosen: int,
-    label: str,
-    measured: Sequence[tuple[int, float]] = (),
-) -> str:
-    """The curve of `values` at 1, 2, …, a mark at `chosen` with `label`, and a ring at each measured point."""
-    points = [frame.place(place, float(value)) for place, value in enumerate(values, start=1)]
-    path = "M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in points])
-    x, y = points[chosen - 1]
-    rings = [
-        markup.tag("circle", cx=cx, cy=cy, r=3.0, style=f"fill:none;stroke:{color};stroke-width:1.4")
-        for cx, cy in (frame.place(at, value) for at, value in measured if value <= frame.top)
-    ]
-    rule = f"stroke:{frame.colors.ink};stroke-dasharray:4 4"
-    anchor, beside = ("end", x - 8) if x > frame.middle else ("start", x + 8)
-    return "".join((
-        _axes(frame), markup.tag("path", d=path, style=f"fill:none;stroke:{color};stroke-width:2"), *rings,
-        markup.tag("path", d=f"M{x:.1f} {frame.foot:.1f}V{frame.y:.1f}", style=rule),
-        markup.tag("circle", cx=x, cy=y, r=5.0, style=f"fill:{color}"),
-        markup.text(label, beside, frame.y + 10, text_anchor=anchor, style="font-weight:600") if label else "",
-    ))  # fmt: skip
-
-
-def _axes(frame: Plot) -> str:
-    muted = f"fill:{frame.colors.muted};font-size:10px"
-    parts = [
-        markup.text(frame.name, LEFT - 44, frame.y + 12, text_anchor="end", style="font-weight:600"),
-        markup.text(frame.unit, LEFT - 44, frame.y + 26, text_anchor="end", style=muted),
-    ]
-    for share in (0.0, 0.5, 1.0):
-        _, y = frame.place(1, share * frame.top)
-        parts.append(markup.tag("path", d=f"M{LEFT:g} {y:.1f}h{WIDE:g}", style=f"stroke:{frame.colors.faint}"))
-        parts.append(markup.text(f"{share * frame.top:g}", LEFT - 6, y + 4, text_anchor="end", style=muted))
-    for tick in (tick for tick in _TICKS if tick <= frame.most and (tick > frame.most / 24 or tick == 1)):
-        x, _ = frame.place(tick, 0.0)
-        parts.append(markup.text(str(tick), x, frame.foot + 14, text_anchor="middle", style=muted))
-    return "".join(parts)
-
-
-NOTHING = "No budget was chosen by cost here: a strategy with budget='auto' chooses one in every iteration."
 _NOTES = {
     "wide GPU": "64 rows cost hardly more than one",
     "memory-bound": "64 rows are free, then each costs 2% of a pass",
@@ -141,7 +62,7 @@ def summary(step: Step) -> str:
     """One sentence: what was chosen, and what it was expected to give."""
     record = step.budget
     if record is None:
-        return NOTHING
+        return "No budget was chosen by cost here: a strategy with budget='auto' chooses one in every iteration."
     here = machines(record)[0]
     rate = float(here.rate[record.verified - 1])
     seconds = record.spent + float(here.seconds[record.verified - 1])
@@ -152,36 +73,40 @@ def summary(step: Step) -> str:
     )
 
 
-def cost_html(step: Step) -> str:
-    """Sentence, picture and table of one step."""
+def cost_drawing(step: Step) -> list[Part]:
+    """Sentence, picture and table of one step; nothing where no budget was chosen."""
     if step.budget is None:
-        return labelled("Budget", NOTHING)
-    return tag("div", labelled("Budget", summary(step)), cost_svg(step), table(step), class_="speclab-cost")
+        return []
+    return [labelled("Budget", summary(step)), cost_spec(step, step.budget), table(step)]
 
 
-def cost_svg(step: Step) -> str:
-    """Both panels as one SVG string, over the number of nodes verified."""
-    colors, record = css(), step.budget
-    if record is None:
-        label = markup.text(NOTHING, 12, 24, style=f"fill:{colors.muted}")
-        return markup.svg(640, 40, NOTHING, colors, [label])
-    here = machines(record)[0]
+def cost_spec(step: Step, record: BudgetRecord) -> Spec:
+    """What a pass costs and the tokens per second that are expected of it, over the nodes verified."""
+    here, chosen = machines(record)[0], record.verified
     most = max(len(here.rate), min(16, record.rows[-1]))
-    above = Plot("cost of a pass", "ms, measured", most, nice(1000 * float(here.seconds[-1])), 20.0, colors)
-    measured = [
-        (rows - record.extra, 1000 * seconds)
-        for rows, seconds in zip(record.rows, record.seconds, strict=True)
-        if 1 <= rows - record.extra <= most
-    ]
-    below = Plot("expected", "tokens/s", most, nice(float(here.rate.max())), 178.0, colors)
-    chosen, label = record.verified, f"{record.verified} verified"
-    parts = [
-        plot(above, 1000 * here.seconds, PHASE_COLORS["verify"], chosen, "", measured),
-        plot(below, here.rate, LOOKS["accepted"].color, chosen, label),
-        markup.text("nodes verified, the most probable first", below.middle, below.foot + 30, text_anchor="middle",
-                    style=f"fill:{colors.muted}"),
+    nodes = list(range(1, len(here.rate) + 1))
+    measured = [(rows - record.extra, 1000 * seconds) for rows, seconds in zip(record.rows, record.seconds, strict=True)
+                if 1 <= rows - record.extra <= most]  # fmt: skip
+    cost, rate = (1000 * here.seconds).round(3).tolist(), here.rate.round(2).tolist()
+    blue, green = LOOKS["accepted"].color, PHASE_COLORS["verify"]
+    data = [
+        {"x": nodes, "y": cost, "line": {"color": green}, "hovertemplate": "%{x} nodes: %{y:.2f} ms"},
+        {"x": [n for n, _ in measured], "y": [round(ms, 3) for _, ms in measured], "mode": "markers",
+         "marker": {"symbol": "circle-open", "color": green, "size": 8}, "hovertemplate": "measured: %{y:.2f} ms"},
+        {"x": nodes, "y": rate, "yaxis": "y2", "line": {"color": blue}, "hovertemplate": "%{x} nodes: %{y:.0f} /s"},
+        {"x": [chosen], "y": [rate[chosen - 1]], "yaxis": "y2", "mode": "markers+text", "cliponaxis": False,
+         "text": [f"you are here: {chosen} verified"], "marker": {"color": blue, "size": 11}, "hoverinfo": "skip",
+         "textposition": "bottom right" if chosen < most / 2 else "bottom left"},
     ]  # fmt: skip
-    return markup.svg(below.width, below.foot + 40, summary(step), colors, parts)
+    xaxis = {
+        "title": {"text": "nodes verified, the most probable first"},
+        "range": [0.5, most + 0.5],
+        "tickformat": "d",
+    }
+    layout = stacked([100, 100], ["pass, ms (measured)", "expected tokens/s"], ["", ""], xaxis)
+    for axis in ("yaxis", "yaxis2"):
+        layout[axis]["rangemode"] = "tozero"
+    return spec(data, label=summary(step), shapes=[upright(chosen)], meta={"name": "budget"}, **layout)
 
 
 def table(step: Step) -> str:
@@ -189,15 +114,13 @@ def table(step: Step) -> str:
     record = step.budget
     if record is None:
         return ""
-    found = machines(record)
+    found, rows = machines(record), []
+    most = max(len(machine.rate) for machine in found)
+    for machine in found:
+        best = machine.best
+        seconds, rate = record.spent + float(machine.seconds[best - 1]), float(machine.rate[best - 1])
+        drawn = bar(best / most, LOOKS["accepted"].color, 80)
+        cells = f"{rate * seconds:.2f}", f"{1000 * seconds:.1f}", f"{rate:.0f}", machine.note
+        rows.append((machine.name, best, drawn, *cells))
     head = ("machine", "nodes", "", "tokens expected", "ms", "tokens/s", "")
-    rows = [_cells(machine, record.spent, max([len(machine.rate) for machine in found])) for machine in found]
     return markup.table("What it would verify on other machines", head, rows)
-
-
-def _cells(machine: Machine, spent: float, most: int) -> Sequence[object]:
-    best = machine.best
-    seconds = spent + float(machine.seconds[best - 1])
-    rate = float(machine.rate[best - 1])
-    length: Drawn | str = bar(best / most, LOOKS["accepted"].color, 80)
-    return machine.name, best, length, f"{rate * seconds:.2f}", f"{1000 * seconds:.1f}", f"{rate:.0f}", machine.note

@@ -14,9 +14,9 @@ from itertools import groupby
 from speclab.analysis.attribution import attribution
 from speclab.analysis.compare import Comparison
 from speclab.trace.records import Event, Lookup, Row, Step, Trace, Value
-from speclab.views import markup
-from speclab.views.budget_chart import cost_html
+from speclab.views import budget_chart, markup
 from speclab.views.explain import plural
+from speclab.views.figures import INK, Drawing, Part, Spec, lines, spec, stacked
 from speclab.views.markup import (
     MEANINGS,
     Drawn,
@@ -26,18 +26,22 @@ from speclab.views.markup import (
     counts,
     escape,
     labelled,
-    line,
     quoted,
     spoken,
     tag,
     written,
 )
-from speclab.views.palette import LOOKS, SOURCE_COLORS, css
+from speclab.views.palette import LOOKS, SOURCE_COLORS
 from speclab.views.playback import verified_root
 from speclab.views.token_text import sources_of
 
 _MATCH = re.compile(r"match_(\d+)")
 _MATCH_HEAD = ("n-gram", "found at", "tokens to copy", "", "the first")
+_NOTHING = {"", "nothing to adapt", "history is off"}
+NEWEST, COURSES = 120, 7
+"""Iterations of a course at most, so that a step of a long run costs what one of a short run does; courses at most."""
+SPINE = "context"
+"""The source of copied tokens; a chain of them is a spine."""
 
 
 def routes_of(step: Step) -> tuple[Event, ...]:
@@ -57,33 +61,37 @@ def _route_words(event: Event) -> str:
     return f"{name or 'unnamed'}{': ' if name and reason else ''}{reason}."
 
 
-def learned_words(step: Step) -> str:
-    """What it took from the outcome."""
-    return f"{step.adaptation.reason or 'Nothing to adapt'}."
+def speaks(step: Step) -> bool:
+    """Whether the drafter recorded a decision of its own, beyond the nodes of its tree."""
+    decided = any(event.kind in {"route", "match", "budget"} for event in step.events)
+    return decided or step.budget is not None or step.adaptation.reason not in _NOTHING
 
 
-def summary(step: Step) -> str:
-    """Route, accepted path and what was learned, in sentences."""
-    return f"Route: {route_words(step)} {path_words(step)} Learned: {learned_words(step)}"
-
-
-def strategy_html(trace: Trace, cursor: int | None = None, comparison: Comparison | None = None) -> str:
-    """The panel, as HTML: sentences, then tables with bars; every bar has its number."""
-    steps = trace.steps[:cursor]
-    if not steps:
-        return labelled("Route", "Nothing is drafted yet.")
+def strategy_drawing(trace: Trace, cursor: int | None = None, comparison: Comparison | None = None) -> Drawing:
+    """What the drafter knew and decided in an iteration; "" where it has no say."""
+    steps = trace.steps[:cursor][-NEWEST:]
+    if not any(speaks(step) for step in steps):
+        return ""
     step = steps[-1]
-    words = [
-        labelled("Route", route_words(step)),
+    words = [labelled("Route", route_words(step))] if routes_of(step) else []
+    words += [
         labelled("Accepted path", path_words(step)),
-        labelled("Learned", learned_words(step)),
+        labelled("Learned", f"{step.adaptation.reason or 'Nothing to adapt'}."),
     ]
-    tables = (
-        matches_table(step), routes_table(steps), values_table(steps, css().ink), sources_table(trace, cursor),
-        paths_table(steps), comparison_table(comparison) if comparison else "",
-    )  # fmt: skip
-    costs = cost_html(step) if step.budget is not None else ""
-    return markup.tag("div", *words, costs, cards(*tables), class_="speclab-strategy-view")
+    tables = cards(matches_table(step), values_table(steps), comparison_table(comparison) if comparison else "")
+    parts: list[Part] = [tag("div", *words, tables, class_="speclab-strategy-view")]
+    if step.budget is not None:
+        parts += budget_chart.cost_drawing(step)
+    return parts
+
+
+def course_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
+    """How the drafter fared in the newest iterations: a course for every value that moved, and its tokens by source."""
+    steps = trace.steps[:cursor][-NEWEST:]
+    if not any(speaks(step) for step in steps):
+        return ""
+    sources = sources_of(trace)
+    return [courses_spec(steps, sources), cards(sources_table(steps, sources), paths_table(steps), routes_table(steps))]
 
 
 def matches_table(step: Step) -> str:
@@ -114,53 +122,88 @@ def _number(values: Mapping[str, Value], name: str) -> float:
 
 def values_of(step: Step) -> dict[str, Value]:
     """What the drafter went by, from its routes and from what it then changed; matches stand elsewhere."""
-    routes = (event.values for event in reversed(routes_of(step)))
     values: dict[str, Value] = dict(step.adaptation.before)
-    for each in routes:
-        values |= each
+    for event in reversed(routes_of(step)):
+        values |= event.values
     return {name: value for name, value in values.items() if name != "route" and not _MATCH.fullmatch(name)}
 
 
-def values_table(steps: Sequence[Step], ink: str) -> str:
-    """One row per value: in the newest iteration, after it, and its course over the run."""
-    step = steps[-1]
-    courses = [values_of(each) for each in steps]
-    after = step.adaptation.after
-    names = dict.fromkeys([*courses[-1], *after])
-    rows = []
-    for name in names:
-        value = courses[-1].get(name)
-        learned = (written(name, after[name]), change(value, after[name])) if name in after else ("", "")
-        course = [*(each.get(name) for each in courses), *([after[name]] if name in after else [])]
-        numbers = [float(value) for value in course if counts(value)]
-        cells = (spoken(name), written(name, value), *learned, line(numbers, ink), MEANINGS.get(name, ""))
-        rows.append(cells)
-    head = ("value", "before", "after", "", "over the run", "")
+def _went_by(steps: Sequence[Step]) -> list[dict[str, Value]]:
+    """For each iteration its settings that history moved in one of these, then `values_of`."""
+    moved = {name for step in steps for name in (*step.adaptation.before, *step.adaptation.after)}
+    return [{**{n: v for n, v in step.settings.items() if n in moved}, **values_of(step)} for step in steps]
+
+
+def values_table(steps: Sequence[Step]) -> str:
+    """One row per value: in force in the newest iteration, and what it became."""
+    step, after = steps[-1], steps[-1].adaptation.after
+    now = _went_by(steps)[-1]
+    rows = [
+        (
+            spoken(name),
+            written(name, now.get(name)),
+            *((written(name, after[name]), change(now.get(name), after[name])) if name in after else ("", "")),
+            MEANINGS.get(name, ""),
+        )
+        for name in dict.fromkeys([*now, *after])
+    ]
+    head = ("value", "before", "after", "", "")
     return markup.table(f"What iteration {step.index + 1} went by", head, rows) if rows else ""
+
+
+def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
+    """Accepted tokens by source, and every value that moved, over these iterations; a click goes to one.
+
+    `sources`: every source, in the order of their colours.
+    """
+    at = [step.index + 1 for step in steps]
+    values = _went_by(steps)
+    courses = {
+        name: [each.get(name) for each in values] for name in dict.fromkeys(name for each in values for name in each)
+    }
+    moving = [name for name, course in courses.items() if len({value for value in course if counts(value)}) > 1]
+    shown = moving[:COURSES]
+    hover = [lines(f"Iteration {s.index + 1}", path_words(s), s.adaptation.reason) for s in steps]
+    taken = [Counter(step.tree.source[node] for node in step.accepted) for step in steps]
+    point = {"x": at, "customdata": at, "meta": {"click": "iteration"}, "hovertemplate": "%{hovertext}"}
+    bars = [
+        {**point, "type": "bar", "y": [each[name] for each in taken], "hovertext": hover,
+         "marker": {"color": SOURCE_COLORS[i % len(SOURCE_COLORS)]}}
+        for i, name in enumerate(sources) if any(each[name] for each in taken)
+    ]  # fmt: skip
+    curves = [
+        {**point, "mode": "lines+markers", "yaxis": f"y{row}", "y": [v if counts(v) else None for v in courses[name]],
+         "line": {"shape": "hv", "color": INK, "width": 1.3}, "marker": {"size": [3] * (len(at) - 1) + [8]},
+         "hovertext": [lines(f"Iteration {i}", f"{spoken(name)} {written(name, v)}")
+                       for i, v in zip(at, courses[name], strict=True)]}
+        for row, name in enumerate(shown, start=2)
+    ]  # fmt: skip
+    names = ["accepted, by source", *(spoken(name) for name in shown)]
+    ends = ["", *(written(name, courses[name][-1]) for name in shown)]
+    said = f"Iterations {at[0]} to {at[-1]}: accepted tokens by source{', ' if shown else ''}{', '.join(names[1:])}."
+    xaxis = {"title": {"text": "iteration"}, "range": [at[0] - 0.6, max(at[-1], at[0] + 11) + 0.6], "tickformat": "d"}
+    layout = stacked([70, *[30] * len(shown)], names, ends, xaxis)
+    return spec([*bars, *curves], label=said, barmode="stack", bargap=0.2, meta={"name": "strategy"}, **layout)
 
 
 def routes_table(steps: Sequence[Step]) -> str:
     """One row per route: how often it was taken, and the tokens it gave; nothing where there is but one."""
-    routes = Counter(_route_name(step) for step in steps)
+    routes = Counter(map(_route_name, steps))
     if len(routes) < 2:
         return ""
-    committed: Mapping[str, int] = Counter(
-        {name: sum([len(step.committed) for step in steps if _route_name(step) == name]) for name in routes}
-    )
-    color = LOOKS["accepted"].color
+    committed: Counter[str] = Counter()
+    for step in steps:
+        committed[_route_name(step)] += len(step.committed)
     rows = (
-        (name, count, bar(count / len(steps), color, 80), f"{committed[name] / count:.2f}")
+        (name, count, bar(count / len(steps), LOOKS["accepted"].color, 80), f"{committed[name] / count:.2f}")
         for name, count in routes.most_common()
     )
-    return markup.table("Routes so far", ("route", "iterations", "", "tokens per iteration"), rows)
+    caption = f"Routes of {plural(len(steps), 'iteration')}"
+    return markup.table(caption, ("route", "iterations", "", "tokens per iteration"), rows)
 
 
 def _route_name(step: Step) -> str:
     return next((str(event.values.get("route") or "unnamed") for event in routes_of(step)), "unnamed")
-
-
-SPINE = "context"
-"""The source of copied tokens; a chain of them is a spine."""
 
 
 def path_words(step: Step, spine: str = SPINE) -> str:
@@ -196,18 +239,25 @@ def source_counts(steps: Iterable[Step]) -> dict[str, tuple[int, int]]:
     return {name: (count, accepted[name]) for name, count in proposed.items()}
 
 
-def sources_table(trace: Trace, cursor: int | None = None) -> str:
-    """One row per source: proposed and accepted, in the newest iteration and in the run."""
-    steps = trace.steps[:cursor]
-    run, now = source_counts(steps), source_counts(steps[-1:])
-    colors = {name: SOURCE_COLORS[i % len(SOURCE_COLORS)] for i, name in enumerate(sources_of(trace))}
+def sources_table(steps: Sequence[Step], sources: Sequence[str]) -> str:
+    """One row per source: proposed and accepted, in the newest of these iterations and in all."""
+    now = source_counts(steps[-1:])
     rows = []
-    for name, (proposed, accepted) in run.items():
-        square = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{colors[name]}"
+    for name, (proposed, accepted) in source_counts(steps).items():
+        color = SOURCE_COLORS[sources.index(name) % len(SOURCE_COLORS)]
+        square = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{color}"
         label = Drawn(tag("span", style=square, aria_hidden="true") + escape(name))
         share = accepted / proposed
-        rows.append((label, *now.get(name, (0, 0)), proposed, accepted, f"{share:.1%}", bar(share, colors[name])))
-    head = ("source", "proposed", "accepted", "in the run: proposed", "accepted", "share", "")
+        rows.append((label, *now.get(name, (0, 0)), proposed, accepted, f"{share:.1%}", bar(share, color)))
+    head = (
+        "source",
+        "proposed",
+        "accepted",
+        f"in {plural(len(steps), 'iteration')}: proposed",
+        "accepted",
+        "share",
+        "",
+    )
     return markup.table("Drafted tokens by source", head, rows) if rows else ""
 
 
@@ -223,8 +273,9 @@ def paths_table(steps: Sequence[Step], spine: str = SPINE) -> str:
         ("branch only", parts.branch_only, "the path holds no copied token"),
     )
     whole = parts.accepted or 1
-    color = LOOKS["accepted"].color
-    rows = ((name, n, f"{n / whole:.0%}", bar(n / whole, color), meaning) for name, n, meaning in kinds)
+    rows = (
+        (name, n, f"{n / whole:.0%}", bar(n / whole, LOOKS["accepted"].color), meaning) for name, n, meaning in kinds
+    )
     caption = f"{plural(parts.accepted, 'accepted token')} in {plural(len(steps), 'iteration')}, by kind of path"
     return markup.table(caption, ("kind of path", "tokens", "share", "", "meaning"), rows)
 
@@ -236,9 +287,9 @@ def comparison_table(comparison: Comparison) -> str:
         f"{comparison.synergy:.2f}: {own.tokens_per_iteration:.2f} tokens per iteration against {best.name} with "
         f"{best.tokens_per_iteration:.2f}, over the same first {plural(len(own.token_ids), 'token')}."
     )
-    figures = {run.name: run.tokens_per_iteration for run in comparison.runs}
-    most, color = max(figures.values()), LOOKS["accepted"].color
-    rows = ((name, f"{figure:.2f}", bar(figure / most, color)) for name, figure in figures.items())
+    rates = {run.name: run.tokens_per_iteration for run in comparison.runs}
+    most = max(rates.values())
+    rows = ((name, f"{rate:.2f}", bar(rate / most, LOOKS["accepted"].color)) for name, rate in rates.items())
     table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)
     return table + labelled("Synergy", sentence)
 

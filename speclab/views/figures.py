@@ -103,6 +103,79 @@ _AXIS = {
     "tickfont": {"size": 11, "color": MUTED},
     "title": {"font": {"size": FONT, "color": MUTED}},
 }
+
+
+def stacked(
+    heights: Sequence[float], names: Sequence[str], ends: Sequence[str], xaxis: Mapping[str, Any], left: float = 170
+) -> Spec:
+    """Panels above each other on one x axis, as more arguments of `spec`; their traces go on `y`, `y2` and so on.
+
+    Args:
+        heights: of each, pixels; one below 50 has no ticks.
+        names: beside each, to the left.
+        ends: to the right of each, such as the newest value.
+        xaxis: of plotly.
+        left: room for the names.
+    """
+    gap, count = 14.0, len(heights)
+    whole, top = sum(heights) + gap * (count - 1), 0.0
+    layout: Spec = {"height": whole + 50, "margin": {"l": left, "r": 76 if any(ends) else 12, "t": 8, "b": 42}}
+    layout["xaxis"] = {"anchor": f"y{count}" if count > 1 else "y", **xaxis}
+    notes: list[Spec] = []
+    for row, (high, name, end) in enumerate(zip(heights, names, ends, strict=True), start=1):
+        number, ticked = "" if row == 1 else row, high >= 50
+        domain = [max(round(1 - (top + high) / whole, 4), 0), round(1 - top / whole, 4)]
+        layout[f"yaxis{number}"] = {**_AXIS, "domain": domain, "nticks": 4, "showticklabels": ticked}
+        place = {"yref": f"y{number} domain", "yanchor": "middle"}
+        notes.append(note(escape(name), 0, 0.5, xanchor="right", xshift=-40 if ticked else -8, **place))
+        notes.append(note(escape(end), 1, 0.5, xshift=6, **place))
+        top += high + gap
+    return layout | {"annotations": [each for each in notes if each["text"]]}
+
+
+def note(text: str, x: float, y: float, **more: Any) -> Spec:
+    """An annotation at a place of the whole figure, from 0 to 1; it stands right of that and above it."""
+    place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+    return {"text": text, "x": x, "y": y, **place, **more}
+
+
+def upright(x: float) -> Spec:
+    """A dotted line through all panels, as a shape."""
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": INK, "dash": "dot"}}
+
+
+def beside(drawn: Sequence[Spec], titles: Sequence[str], label: str, **layout: Any) -> Spec:
+    """Figures as one, next to each other, tops aligned, each below its title; one legend serves all.
+
+    Its width is that of its place. `layout`: more of plotly's.
+    """
+    count, high, gap = len(drawn), max(one["layout"]["height"] for one in drawn), 0.02
+    data: list[Spec] = []
+    notes: list[Spec] = []
+    axes: Spec = {}
+    named: set[str] = set()
+    for i, (one, title) in enumerate(zip(drawn, titles, strict=True)):
+        number, left = "" if i == 0 else i + 1, i * (1 + gap) / count
+        for trace in one["data"]:
+            shown = bool(trace.get("showlegend")) and trace["name"] not in named
+            named |= {trace["name"]} if shown else set()
+            data.append({**trace, "xaxis": f"x{number}", "yaxis": f"y{number}", "showlegend": shown})
+        xaxis, yaxis, share = one["layout"]["xaxis"], one["layout"]["yaxis"], one["layout"]["height"] / high
+        right = left + (1 - gap * (count - 1)) / count
+        axes[f"xaxis{number}"] = {**xaxis, "domain": [left, right], "anchor": f"y{number}"}
+        axes[f"yaxis{number}"] = {**yaxis, "domain": [1 - share, 1], "anchor": f"x{number}"}
+        notes.append(note(f"<b>{escape(title)}</b>", left, 1, yshift=4))
+    legend = {"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "itemsizing": "constant"}
+    margin = {"l": 8, "r": 8, "t": 32, "b": 34}
+    return spec(data, label=label, height=high + 66, margin=margin, annotations=notes, showlegend=True, legend=legend,
+                dragmode=False, **axes, **layout)  # fmt: skip
+
+
+def axis(**own: Any) -> Spec:
+    """A further axis with the shared look."""
+    return {**_AXIS, **own}
+
+
 HIDDEN_AXIS = {"visible": False, "fixedrange": False}
 """An axis that only places things."""
 

@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from speclab.errors import SettingsError
 from speclab.trace.records import Step, Trace
-from speclab.views import (
-    attention_mask,
-    cache_slots,
-    draft_tree,
-    explain,
-    metrics_chart,
-    proposals,
-    residual,
-)
-from speclab.views.drafter_state import strategy_html
+from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
+from speclab.views.drafter_state import course_drawing, strategy_drawing
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
@@ -225,10 +217,11 @@ for _view in (
          "Caches", table=cache_slots.table, empty="What the KV caches hold appears here."),
     View("metrics", metrics_chart.metrics_svg, ("trace", "cursor", "theme"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
-    View("strategy", strategy_html, ("trace", "cursor", "comparison"),
+    View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),
          empty="What the drafter knew and decided in an iteration appears here."),
     View("drafts", proposals.proposals_html, ("step", "regret", "brief", "trace", "cursor"),
          table=proposals.nodes_table, tab="Strategy"),
+    View("course", course_drawing, ("trace", "cursor"), page="run", empty="", tab="Strategy"),
     View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True, tab="Node"),
     View("node", explain.node_html, ("step", "selected"), page="no"),
     View("tables", tables_html, ("trace", "cursor"), page="no"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from speclab.analysis.compare import ComparedRun, Comparison
@@ -10,10 +10,16 @@ from speclab.files import byte_count
 from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.markup import Drawn, bar, clip, escape, label, labelled, quoted, tag
-from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS, css
+from speclab.views.figures import HIDDEN_AXIS, INK, MUTED, Drawing, Part, Spec, axis, escape, lines, note, spec, upright
+from speclab.views.markup import clip, label, labelled, quoted, tag
+from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS
 
-ROW, LEFT, WIDE, WORDS = 24.0, 12.0, 260.0, 92
+FIGURES = {
+    "tokens per iteration": ("tokens_per_iteration", ".2f"), "target calls": ("target_calls", ""),
+    "draft calls": ("draft_calls", ""), "acceptance rate": ("acceptance_rate", ".0%"), "tokens": ("tokens", ""),
+}  # fmt: skip
+ROW, WORDS, DEEPEST, TAIL = 26, 88, 8, 12
+"""Pixels of a row, longest name of a run, depths in the table, and tokens shown of a text after it differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +49,51 @@ class Fork:
         return f"fork {self.number} of {self.parent} at iteration {self.at}: {self.name}"
 
 
-def forks_svg(forks: Sequence[Fork]) -> str:
-    """The tree as one SVG string; the run shown is told by the word "shown" and a heavier line."""
-    colors, ordered = css(), _ordered(forks)
-    row = {fork.number: i for i, fork in enumerate(ordered)}
+def forks_spec(forks: Sequence[Fork]) -> Spec:
+    """The tree of forks over the iterations; a click tells the run. The one shown has a heavy line and its word."""
+    import networkx
+
     by_number = {fork.number: fork for fork in forks}
-    unit = WIDE / max([fork.iterations for fork in forks] + [1])
-    parts = []
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from([-1, *by_number])  # -1: above all, for a run may have lost its parent
+    graph.add_edges_from((fork.parent if fork.parent in by_number else -1, fork.number) for fork in forks)
+    ordered = [by_number[number] for number in networkx.dfs_preorder_nodes(graph, -1) if number >= 0]
+    row = {fork.number: i for i, fork in enumerate(ordered)}
+    most = max([fork.iterations for fork in forks] + [1])
+    drawn: dict[bool, list[list[float | None]]] = {False: [[], []], True: [[], []]}
     for fork in ordered:
-        y, start, end = _y(row[fork.number]), LEFT + fork.at * unit, LEFT + fork.iterations * unit
         trunk = _trunk(fork, by_number)
-        top = y if trunk is None else _y(row[trunk.number])
-        ink, wide = (LOOKS["accepted"].color, 3) if fork.present else (colors.muted, 1.5)
-        line = f"M{start:.1f} {top:.1f}V{y:.1f}H{max(end, start + 4):.1f}"
-        parts.append(markup.tag("path", d=line, style=f"fill:none;stroke:{ink};stroke-width:{wide}"))
-        if trunk is not None:  # a dot where it leaves, for it may cross the lines of others below
-            dot = f"fill:none;stroke:{ink};stroke-width:6;stroke-linecap:round"
-            parts.append(markup.tag("path", d=f"M{start:.1f} {top:.1f}h0.1", style=dot))
-        parts.append(markup.tag("circle", cx=max(end, start + 4), cy=y, r=4.0, style=f"fill:{ink}"))
-        style = "font-size:12px" + (";font-weight:600" if fork.present else "")
-        parts.append(markup.text(clip(_words(fork), WORDS), LEFT + WIDE + 16, y + 4, style=style))
-    return markup.svg(LEFT + WIDE + 640, ROW * len(ordered) + 8, summary(forks), colors, parts)
+        top = row[fork.number if trunk is None else trunk.number]
+        xs, ys = drawn[fork.present]
+        xs += [fork.at, fork.at, max(fork.iterations, fork.at + most / 50), None]
+        ys += [top, row[fork.number], row[fork.number], None]
+    blue = LOOKS["accepted"].color
+    looks = {False: {"color": MUTED, "width": 1.5}, True: {"color": blue, "width": 3}}
+    data: list[Spec] = [
+        {"x": xs, "y": ys, "mode": "lines", "line": looks[shown], "hoverinfo": "skip"}
+        for shown, (xs, ys) in drawn.items()
+        if xs
+    ]
+    point = {"y": list(range(len(ordered))), "customdata": [fork.number for fork in ordered], "hoverinfo": "text",
+             "meta": {"click": "run"}, "hovertext": [lines(fork.label, _words(fork)) for fork in ordered]}  # fmt: skip
+    ends = [max(fork.iterations, fork.at + most / 50) for fork in ordered]
+    colors = [blue if fork.present else MUTED for fork in ordered]
+    names = [escape(clip(_words(fork), WORDS)) for fork in ordered]
+    data.append({**point, "x": ends, "mode": "markers", "marker": {"size": 10, "color": colors}})
+    data.append({**point, "x": [1.05 * most] * len(ordered), "mode": "text", "text": names,
+                 "textposition": "middle right", "textfont": {"color": INK}})  # fmt: skip
+    ticks = {
+        "range": [-0.02 * most, 3.4 * most],
+        "tickvals": [0, most],
+        "showgrid": False,
+        "side": "top",
+        "anchor": "y",
+    }
+    return spec(
+        data, label=summary(forks), height=ROW * len(ordered) + 40, margin={"l": 8, "r": 8, "t": 30, "b": 8},
+        xaxis={**ticks, "ticktext": ["0", f"{most} iterations"]},
+        yaxis={**HIDDEN_AXIS, "range": [len(ordered) - 0.4, -0.6]}, meta={"name": "runs"},
+    )  # fmt: skip
 
 
 def summary(forks: Sequence[Fork]) -> str:
@@ -82,17 +112,8 @@ def forks_table(forks: Sequence[Fork]) -> str:
          f"{fork.tokens_per_iteration:.2f}", byte_count(fork.cache_bytes), "shown" if fork.present else "")
         for fork in forks
     )  # fmt: skip
-    head = (
-        "run",
-        "what",
-        "forked from",
-        "at iteration",
-        "iterations",
-        "tokens",
-        "tokens per iteration",
-        "KV caches",
-        "",
-    )
+    known = ("iterations", "tokens", "tokens per iteration", "KV caches", "")
+    head = ("run", "what", "forked from", "at iteration", *known)
     return markup.table("Runs of this lab", head, rows)
 
 
@@ -109,30 +130,48 @@ def _trunk(fork: Fork, by_number: Mapping[int, Fork]) -> Fork | None:
     return above
 
 
-def _y(row: int) -> float:
-    return ROW * row + ROW / 2 + 2
+def compare_spec(found: Comparison) -> Spec:
+    """Bars on one row per run: tokens per iteration, tokens per second, milliseconds per token by phase."""
+    runs = found.runs[::-1]
+    rates, speeds = ([getattr(run.trace.metrics, name) if run.trace else 0.0 for run in runs]
+                     for name in ("tokens_per_iteration", "throughput"))  # fmt: skip
+    shares = {phase: [1000 * run.seconds(phase) / max(len(run.token_ids) - 1, 1) for run in runs] for phase in PHASES}
+    bar = {"type": "bar", "orientation": "h", "y": list(range(len(runs))), "cliponaxis": False, "hoverinfo": "text",
+           "textposition": "outside"}  # fmt: skip
+
+    def bars(axis: str, values: list[float], color: str, form: str, unit: str) -> Spec:
+        said = [f"{run.name}: {value:{form}} {unit}" for run, value in zip(runs, values, strict=True)]
+        return {**bar, "xaxis": axis, "x": [round(value, 3) for value in values], "marker": {"color": color},
+                "hovertext": [lines(each) for each in said]}  # fmt: skip
+
+    data = [
+        bars("x", rates, LOOKS["accepted"].color, ".2f", "tokens per iteration")
+        | {"text": [f"{rate:.2f}" if run.trace else "did not run" for run, rate in zip(runs, rates, strict=True)]},
+        bars("x2", speeds, LOOKS["bonus"].color, ",.0f", "tokens/s") | {"text": [f"{each:,.0f}" for each in speeds]},
+        *(bars("x3", shares[phase], PHASE_COLORS[phase], ".2f", f"ms per token, {phase}") for phase in PHASES),
+    ]
+    key = " ".join([f'<span style="color:{PHASE_COLORS[phase]}">■</span> {phase}' for phase in PHASES])
+    tops = 1.3 * max(rates), 1.3 * max(speeds), max(map(sum, zip(*shares.values(), strict=True)))
+    panels = (
+        ("", 0.0, 0.23, tops[0], "tokens per iteration, plain: 1"),
+        ("2", 0.28, 0.52, tops[1], "tokens per second, measured"),
+        ("3", 0.58, 1.0, tops[2], f"ms per token: {key}"),
+    )
+    notes = [note(title, left, 1) for _, left, _, _, title in panels]
+    axes: Spec = {
+        f"xaxis{number}": axis(domain=[left, right], range=[0, top or 1], nticks=5)
+        for number, left, right, top, _ in panels
+    }
+    names = {"tickvals": bar["y"], "ticktext": [escape(clip(run.name, 24)) for run in runs], "showgrid": False}
+    said = "; ".join([f"{run.name} {rate:.2f}" for run, rate in zip(runs, rates, strict=True)])
+    return spec(
+        data, label=f"Tokens per iteration: {said}.", height=30 * len(runs) + 70, yaxis=names, barmode="stack",
+        bargap=0.35, shapes=[upright(1)], margin={"l": 170, "r": 12, "t": 30, "b": 30}, meta={"name": "comparison"},
+        **axes, annotations=notes,
+    )  # fmt: skip
 
 
-def _ordered(forks: Iterable[Fork]) -> list[Fork]:
-    """Every run right before its forks."""
-    below: dict[int | None, list[Fork]] = {}
-    numbers = {fork.number for fork in forks}
-    for fork in forks:
-        below.setdefault(fork.parent if fork.parent in numbers else None, []).append(fork)
-    ordered: list[Fork] = []
-    waiting = below.get(None, [])[::-1]
-    while waiting:
-        fork = waiting.pop()
-        ordered.append(fork)
-        waiting += below.get(fork.number, [])[::-1]
-    return ordered
-
-
-BAR, DEEPEST, TAIL = 180.0, 8, 12
-"""Pixels of the longest bar, depths in the table, and tokens shown of a text after it differs."""
-
-
-def compared_html(found: Comparison) -> str:
+def compared_drawing(found: Comparison) -> Drawing:
     """Everything about strategies on one prompt; the numbers stand in tables, which can be copied."""
     if not found.runs:
         return ""
@@ -143,20 +182,24 @@ def compared_html(found: Comparison) -> str:
     return _page(found, "strategy", words, "Each ran once, one after another")
 
 
-def runs_html(found: Comparison) -> str:
-    """The same of a run and its forks; empty where there is one alone."""
+def runs_drawing(found: Comparison) -> list[Part]:
+    """The same of a run and its forks; nothing where there is one alone."""
     if len(found.runs) < 2:
-        return ""
-    return _page(
-        found, "run", [labelled("Texts", text_words(found))], "A fork has its first iterations from its parent"
-    )
+        return []
+    words = [labelled("Texts", text_words(found))]
+    return _page(found, "run", words, "A fork has its first iterations from its parent")
 
 
-def _page(found: Comparison, kind: str, words: list[str], note: str) -> str:
-    parts = (figures_table(found, kind), seconds_table(found, kind), depths_table(found, kind), _text(found))
-    blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in parts if part]
-    measured = labelled("Measured", f"{note}: seconds are of this machine at that time.")
-    return tag("div", *words, *blocks, measured, class_="speclab-compared-view")
+def _page(found: Comparison, kind: str, words: list[str], remark: str) -> list[Part]:
+    measured = labelled("Measured", f"{remark}: seconds are of this machine at that time.")
+    tables = figures_tables(found, kind)
+    more = tag("details", tag("summary", "seconds and depths"), *tables[1:])
+    blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in (tables[0], more)]
+    return [
+        tag("div", *words, class_="speclab-compared-view"),
+        compare_spec(found),
+        "".join([*blocks, _text(found), measured]),
+    ]
 
 
 def prompt_words(found: Comparison) -> str:
@@ -200,70 +243,33 @@ def texts(found: Comparison) -> Mapping[int, str]:
     return {id_: text for run in found.runs if run.trace for id_, text in run.trace.texts.items()}
 
 
-def figures_table(found: Comparison, kind: str = "strategy") -> str:
-    """Tokens per iteration, calls, and what went wrong."""
-    best = max((row["tokens_per_iteration"] or 0.0 for row in found.rows()), default=0.0)
-    rows: list[tuple[object, ...]] = []
-    for run, row in zip(found.runs, found.rows(), strict=True):
-        if run.trace is None:
-            rows.append((run.name, "–", "", "–", "–", "–", "–", f"did not run: {run.problem}"))
-            continue
-        rate, accepted = float(row["tokens_per_iteration"]), float(row["acceptance_rate"])
-        drawn = bar(rate / float(best) if best else 0.0, LOOKS["accepted"].color, 90)
-        rows.append((
-            run.name, f"{rate:.2f}", drawn, row["target_calls"], row["draft_calls"], f"{accepted:.0%}",
-            row["tokens"], _outcome(found, run),
-        ))  # fmt: skip
-    head = (kind, "tokens per iteration", "", "target calls", "draft calls", "acceptance rate", "tokens", "text")
-    names = {"strategy": "Strategies", "run": "Runs"}
-    return markup.table(f"{names[kind]} on this prompt", head, rows)
+def figures_tables(found: Comparison, kind: str) -> list[str]:
+    """Three tables with one row per run: figures and texts, seconds by phase, acceptance by depth."""
+    figures, made = found.rows(), []
+    deepest = min(max(len(run.depths) for run in found.runs), DEEPEST)
+    phases = {f"{phase} s": (f"{phase}_seconds", ".4f") for phase in PHASES}
+    depths = {f"depth {depth}": (f"accepted_at_depth_{depth}", ".0%") for depth in range(1, deepest + 1)}
+    names = (
+        {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt",
+        "Seconds by phase",
+        "Acceptance by depth: accepted / drafted",
+    )
+    for name, columns in zip(names, (FIGURES, phases, depths), strict=True):
+        rows = [
+            (row["strategy"], *("–" if row[key] == "" else format(row[key], form) for key, form in columns.values()),
+             _outcome(found, run) if columns is FIGURES else "")
+            for run, row in zip(found.runs, figures, strict=True)
+        ]  # fmt: skip
+        made.append(markup.table(name, (kind, *columns, "text" if columns is FIGURES else ""), rows))
+    return made
 
 
 def _outcome(found: Comparison, run: ComparedRun) -> str:
+    if run.trace is None:
+        return f"did not run: {run.problem}"
     at = found.differs_at(run)
     text = "same" if at is None else f"differs from token {at + 1}"
     return f"{text}; {run.problem}" if run.problem else text
-
-
-def seconds_table(found: Comparison, kind: str = "strategy") -> str:
-    """Milliseconds by phase; a bar of all, on one scale."""
-    longest = max((sum(map(run.seconds, PHASES)) for run in found.runs), default=0.0)
-    rows = [
-        (run.name, *(f"{1000 * run.seconds(phase):.1f}" for phase in PHASES),
-         f"{1000 * sum(map(run.seconds, PHASES)):.1f}", _stacked(run, longest))
-        for run in found.runs if run.trace is not None
-    ]  # fmt: skip
-    return markup.table("Milliseconds by phase, prefill left out", (kind, *PHASES, "all", ""), rows)
-
-
-def _stacked(run: ComparedRun, longest: float) -> Drawn:
-    """One piece per phase; it says nothing to a screen reader: its numbers stand beside it."""
-    style = "display:inline-block;height:10px;width:{:.1f}px;background:{}"
-    pieces = [
-        tag("span", title=f"{phase} {1000 * run.seconds(phase):.1f} ms",
-            style=style.format(BAR * run.seconds(phase) / (longest or 1.0), PHASE_COLORS[phase]))
-        for phase in PHASES
-    ]  # fmt: skip
-    return Drawn(tag("span", *pieces, aria_hidden="true", style="white-space:nowrap"))
-
-
-def depths_table(found: Comparison, kind: str = "strategy") -> str:
-    """How often a path was accepted so deep, of the iterations that drafted so deep."""
-    deepest = min(max((len(run.depths) for run in found.runs), default=0), DEEPEST)
-    if not deepest:
-        return ""
-    rows = []
-    for run in found.runs:
-        shares = [_share(*depth) for depth in run.depths[:deepest]]
-        if shares:
-            rows.append((run.name, *shares, *([""] * (deepest - len(shares)))))
-    head = (kind, *(f"depth {depth + 1}" for depth in range(deepest)))
-    more = f", the first {DEEPEST}" if any(len(run.depths) > DEEPEST for run in found.runs) else ""
-    return markup.table(f"Acceptance by depth{more}: accepted / drafted at this depth", head, rows)
-
-
-def _share(drafted: int, accepted: int) -> str:
-    return f"{accepted / drafted:.0%}\u00a0of\u00a0{drafted}" if drafted else ""
 
 
 def _text(found: Comparison) -> str:
@@ -271,7 +277,7 @@ def _text(found: Comparison) -> str:
     known = texts(found)
 
     def read(ids: tuple[int, ...]) -> str:
-        return escape("".join(known.get(id_, f" #{id_}") for id_ in ids)).replace("\n", "⏎\n")
+        return markup.escape("".join(known.get(id_, f" #{id_}") for id_ in ids)).replace("\n", "⏎\n")
 
     style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
     parts = [tag("div", read(found.shared), style=style)]
@@ -279,7 +285,7 @@ def _text(found: Comparison) -> str:
         at = found.differs_at(run)
         if at is not None:
             ids = run.token_ids
-            name = tag("b", escape(f"{run.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
+            name = tag("b", markup.escape(f"{run.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
             cut = "…" if at + TAIL < len(ids) else ""
             mark = tag("span", read(ids[at : at + TAIL]) + cut, style="text-decoration:underline wavy")
             parts.append(tag("div", name, mark, style=style))

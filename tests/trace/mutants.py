@@ -147,7 +147,7 @@ def functions() -> tuple[list, list]:
     """Every view of a step, and every view of a run at a cursor."""
     of_step = [
         attention_mask.categories, residual.residual_svg, proposals.summary,
-        budget_chart.cost_html, drafter_state.summary, _positions, _every_node,
+        budget_chart.cost_drawing, drafter_state.path_words, _positions, _every_node,
         *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
         *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import figures, said
 from view_samples import five_nodes, trace, words
 
 from speclab.trace.records import BudgetRecord
@@ -41,7 +42,9 @@ def test_a_drafted_root_gains_and_extra_rows_cost():
 def test_picture_words_and_table_say_what_was_chosen_and_what_is_modelled(count):
     likely = tuple(np.linspace(0.9, 0.001, count).tolist())[: count - 1]
     step = replace(STEP, budget=replace(RECORD, probabilities=likely, verified=1))
-    assert "1 verified" in words(budget_chart.cost_svg(step))
+    (drawn,) = figures(budget_chart.cost_drawing(step))
+    assert "you are here: 1 verified" in said(drawn)
+    assert len(drawn["data"][0]["x"]) == count
     assert f"Verified 1 of {count} node" in budget_chart.summary(step)
     table = words(budget_chart.table(step))
     assert all(name in table for name in ("this machine", "wide GPU", "memory-bound", "slow CPU"))
@@ -49,8 +52,7 @@ def test_picture_words_and_table_say_what_was_chosen_and_what_is_modelled(count)
 
 
 def test_it_stands_with_the_strategys_decisions_where_costs_decided():
-    assert "Verified 5 of 7 nodes" in drafter_state.strategy_html(replace(trace(1), steps=(STEP,)))
-    assert "Budget" not in drafter_state.strategy_html(replace(trace(1), steps=(five_nodes(),)))
-    assert budget_chart.table(five_nodes()) == ""
+    assert "Verified 5 of 7 nodes" in said(drafter_state.strategy_drawing(replace(trace(1), steps=(STEP,))))
+    assert "Budget" not in said(drafter_state.strategy_drawing(replace(trace(1), steps=(five_nodes(),))))
+    assert (budget_chart.table(five_nodes()), budget_chart.cost_drawing(five_nodes())) == ("", [])
     assert "budget='auto'" in budget_chart.summary(five_nodes())
-    words(budget_chart.cost_html(five_nodes()))

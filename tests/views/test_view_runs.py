@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, parse, sixty_nodes, trace, words
+from drawn import figures, html, said
+from view_samples import TEXTS, build_step, five_nodes, odd_tokens, one_node, sixty_nodes, trace, words
 
 from speclab.analysis.compare import ComparedRun, Comparison
-from speclab.trace.records import Event
+from speclab.trace.records import PHASES, Event
 from speclab.tree import DraftTree
 from speclab.views import runs, side_by_side
 from speclab.views.runs import Fork
@@ -90,9 +91,14 @@ FORKS = (
 
 def test_every_fork_is_drawn_with_its_name_and_the_one_shown_is_said():
     for forks in (FORKS, FORKS[1:], (*FORKS, Fork(4, "seed 0 → 1", 1, 1, 3, 9, 2.5, 0, present=False))):
-        shown = words(runs.forks_svg(forks))
-        assert all(fork.name in shown for fork in forks)
-        assert shown.count(" · shown · ") == 1
+        drawn = runs.forks_spec(forks)
+        assert all(fork.name in said(drawn) for fork in forks)
+        shown = drawn["data"][-1]
+        assert shown["meta"] == {"click": "run"}
+        assert sorted(shown["customdata"]) == [fork.number for fork in forks]
+        assert [
+            number for number, text in zip(shown["customdata"], shown["text"], strict=True) if "· shown ·" in text
+        ] == [1]
     for fact in ("4 runs", "1.5 MiB", "shown: fork 1 of 0 at iteration 3: node budget 24 → 8"):
         assert fact in runs.summary(FORKS)
     assert "1.0 MiB" in runs.forks_table(FORKS)
@@ -107,16 +113,15 @@ def test_equal_texts_are_said_to_be_equal_and_the_first_difference_is_marked(two
     one, other = two
     same = Comparison((entry("A", one), entry("B", one)))
     assert f"all 2 texts are the same, {len(one.token_ids())} tokens" in runs.text_words(same)
-    assert "wavy" not in runs.compared_html(same)
+    assert "wavy" not in html(runs.compared_drawing(same))
     found = Comparison((entry("A", one), entry("B <b>", other)))
     at = side_by_side.common(one.token_ids(), other.token_ids())
     assert f"B <b> differs from token {at + 1}: '" in runs.text_words(found)
     assert found.shared == one.token_ids()[:at]
     assert found.rows()[1]["differs_from_token"] == at + 1
-    page = runs.compared_html(found)
-    parse(page)
+    page = html(runs.compared_drawing(found))
     assert page.count("wavy") == 1
-    assert f"differs from token {at + 1}" in runs.figures_table(found)
+    assert f"differs from token {at + 1}" in words(page)
 
 
 def test_an_ending_of_its_own_is_a_difference_and_a_stop_or_a_cut_is_none():
@@ -127,7 +132,7 @@ def test_an_ending_of_its_own_is_a_difference_and_a_stop_or_a_cut_is_none():
     assert Comparison(ended.runs[::-1]).differs_at(ended.runs[0]) == len(short.token_ids())
     stopped = Comparison((entry("A", run), entry("B", short, "")), stopped=True)
     assert stopped.differs_at(stopped.runs[1]) is None
-    assert "1 of 2 that began came to the end" in runs.compared_html(stopped)
+    assert "1 of 2 that began came to the end" in html(runs.compared_drawing(stopped))
     assert Comparison(stopped.runs[::-1]).reference == run.token_ids()
     cut = entry("B", short)
     for found in (Comparison((entry("A", run), cut)), Comparison((cut, entry("A", run)))):
@@ -136,11 +141,23 @@ def test_an_ending_of_its_own_is_a_difference_and_a_stop_or_a_cut_is_none():
 
 def test_one_that_did_not_run_has_a_row_that_says_why():
     found = Comparison((entry("A", trace(4)), ComparedRun("B", None, "it needs a draft model")))
-    page = words(runs.compared_html(found))
+    page = said(runs.compared_drawing(found))
     assert "did not run: it needs a draft model" in page
     assert "all 1 texts" not in page
     assert found.to_csv().count("\n") == 3
-    assert runs.compared_html(Comparison(())) == ""
+    assert runs.compared_drawing(Comparison(())) == ""
     odd = replace(trace(1), steps=(odd_tokens(),), texts=TEXTS)
     for other in (ComparedRun("B", None, "no"), entry("A", odd)):
-        parse(runs.compared_html(Comparison((other,))))
+        assert figures(runs.compared_drawing(Comparison((other,))))
+    assert runs.runs_drawing(Comparison((other,))) == []
+
+
+def test_bars_are_the_figures_of_the_runs(two):
+    one, other = two
+    found = Comparison((entry("<b>A", one), entry("B", other), ComparedRun("C", None, "no")))
+    drawn = runs.compare_spec(found)
+    assert drawn["data"][0]["x"][::-1] == [round(run.tokens_per_iteration, 3) for run in found.runs]
+    assert drawn["layout"]["yaxis"]["ticktext"][::-1] == ["&lt;b&gt;A", "B", "C"]
+    for run, *phases in zip(found.runs[::-1], *(bars["x"] for bars in drawn["data"][2:]), strict=True):
+        seconds = sum(map(run.seconds, PHASES)) / max(len(run.token_ids) - 1, 1)
+        assert sum(phases) == pytest.approx(1000 * seconds, abs=0.01)

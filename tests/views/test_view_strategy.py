@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from drawn import figures, html, said
 from hypothesis import given, settings
 from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
 from view_samples import drafted_root, five_nodes, one_node, parse, steps, trace
@@ -61,7 +62,7 @@ def test_matches_are_shown_per_length_and_of_any_kind():
 
 
 def test_values_of_any_strategy_stand_before_and_after_with_their_change():
-    page = drafter_state.values_table(run().steps[:2], "#000")
+    page = drafter_state.values_table(run().steps[:2])
     assert row_of(page, "spine acceptance")[:3] == ["0.5", "0.83", "▲\u00a00.33"]
     assert row_of(page, "table rows")[:3] == ["25", "30", "▲\u00a05"]
     assert row_of(page, "consensus")[:3] == ["2", "", ""]
@@ -69,15 +70,50 @@ def test_values_of_any_strategy_stand_before_and_after_with_their_change():
     told = Event("route", None, "deep: it gave more", {"route": "deep", "mean_wide": 2.5, "mean_deep": 3.25})
     change = Adaptation("deep gave 4", {"mean_deep": 3.25, "armed": True}, {"mean_deep": 3.5, "armed": False})
     step = replace(five_nodes(), events=(told,), adaptation=change)
-    page = drafter_state.strategy_html(replace(trace(1), steps=(step,)))
+    page = html(drafter_state.strategy_drawing(replace(trace(1), steps=(step,))))
     assert row_of(page, "mean deep")[:3] == ["3.25", "3.5", "▲\u00a00.25"]
     assert row_of(page, "armed")[:3] == ["yes", "no", "changed"]
     assert "deep: it gave more." in page
 
 
+def test_thresholds_that_history_moved_stand_with_the_values_in_force():
+    run = trace(6)
+    (moved,) = {name for step in run.steps for name in step.adaptation.after}
+    last = run.steps[-1].settings[moved]
+    assert row_of(drafter_state.values_table(run.steps), moved.replace("_", " "))[0] == str(last)
+    (drawn,) = figures(drafter_state.course_drawing(run))
+    courses = [trace["y"] for trace in drawn["data"] if trace.get("line", {}).get("shape") == "hv"]
+    assert courses == [[step.settings[moved] for step in run.steps]]
+
+
+def test_the_course_of_a_run_shows_accepted_tokens_by_source_and_every_value_that_moved():
+    drawing = drafter_state.course_drawing(run())
+    (drawn,) = figures(drawing)
+    bars = [trace for trace in drawn["data"] if trace.get("type") == "bar"]
+    assert sum(sum(trace["y"]) for trace in bars) == sum(len(step.accepted) for step in run().steps)
+    assert all(trace["customdata"] == [1, 2, 3] and trace["meta"] == {"click": "iteration"} for trace in drawn["data"])
+    for fact in ("accepted, by source", "consensus", "table\u00a0rows", "spine\u00a0acceptance", "1 copied token"):
+        assert fact in said(drawing)
+
+
+def test_a_strategy_that_decides_nothing_of_its_own_has_no_panel():
+    steps = tuple(replace(step, adaptation=Adaptation("nothing to adapt")) for step in trace(3).steps)
+    plain_run = replace(trace(3), steps=steps)
+    assert drafter_state.strategy_drawing(plain_run) == drafter_state.course_drawing(plain_run) == ""
+    assert drafter_state.strategy_drawing(run(), 0) == ""
+
+
+def test_a_long_run_costs_no_more_than_its_newest_iterations():
+    few = replace(trace(1), steps=tuple(replace(step, index=i) for i, step in enumerate(run().steps * 40)))
+    many = replace(few, steps=tuple(replace(step, index=i) for i, step in enumerate(run().steps * 80)))
+    sizes = [len(str(drafter_state.course_drawing(each))) for each in (few, many)]
+    assert sizes[1] < 1.1 * sizes[0]
+    assert f"in {drafter_state.NEWEST} iterations" in said(drafter_state.course_drawing(many))
+
+
 def test_tokens_are_counted_by_source_by_kind_of_path_and_by_route():
     assert drafter_state.source_counts(run().steps) == {"context": (5, 3), "transition": (3, 2)}
-    page = drafter_state.sources_table(run(), 2)
+    page = drafter_state.sources_table(run().steps[:2], ("target", "context", "transition"))
     assert row_of(page, "context")[:5] == ["3", "1", "3", "1", "33.3%"]
     assert row_of(page, "transition")[:5] == ["3", "2", "3", "2", "66.7%"]
     shown = {row[0]: row[1] for row in cells(drafter_state.paths_table(run().steps))}
@@ -85,21 +121,22 @@ def test_tokens_are_counted_by_source_by_kind_of_path_and_by_route():
     rates = [["plain", "1.00"], ["spine tree", "4.00"], ["bypass", "3.00"]]
     assert [row[::3] for row in cells(drafter_state.routes_table(run().steps))] == rates
     none = drafter_state.paths_table(trace(3).steps), drafter_state.routes_table(trace(3).steps)
-    assert (*none, drafter_state.sources_table(run(), 1)) == ("", "", "")
+    assert (*none, drafter_state.sources_table(run().steps[:1], ())) == ("", "", "")
 
 
 def test_synergy_names_the_best_source_alone():
-    page = drafter_state.strategy_html(run(), comparison=compared())
+    page = html(drafter_state.strategy_drawing(run(), comparison=compared()))
     for fact in ("1.25: ", "3.00 tokens per iteration", "Table with 2.40", "first 40 tokens"):
         assert fact in page
-    assert "Synergy" not in drafter_state.strategy_html(run())
+    assert "Synergy" not in html(drafter_state.strategy_drawing(run()))
 
 
 @settings(max_examples=10)
 @given(steps())
 def test_any_step_has_a_panel(step):
-    parse(drafter_state.strategy_html(replace(trace(1), steps=(step,))))
-    assert drafter_state.summary(step).endswith(".")
+    run = replace(trace(1), steps=(step,))
+    assert said(drafter_state.strategy_drawing(run))
+    assert figures(drafter_state.course_drawing(run))
 
 
 def test_values_are_written_by_their_kind():
