@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -185,8 +185,19 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
     from plotly.graph_objects import Figure
 
     made = resolved(drawn, theme)
+    made["data"] = [_worded(trace) for trace in made["data"]]
     made["layout"] |= {"paper_bgcolor": THEMES[theme].paper, "plot_bgcolor": THEMES[theme].paper}
     return Figure(made)
+
+
+def _worded(trace: dict[str, Any]) -> dict[str, Any]:
+    """Codes of a heatmap as words in its tooltips, as plots.js puts them there."""
+    words = (trace.get("meta") or {}).get("words")
+    if not words:
+        return trace
+    rows, columns = map(int, trace["z"]["shape"].split(", "))
+    codes = np.frombuffer(b64decode(trace["z"]["bdata"]), np.uint8).reshape(rows, columns)
+    return trace | {"text": [[words[code] for code in row] for row in codes.tolist()]}
 
 
 def resolved(drawn: Spec, theme: ThemeName = "light") -> Spec:

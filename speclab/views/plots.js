@@ -48,8 +48,19 @@ function makePlots(Plotly, root, tell) {
     return Plotly.downloadImage({ data: plot.data, layout }, { format, filename: name, scale: 2, width: plot.offsetWidth, height: plot.offsetHeight });
   }
 
+  // A heatmap of codes says in its tooltips what each means: the words of its meta, by code.
+  function worded(trace) {
+    const words = trace.meta?.words;
+    if (!words) return trace;
+    const codes = atob(trace.z.bdata), columns = Number(trace.z.shape.split(",")[1]), text = [];
+    for (let at = 0; at < codes.length; at += columns)
+      text.push(Array.from(codes.slice(at, at + columns), code => words[code.charCodeAt(0)]));
+    return { ...trace, text };
+  }
+
   function plotIn(plot, spec) {
     const drawn = themed(spec, looker()), first = !plot.speclab;
+    drawn.data = drawn.data.map(worded);
     if (marked !== null) {
       drawn.layout.shapes = [...(drawn.layout.shapes ?? []), ...framed(drawn.layout, marked, "solid")];
       drawn.layout.meta = { ...drawn.layout.meta, selected: marked };
@@ -72,6 +83,7 @@ function makePlots(Plotly, root, tell) {
       const point = event.points[0], kind = point?.data.meta?.click;
       if (!kind) return;
       const value = kind === "row" ? point.y : point.customdata;
+      if (kind === "row" && plot.layout.meta?.rows && value >= plot.layout.meta.rows[1]) return; // a row that is no node
       if (value !== undefined && value !== null) tell({ [kind === "row" ? "node" : kind]: Array.isArray(value) ? value[0] : value });
     });
     plot.on("plotly_hover", event => {

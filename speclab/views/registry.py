@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from speclab.errors import SettingsError
 from speclab.trace.records import Step, Trace
 from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
+from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
@@ -202,7 +203,13 @@ def tables_html(trace: Trace, cursor: int) -> str:
     return "".join([tag("div", part, class_="sl-scroll") for part in parts if part])
 
 
-_MASK = (attention_mask.mask_svg, ("step", "selected", "theme"))
+def _mask(step: Step, selected: int | None, position: PlaybackPosition, room: Room, mode: Mode = "folded") -> Drawing:
+    return attention_mask.mask_spec(
+        step, selected, position=position, mode=mode, height=room.height, width=room.mask, scale=room.scale
+    )
+
+
+_MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
     View("tree", _tree, ("step", "selected", "position", "room"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),

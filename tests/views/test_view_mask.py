@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from view_samples import five_nodes, one_node, steps, words
+from hypothesis import strategies as st
+from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes, steps, words
 
 from speclab.trace.records import ExtraRow, Step
-from speclab.views import attention_mask
-from speclab.views.attention_mask import PREFIX
+from speclab.views import attention_mask, playback
+from speclab.views.attention_mask import ABSENT, ANCESTOR, EXTRA, HIDDEN, MISSING, PREFIX, SEEN, SELF, mask_spec
+from speclab.views.figures import figure
+from speclab.views.playback import PlaybackPosition
 
 MODES = ("folded", "full", "compare")
+DRAFT = PlaybackPosition("draft", level=1)
 
 
 def wrong() -> Step:
@@ -23,42 +29,128 @@ def wrong() -> Step:
     return replace(step, mask=given_mask)
 
 
-def test_categories_of_five_nodes():
-    grid = attention_mask.categories(five_nodes())
-    assert grid.shape == (5, 17)
-    assert (grid[:, :12] == PREFIX).all()
+def windowed() -> Step:
+    """Rows see less of the prefix the deeper they lie, and two rows are no candidates."""
+    extra = (ExtraRow(3, 1, (0, 5), 12, 1), ExtraRow(4, 2, (0, 5, 6), 11, 1))
+    return replace(five_nodes(), extra=extra, prefix_seen=(8, 7, 7, 6, 6))
+
+
+def drawn(spec) -> np.ndarray:
+    """The codes in the heatmap, and that plotly knows every attribute."""
+    figure(spec)
+    z = next(trace["z"] for trace in spec["data"] if trace.get("type") == "heatmap")
+    return np.frombuffer(b64decode(z["bdata"]), np.uint8).reshape([*map(int, z["shape"].split(","))])
+
+
+def marks(spec, symbol: str) -> set[tuple[int, int]]:
+    """(row, column) of the marks of a symbol."""
+    found = [trace for trace in spec["data"] if trace.get("marker", {}).get("symbol") == symbol]
+    return {place for trace in found for place in zip(trace["y"], trace["x"], strict=True)}
+
+
+def test_cells_of_five_nodes():
     rows = [[3, 0, 0, 0, 0], [2, 3, 0, 0, 0], [2, 0, 3, 0, 0], [2, 2, 0, 3, 0], [2, 2, 0, 0, 3]]
-    assert grid[:, 12:].tolist() == rows
+    for mode in ("folded", "compare"):
+        assert drawn(mask_spec(five_nodes(), mode=mode)).tolist() == rows
+    whole = drawn(mask_spec(five_nodes(), mode="full"))
+    assert whole.tolist() == [[PREFIX] * 12 + row for row in rows]
 
 
 @settings(max_examples=20)
-@given(steps())
-def test_any_mask_given_as_expected_is_said_to_be(step):
-    assert (attention_mask.categories(step)[:, step.prefix_length :] > 0).tolist() == step.mask.tolist()
+@given(steps(), st.data())
+def test_any_mask_at_any_position_is_drawn_as_it_is(step, data):
+    position = data.draw(st.sampled_from(playback.positions(step)))
+    there = playback.present(step, position)
+    spec = mask_spec(step, 0, position=position, mode=data.draw(st.sampled_from(["folded", "compare"])))
+    cells = drawn(spec)
+    assert ((cells == ANCESTOR) | (cells == SELF)).tolist() == (step.mask & there & there[:, None]).tolist()
+    assert (cells == ABSENT).tolist() == (~(there & there[:, None])).tolist()
     assert not np.any(attention_mask.mismatches(step))
-    assert all("given = expected" in attention_mask.mask_svg(step, mode=mode) for mode in MODES)
+    assert "given = expected" in attention_mask.summary(step)
+    assert spec["layout"]["meta"]["rows"][1] == len(step.tree)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_mismatches_are_told_in_picture_words_and_table(mode):
+def test_mismatches_are_told_by_colour_mark_sentence_and_table():
     missing, extra = attention_mask.mismatches(wrong())
     assert (np.argwhere(missing).tolist(), np.argwhere(extra).tolist()) == ([[4, 1]], [[3, 2]])
-    for said in (attention_mask.mask_svg(wrong(), mode=mode), attention_mask.summary(wrong())):
-        assert "given ≠ expected: 1 hidden that should be seen, 1 seen that should be hidden" in said
-    assert attention_mask.mask_svg(wrong(), mode=mode) != attention_mask.mask_svg(five_nodes(), mode=mode)
+    for mode in MODES:
+        spec = mask_spec(wrong(), mode=mode)
+        assert (marks(spec, "square-open"), marks(spec, "x-thin-open")) == ({(4, 1)}, {(3, 2)})
+        cells = drawn(spec)[:, -5:]
+        assert (cells[4, 1], cells[3, 2]) == (MISSING, EXTRA)
+    assert marks(mask_spec(wrong(), mode="compare"), "circle") == {
+        (row, column) for row, column in np.argwhere(five_nodes().tree.ancestor_mask()).tolist()
+    }
+    assert "1 hidden that should be seen, 1 seen that should be hidden" in attention_mask.summary(wrong())
     assert words(attention_mask.table(wrong())).count("differs") == 2
 
 
-def test_a_window_narrows_the_band():
-    step = replace(five_nodes(), prefix_seen=(8, 7, 7, 6, 6))
-    assert "6 to 8 of 12 prefix tokens" in attention_mask.summary(step)
-    assert (attention_mask.categories(step)[:, :12] == PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
+def test_before_the_pass_nothing_is_given_and_only_what_is_drafted_is_there():
+    cells = drawn(mask_spec(wrong(), 4, position=DRAFT))
+    assert (cells[:3, :3] != ABSENT).all()
+    assert (cells[3:] == ABSENT).all()
+    assert (cells[:, 3:] == ABSENT).all()
+    for position in (DRAFT, PlaybackPosition("flatten")):
+        assert not {MISSING, EXTRA} & {*drawn(mask_spec(wrong(), position=position)).flat}
+    assert MISSING in drawn(mask_spec(wrong(), position=PlaybackPosition("verify")))
+    framed = [len(mask_spec(five_nodes(), node, position=DRAFT)["layout"]["shapes"]) for node in (1, 4, None)]
+    assert framed == [framed[2] + 2, framed[2], framed[2]], "a node to come is not framed"
 
 
-def test_the_sentence_counts_and_rows_that_are_no_candidates_stand_in_the_table():
-    assert "1 row sees the prefix of 9 and 1 of 1 tree entries" in attention_mask.summary(one_node())
-    step = replace(five_nodes(), extra=(ExtraRow(3, 1, (0, 5), 12, 1), ExtraRow(4, 2, (0, 5, 6), 12, 1)))
-    assert "2 further rows are no candidates" in attention_mask.summary(step)
-    table = words(attention_mask.table(step))
+def test_a_window_narrows_the_band_and_rows_that_are_no_candidates_follow():
+    spec = mask_spec(windowed(), 1)
+    band = next(trace for trace in spec["data"] if trace.get("type") == "bar")
+    shares = np.array(band["x"]) / band["x"][5]
+    assert shares == pytest.approx(np.array([8, 7, 7, 6, 6, 12, 11]) / 12, abs=0.01)
+    assert np.array(band["base"]) + band["x"] == pytest.approx(np.full(7, band["base"][0] + band["x"][0]), abs=0.02)
+    assert "newest 7 of 12" in band["customdata"][1]
+    cells = drawn(spec)
+    assert cells[5:].tolist() == [[SEEN, 0, 0, 0, 0, SELF, 0], [SEEN, 0, 0, 0, 0, SEEN, SELF]]
+    assert (cells[:5, 5:] == HIDDEN).all()
+    assert spec["layout"]["meta"]["rows"][1] == 5, "they are no nodes to be selected"
+    assert (attention_mask.categories(windowed())[:, :12] == PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
+    assert "6 to 8 of 12 prefix tokens" in attention_mask.summary(windowed())
+    assert "2 further rows are no candidates" in attention_mask.summary(windowed())
+    table = words(attention_mask.table(windowed()))
     assert (table.count("as expected"), table.count("no candidate")) == (5, 2)
-    assert "0, 5, 6" in table
+
+
+def test_tooltips_and_labels_name_rows_and_let_no_markup_out():
+    spec = mask_spec(odd_tokens(), 2, height=900, width=900)
+    axes = spec["layout"]["xaxis"], spec["layout"]["yaxis"]
+    assert all(len(axis["labelalias"]) == len(odd_tokens().tree) for axis in axes)
+    for said in (*axes[0]["labelalias"].values(), *axes[1]["ticktext"]):
+        assert not {"<", ">", "$"} & {*said}
+    assert axes[1]["labelalias"]["0"].startswith("node 0 ")
+    cells = next(trace for trace in figure(spec).data if trace.type == "heatmap")
+    assert [cells.text[1][0], cells.text[1][1], cells.text[0][1]] == [
+        "sees its ancestor",
+        "sees itself:",
+        "may not see",
+    ]
+
+
+def test_labels_stand_where_there_is_room_and_cells_are_square():
+    for step in (one_node(), five_nodes(), sixty_nodes(), large()):
+        for scale in (1.0, 1.6):
+            layout = mask_spec(step, 0, scale=scale, height=420 * scale, width=420 * scale)["layout"]
+            margin, ticks = layout["margin"], layout["yaxis"]["tickvals"]
+            (x0, x1), (y0, y1) = layout["xaxis"]["range"], layout["yaxis"]["range"]
+            wide = (420 * scale - margin["l"] - margin["r"]) / (x1 - x0)
+            high = (420 * scale - margin["t"] - margin["b"]) / (y0 - y1)
+            assert wide == pytest.approx(high, rel=0.03)
+            assert len(ticks) < 2 or (ticks[1] - ticks[0]) * high >= 12 * scale
+
+
+def test_large_masks_are_images_of_few_bytes_whose_rows_are_told():
+    for mode in MODES:
+        spec = mask_spec(large(), 40, mode=mode)
+        assert len(json.dumps(spec)) < 30_000
+        assert drawn(spec).shape == (256, 1)
+        image = next(trace for trace in spec["data"] if trace.get("type") == "image")
+        assert image["source"].startswith("data:image/png;base64,")
+        rows = next(trace for trace in spec["data"] if trace.get("type") == "heatmap")
+        seen = ", ".join(map(str, np.flatnonzero(large().mask[40]).tolist()))
+        assert rows["text"][40][0].endswith(f"sees nodes {seen}")
+        assert "4096" in rows["hovertemplate"]
+    assert len(json.dumps(mask_spec(sixty_nodes(), 7))) < 20_000
