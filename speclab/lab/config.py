@@ -200,7 +200,7 @@ class ConfigForm(VBox):
         """What a Step would change of the strategy; on the recorded run, of the one it was recorded with."""
         try:
             config = self.read()
-            if self._state.frame.live and self._state.applied is not None:
+            if self._state.applied is not None:
                 return config.change_from(self._state.applied)
             step, begun = self._state.step, self._begun
             recorded = step is not None and begun is not None and in_force(step) == begun.strategy
@@ -224,7 +224,7 @@ class ConfigForm(VBox):
         if applied is None or applied == config:
             return "", ""
         changes = differences(applied, config)
-        forks = self._state.frame.live and self._state.applied is not None and config.forks_from(applied)
+        forks = self._state.applied is not None and config.forks_from(applied)
         does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
         return f"Changed: {'; '.join(changes)}. {does}", ""
 

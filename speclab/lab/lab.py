@@ -74,15 +74,16 @@ class Lab(VBox):
         **settings: Any,
     ) -> None:
         self._prepared = False
-        run = recorded()
-        self.state = LabState(frame=Frame(run, min(1, len(run.steps))))
+        self.state = LabState(frame=Frame(Trace((), 0, (), {}, {}, {})))
         self._worker = Worker(self._interrupt)
         self._controller = do = SessionController(
             self.state, self._worker.cancelled, self._worker.stopped, pair, self._read, self._write
         )
         self._actions = Actions(self.state, self._worker, do)
         strategy, session = strategy or _default_strategy(pair), self._session_settings(settings)
-        self.config = ConfigForm(self.state, pair, strategy, prompt, session, lambda _: self._actions.ask(do.apply))
+        self.config = ConfigForm(
+            self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
+        )
         self.files = Files(self._actions)
         self.transport = Transport(self.state, self._actions, self.files.toggle)
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
@@ -95,14 +96,23 @@ class Lab(VBox):
         self.add_class("speclab-lab")
         if pair is not None and not self.state.error:
             self._wait(do.start)
+        elif pair is None and prompt is None:
+            do.begin(recorded())
 
     @property
     def session(self) -> Session | None:
         """The session; None until the models are loaded and the first step is asked for."""
         return self._controller.session
 
+    def run_live(self) -> None:
+        """Leaves the recorded run for the models, in the same place if it is a run of what the form says."""
+        self._wait(self._controller.live)
+
     def step(self) -> Step | None:
-        """Decodes one iteration, or goes on by one in what is decoded; the step, None where it failed."""
+        """Goes on by one iteration: in what is recorded or decoded, else by decoding; the step, None where it failed.
+
+        What the form says and is not in force is applied first.
+        """
         return self._wait(self._controller.step)  # type: ignore[no-any-return]
 
     def back(self, until: Condition | None = None) -> Step | None:

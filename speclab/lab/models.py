@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ipywidgets import HTML, Dropdown, HBox, Text
 
-from speclab.errors import CancelledError, ModelNotFoundError, SpeclabError
+from speclab.errors import CancelledError, ModelNotFoundError, PromptError, SpeclabError
 from speclab.files import byte_count
-from speclab.lab.state import ModelChoice
+from speclab.lab.state import ModelChoice, Prompt
 from speclab.lab.widgets import on_change, set_if_changed, set_visible
 from speclab.lab.worker import Worker
 from speclab.models.presets import PRESETS
@@ -120,6 +120,27 @@ class LoadedModels:
             for feature, why in getattr(runner.implementation, "dropped", {}).items()
         ]
         return " · ".join(filter(None, [usage(self.pair.target.device), *left]))
+
+
+def token_ids(pair: ModelPair, written: str) -> list[int]:
+    """Ids of a text as the views show it (`␣the`), or those written as #17 #4."""
+    words = written.replace("#", " ").replace(",", " ").split()
+    if all(word.isdecimal() for word in words) and words and ("#" in written or pair.tokenizer is None):
+        return [int(word) for word in words]
+    if pair.tokenizer is None:
+        raise PromptError("This pair has no tokenizer: write token ids, such as #17.")
+    text = written.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
+    return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) or pair.encode("")
+
+
+def prompt_ids(pair: ModelPair, prompt: Prompt) -> Prompt:
+    """Text as it is; for a pair without a tokenizer, the ids that are written in it."""
+    if pair.tokenizer is not None or not isinstance(prompt, str):
+        return prompt
+    words = prompt.replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise PromptError("This pair has no tokenizer: write the prompt as token ids, such as 5 17 3.")
+    return [int(word) for word in words]
 
 
 PATIENCE = 0.4

@@ -67,11 +67,11 @@ class Runs:
         self._runs = kept
         self._add(session, applied, type(session.strategy).__name__)
 
-    def fork(self, session: Session, applied: LabConfig) -> None:
-        """A fork of the present run, at its last iteration, becomes the present one."""
+    def fork(self, session: Session, applied: LabConfig, at: int) -> None:
+        """A fork of the present run, after `at` iterations of it, becomes the present one."""
         former = self.present
         changed = "; ".join(differences(former.applied, applied)) or "nothing changed"
-        self._add(session, applied, changed, former.number, len(session.steps))
+        self._add(session, applied, changed, former.number, at)
 
     def switch(self, number: int) -> Run:
         """Another run becomes the present one."""

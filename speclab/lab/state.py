@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from speclab.analysis.compare import Comparison
 from speclab.analysis.routing import Regret
 from speclab.drafters.base import Strategy
 from speclab.lab.widgets import batch_updates
+from speclab.trace.conditions import stateful
 from speclab.trace.records import Step, Trace
 from speclab.views.playback import PlaybackPosition
 from speclab.views.registry import Frame
@@ -74,6 +75,25 @@ class LabConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SetBreakpoint:
+    """A condition to run until, and how it is called. `hits`: the iterations of `steps` where it holds, from 1 on."""
+
+    label: str
+    condition: Callable[[Step], bool]
+    hits: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
+
+    def over(self, steps: tuple[Step, ...]) -> SetBreakpoint:
+        """The same over this run; asked only of the iterations that are new."""
+        known = len(self.steps)
+        if known > len(steps) or (known and self.steps[-1] is not steps[known - 1]):
+            return replace(self, hits=(), steps=()).over(steps)
+        holds = stateful(self.condition, steps[known - 1] if known else None)
+        new = [index for index, step in enumerate(steps[known:], known + 1) if holds(step)]
+        return self if known == len(steps) else replace(self, hits=(*self.hits, *new), steps=steps)
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Of a comparison: the strategies in their order, the tokens of each so far, and those it may have."""
 
@@ -86,11 +106,12 @@ class LabState(HasTraits):
     """One change of `frame` is one redraw; what stays equal is not drawn again.
 
     `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
-    sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the session was
-    made of, forks included; None before there is one. `change`: of the strategy, set in the form and not applied; None
-    where there is none; `pending`: everything that Step would apply first, in words, and `refused`: why what is set
-    cannot be; both empty where there is nothing. `forks`: every run kept. `compared`: strategies on one prompt, once
-    they ran; `progress` while they do.
+    sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the run shown,
+    or else the session, was made of, forks included; None before there is one. `change`: of the strategy, set in the
+    form and not applied; None where there is none; `pending`: everything that Step would apply first, in words, and
+    `refused`: why what is set cannot be; both empty where there is nothing. `breakpoints`: what a run stops at, counted
+    over the run shown. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
+    they do.
     """
 
     frame: Any = Instance(Frame)
@@ -104,6 +125,7 @@ class LabState(HasTraits):
     change: Any = Instance(PendingChange, allow_none=True)
     pending = Unicode()
     refused = Unicode()
+    breakpoints: Any = Tuple()
     forks: Any = Tuple()
     compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)

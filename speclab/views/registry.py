@@ -51,6 +51,8 @@ class Frame:
     baselines, once measured. `regret`: of the newest iteration both of whose trees were verified on request. `live`:
     whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
     `room`: how large the pictures of the stage may be.
+    `redone`: the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted
+    from 1, at which a breakpoint holds.
     """
 
     trace: Trace
@@ -64,6 +66,8 @@ class Frame:
     live: bool = False
     brief: bool = False
     room: Room = Room()
+    redone: Step | None = None
+    hits: tuple[int, ...] = ()
     step: Step | None = field(init=False)
     """The iteration shown; None before the first."""
 
@@ -80,9 +84,10 @@ class Frame:
         """Tokens of the prompt."""
         return len(self.trace.prompt_ids)
 
-    def at(self, cursor: int, trace: Trace | None = None) -> Frame:
+    def at(self, cursor: int, trace: Trace | None = None, **changes: Any) -> Frame:
         """Another iteration, whole, nothing selected."""
-        return replace(self, trace=trace or self.trace, cursor=cursor, position=WHOLE, selected=None)
+        fresh = {"trace": trace or self.trace, "cursor": cursor, "position": WHOLE, "selected": None, "redone": None}
+        return replace(self, **{**fresh, **changes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def test_a_slider_shows_what_the_tree_would_have_been_beside_it_and_apply_forks(
 
 def test_run_until_a_breakpoint_forwards_and_backwards(lab):
     lab.page.select_option(".speclab-condition select", label="a token is rejected")
-    found = lab.press("run-until", "Found. Iteration ").removeprefix("Found. ")
+    found = lab.press("run-until", "Stopped: a token is rejected").partition("hit). ")[2]
     lab.step()
     lab.press("back-until", found)
 

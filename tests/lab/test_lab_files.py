@@ -33,16 +33,30 @@ def test_a_saved_run_is_the_run_and_opens_in_a_lab_without_models(lab, saved, ma
     assert [runner.calls for runner in other.session.pair.runners.values()] == calls
 
 
-def test_a_fork_of_a_recorded_run_says_that_models_are_needed_and_step_goes_on_with_the_live_one(lab, saved):
-    session, cursor = lab.session, lab.state.cursor
+def test_an_opened_run_is_walked_through_and_then_the_session_goes_on_where_it_is_the_same_run(lab, saved):
+    session = lab.session
+    lab.open_trace(saved)
+    for cursor in (2, 3):
+        assert lab.step().index + 1 == lab.state.cursor == cursor
+        assert not lab.state.frame.live
+    lab.step()
+    assert lab.state.frame.live
+    assert lab.state.cursor == session.cursor == 4
+    assert "recording ends" in lab.state.status
+
+
+def test_a_run_of_something_else_is_not_gone_on_with_and_a_fork_of_it_says_that_models_are_needed(make, saved):
+    lab = make(prompt=[7, 8, 9])
     lab.open_trace(saved)
     assert lab.fork(max_branches=5) is None
     assert "a fork needs them" in lab.state.error
-    assert lab.session is session
-    lab.step()
+    lab.run()
+    assert (lab.state.cursor, lab.state.frame.live) == (3, False)
+    assert "of another run" in lab.state.status
+    assert not lab.session.steps
+    lab.run_live()
     assert lab.state.frame.live
-    assert lab.state.cursor == cursor + 1
-    assert lab.session is session
+    assert lab.state.trace.prompt_ids == (7, 8, 9)
 
 
 @pytest.mark.parametrize(

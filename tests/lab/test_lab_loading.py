@@ -97,7 +97,7 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
     messages.clear()
     for name in ("some", "some/m", "some/model"):
         lab.config.models.target.value = name
-    assert lab.step() is not None  # neither the kernel nor the models wait for the hub
+    lab.select(None)  # neither the kernel nor the models wait for the hub
     go.set()
     assert "4.8 GiB" in said_of_memory(lab)
     assert asked == ["s", "some/model"]

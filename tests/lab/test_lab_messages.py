@@ -31,7 +31,7 @@ def drawn(messages: Messages, lab) -> list[set[str]]:
 
 
 def test_each_move_is_one_message_early_and_late_alike(shown, messages, monkeypatch):
-    monkeypatch.setattr("speclab.lab.controller.REDRAW_SECONDS", 1e9)
+    monkeypatch.setattr("speclab.lab.decoding.REDRAW_SECONDS", 1e9)
     shown.run()
     assert len(shown.session.steps) > 20
     assert len(messages.of(slots(shown)["mask"])) == 1, "a run draws at its pace, not at every iteration"

@@ -231,7 +231,9 @@ def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
     apply(lab)
     assert "there/is-no-such-folder" in lab.state.error
     assert lab.session is session
+    models.name.value = "given"
     assert lab.step() is not None
+    assert lab.session is session
 
 
 def test_every_preset_and_every_example_is_on_offer(make):

@@ -35,8 +35,11 @@ def hub_raises(monkeypatch, error: Exception) -> None:
 
 
 def refused(lab: Lab, sentence: str) -> None:
-    """Apply ends in the panel with one sentence, and the session of before goes on."""
+    """Apply ends in the panel with one sentence, and so does Step; the session of before stays, and goes on."""
     session = lab.session
+    assert lab.step() is None
+    assert sentence in lab.state.error
+    lab.status.dismiss()
     lab.config.apply.click()
     assert settle(lab)
     assert sentence in lab.state.error
@@ -44,6 +47,7 @@ def refused(lab: Lab, sentence: str) -> None:
     assert lab.session is session
     assert lab.state.status.endswith("is not loaded: everything stays as it was.")
     lab.status.dismiss()
+    lab.config.models.name.value = "given"
     assert lab.step() is not None
 
 

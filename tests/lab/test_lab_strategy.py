@@ -119,15 +119,6 @@ def test_the_selected_node_and_the_token_written_are_looked_up(make):
     assert f"&#x27;#{root}&#x27; (" in table(lab)
 
 
-def test_a_recorded_run_holds_no_table(make, monkeypatch, pair):
-    monkeypatch.setattr("speclab.models.pair.load_pair", lambda **_: pair)
-    lab = make(None)
-    show(lab, SUCCESSORS)
-    assert "A recorded run holds no table" in table(lab)
-    show(lab, STRATEGY)
-    assert "Accepted path." in panel(lab)
-
-
 def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     lab = make(max_new_tokens=60, strategy=GOOSE)
     lab.panels.tabs.measure.click()

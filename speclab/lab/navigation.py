@@ -1,0 +1,188 @@
+"""Moving through what is decoded or recorded, by iterations, phases, nodes and breakpoints. No model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from speclab.drafters import setting_names
+from speclab.errors import SettingsError
+from speclab.lab.actions import action
+from speclab.lab.state import LabState, SetBreakpoint
+from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.records import Step
+from speclab.views.explain import position_summary, summary
+from speclab.views.playback import PHASES, WHOLE, PlaybackPosition, positions
+from speclab.views.registry import Frame
+
+if TYPE_CHECKING:
+    from speclab.engine.session import Session
+
+
+class Navigator:
+    """What of the run is shown. A session that is shown follows; a recording needs none."""
+
+    def __init__(self, state: LabState) -> None:
+        self.session: Session | None = None
+        self._state = state
+
+    @action(key="goto")
+    def goto(self, index: int) -> Step | None:
+        """The text after `index` iterations."""
+        count = len(self._state.trace.steps)
+        if not 0 <= index <= count:
+            raise SettingsError(f"There is no iteration {index}: {count} are decoded; Step or Run decodes more.")
+        return self._show_at(index)
+
+    @action(key="goto")
+    def last(self) -> Step | None:
+        """The newest iteration decoded."""
+        return self.goto(len(self._state.trace.steps))
+
+    @action()
+    def back(self, until: Condition | None = None) -> Step | None:
+        """One iteration back, or back to the last one before it for which the condition holds."""
+        before = max(self._state.cursor - 1, 0)
+        if until is None:
+            return self.goto(before)
+        # Asked from the beginning on: an expression may look at the step before.
+        holds = stateful(compiled(until, setting_names()), None)
+        found = [i + 1 for i, step in enumerate(self._state.trace.steps[:before]) if holds(step)]
+        if found:
+            return self.goto(found[-1])
+        self._state.status = "No earlier iteration meets the condition."
+        return None
+
+    @action(key="phase")
+    def phase(self, name: str, level: int | None = None) -> None:
+        """The iteration as it stood when this phase was over, or after a level of drafting or a decision of it."""
+        if name not in PHASES:
+            raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
+        self._show_position(PlaybackPosition(name, level))
+
+    @action()
+    def phase_by(self, count: int) -> None:
+        """The next (1) or the previous (-1) position; past the ends, of the neighbouring iteration."""
+        if not self._moved(count):
+            end = "This is the end of what is decoded: Step goes on."
+            self._state.status = end if count > 0 else "This is the beginning."
+
+    @action(key="select")
+    def select(self, node: int | None) -> None:
+        """Selects a node in every view; None selects none."""
+        step = self._state.step
+        if node is not None and (step is None or not 0 <= node < len(step.tree)):
+            count = len(step.tree) if step else 0
+            raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
+        self._state.change_frame(selected=node)
+
+    @action(key="resize")
+    def resize(self, room: Mapping[str, Any]) -> None:
+        """Lays the stage out for these pixels."""
+        sizes = {name: int(room[name]) for name in ("tree", "mask", "height") if 0 < room.get(name, 0) < 10_000}
+        self._state.change_frame(room=replace(self._state.frame.room, **sizes))
+
+    @action()
+    def pin(self) -> None:
+        """Keeps the iteration shown beside those to come; once more lets it go."""
+        state = self._state
+        state.change_frame(pinned=None if state.pinned is state.step else state.step)
+
+    # Breakpoints: conditions that stay, each with the iterations at which it holds.
+
+    @action()
+    def add_breakpoint(self, condition: Condition, label: str = "") -> SetBreakpoint:
+        """Sets a breakpoint; one with the same label is the same."""
+        holds = compiled(condition, setting_names())
+        point = SetBreakpoint(label or str(getattr(holds, "text", "the condition holds")), holds)
+        others = [other for other in self._state.breakpoints if other.label != point.label]
+        self._show_frame(self._state.frame, breakpoints=(*others, point))
+        return point
+
+    @action()
+    def remove_breakpoint(self, label: str | None = None) -> None:
+        """Lets the breakpoint of this label go; None lets all go."""
+        kept = [point for point in self._state.breakpoints if label is not None and point.label != label]
+        self._show_frame(self._state.frame, breakpoints=tuple(kept))
+
+    @action()
+    def back_until(self) -> Step | None:
+        """Back to the last iteration before this one at which a breakpoint holds."""
+        self._needs_breakpoints()
+        earlier = [hit for hit in self._state.frame.hits if hit < self._state.cursor]
+        if not earlier:
+            self._state.status = "No breakpoint holds at an earlier iteration."
+            return None
+        return self._show_at(earlier[-1], f"Back at {counted(self._state.breakpoints, earlier[-1])}. ")
+
+    # What the controller builds on.
+
+    def _needs_breakpoints(self) -> None:
+        if not self._state.breakpoints:
+            raise SettingsError("No breakpoint is set: add a condition, and the run stops where it holds.")
+
+    def _moved(self, count: int) -> bool:
+        """Whether there was a position to move to: of the iteration shown, else of its neighbour in the record."""
+        state = self._state
+        places = positions(state.step) if state.step else ()
+        at = _index(places, state.position) + count
+        if 0 <= at < len(places):
+            self._show_position(places[at])
+        elif not 0 <= state.cursor + count <= len(state.trace.steps):
+            return False
+        else:
+            self._show_at(state.cursor + count, begins=count > 0)
+        return True
+
+    def _show_position(self, position: PlaybackPosition) -> None:
+        step = self._state.step
+        if step is None:
+            raise SettingsError("No iteration is shown: Step first, then look at its phases.")
+        words = summary(step) if position == WHOLE else position_summary(step, position)
+        self._state.update(status=words, frame=replace(self._state.frame, position=position))
+
+    def _show_at(self, index: int, reason: str = "", *, begins: bool = False) -> Step | None:
+        """Another iteration of the run shown: whole, or (`begins`) as its first moment is."""
+        if self._state.frame.live and self.session is not None:
+            self.session.goto(index)
+        frame = self._state.frame.at(index)
+        self._show_frame(begun(frame) if begins else frame, status=reason + describe(frame.step))
+        return self._state.step
+
+    def _show_frame(self, frame: Frame, **changes: Any) -> None:
+        """Shows the frame, its breakpoints counted over its run."""
+        points = changes.get("breakpoints", self._state.breakpoints)
+        if points or frame.hits:
+            points = changes["breakpoints"] = tuple([point.over(frame.trace.steps) for point in points])
+            frame = replace(frame, hits=tuple(sorted({hit for point in points for hit in point.hits})))
+        self._state.update(**changes, frame=frame)
+
+
+def describe(step: Step | None) -> str:
+    """What an iteration did."""
+    return summary(step) if step else "Before the first iteration: the prompt alone."
+
+
+def begun(frame: Frame) -> Frame:
+    """The same iteration at its first moment."""
+    return replace(frame, position=positions(frame.step)[0]) if frame.step else frame
+
+
+def counted(points: Sequence[SetBreakpoint], iteration: int) -> str:
+    """The breakpoints that hold at an iteration, and how often they have: `accepted < 2 (2nd hit)`."""
+    hits = [(point.label, point.hits.index(iteration) + 1) for point in points if iteration in point.hits]
+    return "; ".join([f"{label} ({_ordinal(number)} hit)" for label, number in hits])
+
+
+def _ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _index(places: tuple[PlaybackPosition, ...], position: PlaybackPosition) -> int:
+    """Where a position is among all; one whose phase is over is the phase's last."""
+    same = [i for i, place in enumerate(places) if place.phase == position.phase]
+    exact = [i for i in same if places[i] == position]
+    return (exact or same or [-1])[-1]
