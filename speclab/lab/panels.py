@@ -22,7 +22,7 @@ from speclab.views import token_text
 from speclab.views.drafter_state import children_of, lookup_html
 from speclab.views.figures import Drawing
 from speclab.views.registry import VIEWS, Frame, View, placed
-from speclab.views.whatif_tree import ghost_svg, whatif_sentence
+from speclab.views.whatif_tree import whatif_sentence, whatif_spec
 
 _MASKS = {"mask": "prefix folded", "mask-whole": "whole", "mask-check": "expected against given"}
 _log = logging.getLogger(__name__)
@@ -146,7 +146,9 @@ def _preview(step: Step, change: PendingChange, frame: Frame) -> tuple[str, Draw
     """The sentence, and the picture or nothing."""
     try:
         found = what_if(step, _meant(step, change), SessionSettings(**change.settings))
-        return whatif_sentence(step, found), ghost_svg(step, found, frame.selected)
+        room = frame.room
+        drawn = whatif_spec(step, found, frame.selected, width=room.tree, height=room.height, scale=room.scale)
+        return whatif_sentence(step, found), drawn
     except SpeclabError as error:
         return f"What this iteration's tree would have been is not in its record: {str(error).rstrip('.')}.", ""
     except Exception as error:  # noqa: BLE001  # a view that fails must not take the slider along

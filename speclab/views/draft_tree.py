@@ -21,8 +21,10 @@ from speclab.views.playback import WHOLE, PlaybackPosition
 
 LEFT, RIGHT, TOP, BOTTOM, LAST = 10, 4, 26, 4, 6
 """Pixels around the tree at scale 1: the depths stand above it, `LAST` is for the second line of the last row."""
-PITCH = 24.0, 40.0
+PITCH = 24.0, 44.0
 """Pixels from one row to the next: at least, with room for a second line of type, and at most."""
+NARROW = 21.0
+"""Pixels between rows at least, where there is more to be shown than was drafted."""
 GONE = "gone"
 """The verdict of nodes that are struck out."""
 _LINKS: Mapping[str, tuple[str, float, str, str]] = {
@@ -32,7 +34,8 @@ _LINKS: Mapping[str, tuple[str, float, str, str]] = {
     "path": (LOOKS["accepted"].color, 3.2, "solid", "committed"),
 }
 """Colour, width, dash and name of each kind of link."""
-_BENDS = tuple((t, 3 * t**2 - 2 * t**3) for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
+_BENDS = tuple((t, 3 * t**2 - 2 * t**3) for t in (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0))
+_NAMES = {GONE: "would not be drafted", "folded": "folded"}
 _COMMITTED = {"root", "accepted", "bonus", "corrected"}
 
 
@@ -86,17 +89,26 @@ class Ink:
 
 
 def staged(
-    whole: Graph, now: Graph, said: str, ink: Ink, width: float, height: float, scale: float,
-    first: Collection[Any] = (), pitch: tuple[float, float] = PITCH,
-) -> Spec:  # fmt: skip
-    """What `now` holds of a tree, on a stage of this size. `first`: nodes that are not folded."""
-    room = height - (TOP + BOTTOM + LAST) * scale
-    rows = int(room / (pitch[0] * scale))
-    folded = fold(whole, rows, first)
-    if ink.selected is not None and ink.selected not in folded and ink.selected in whole:
-        folded = fold(whole, rows, (*first, ink.selected))
-    found = networks.columns([folded], width - (LEFT + RIGHT) * scale, scale)
-    where = places(folded, found, room, (pitch[0] * scale, pitch[1] * scale))
+    whole: Graph, now: Graph, said: str, ink: Ink, width: float, height: float, scale: float, base: Graph | None = None
+) -> Spec:
+    """What `now` holds of a tree, on a stage of this size.
+
+    `base`: the tree that was on it before; its nodes stay, and what `whole` holds besides may make the rows narrower.
+    """
+    room, least = height - (TOP + BOTTOM + LAST) * scale, PITCH[0]
+    rows, first = int(room / (least * scale)), [] if ink.selected is None else [ink.selected]
+    folded = fold(base or whole, rows)
+    if ink.selected is not None and ink.selected not in folded:
+        folded = fold(base or whole, rows, first)
+    on_columns = [folded]
+    if base is not None:
+        added = [node for node in whole if node not in base]
+        least = NARROW if added else least
+        first = [node for node in folded if node in whole and node != OWN]
+        folded = fold(whole, min(rows + len(added), int(room / (least * scale))), first, added)
+        on_columns.append(folded)
+    found = networks.columns(on_columns, width - (LEFT + RIGHT) * scale, scale)
+    where = places(folded, found, room, (least * scale, PITCH[1] * scale))
     return draw(where, now, said, ink, width, height)
 
 
@@ -230,7 +242,7 @@ def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink)
     filled, color = look is not None and look.filled, look.color if look and kind != "root" else MUTED
     symbol = look.symbol.removesuffix("-open") if look else "square" if kind == "folded" else "circle"
     trace: Spec = {
-        "type": "scatter", "mode": "markers", "name": look.label if look else kind, "showlegend": bool(nodes),
+        "type": "scatter", "mode": "markers", "name": look.label if look else _NAMES[kind], "showlegend": bool(nodes),
         "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
         "hovertext": [_tip(node, at, now, ink) for node, at in zip(nodes, every, strict=True)], "hoverinfo": "text",
         "opacity": 0.45 if faint else 1,

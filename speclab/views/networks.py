@@ -113,11 +113,11 @@ def save_graph(step: Step, path: str | os.PathLike[str]) -> Path:
     return write_whole(path, buffer.getvalue())
 
 
-def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
+def fold(made: Graph, rows: int, first: Iterable[Any] = (), then: Iterable[Any] = ()) -> Graph:
     """The graph with at most `rows` leaves: accepted path, its siblings, then the most probable; the rest in stubs.
 
     A stub has the id "+" and its parent's, and the nodes it stands for as `folded`. `first`: nodes that must be shown,
-    with what is above them; they and the path may take more rows.
+    with what is above them; they and the path may take more rows. `then`: nodes that come before the more probable.
     """
     if sum([not degree for _, degree in made.out_degree()]) <= rows:
         return made
@@ -128,8 +128,8 @@ def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
             shown |= nx.ancestors(made, node) | {node}
     hidden = {node: sum([child not in shown for child in made.successors(node)]) for node in shown}
     used = sum([hidden[node] > 0 or not made.out_degree(node) for node in shown])
-    beside = {child for node in path for child in made.successors(node)}
-    order = sorted(made, key=lambda node: (node not in beside, -made.nodes[node].get("path_prob", 1.0)))
+    early = {child for node in path for child in made.successors(node)}.union(then)
+    order = sorted(made, key=lambda node: (node not in early, -made.nodes[node].get("path_prob", 1.0)))
     for node in order:  # a parent is at least as probable as its children, and comes first
         parent = made.nodes[node]["parent"]
         if node in shown or parent not in shown:
@@ -173,7 +173,7 @@ def leaf_rows(made: Graph) -> dict[Any, float]:
 
 CHAR, LABEL_X, LEFT, RIGHT = 7.25, 15.0, 14.0, 8.0
 """Pixels at scale 1: a character of a label, from a node to its label, and left and right of everything."""
-_FITS = ((16, 40), (14, 36), (12, 32), (10, 28), (8, 24), (7, 22), (6, 20), (5, 18), (4, 16))
+_FITS = ((16, 64), (16, 52), (16, 40), (14, 36), (12, 32), (10, 28), (8, 24), (7, 22), (6, 20), (5, 18), (4, 16))
 """From roomy to tight: characters of a token that are shown, and pixels from a column's labels to the next nodes."""
 _TIGHTER = ((3, 14), (0, 12))
 """Further ones, where else the root and the path would not both be seen."""

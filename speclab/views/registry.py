@@ -18,6 +18,7 @@ from speclab.views import attention_mask, cache_slots, draft_tree, explain, metr
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
 from speclab.views.figures import Drawing
+from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
@@ -222,6 +223,7 @@ for _view in (
          empty="The tree attention mask of an iteration appears here."),
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
+    View("legend", legend_html, ("step", "position"), place="below", empty=""),
     View("why", _why, ("step", "selected"), page="no", empty="", tab="Node"),
     View("beside", beside_html, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),

@@ -7,47 +7,82 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from speclab.drafters.measures import Measure, measured
-from speclab.trace.records import NodeRecord, Step, Verdict
-from speclab.tree import DraftTree
-from speclab.views import tree_layout as layout
-from speclab.views.explain import plural
-from speclab.views.markup import escape, quoted, tag
+from speclab.trace.records import Step
+from speclab.views.draft_tree import GONE, Ink, staged
+from speclab.views.explain import hovers, plural
+from speclab.views.figures import Spec, lines
+from speclab.views.markup import escape, label, quoted, tag
+from speclab.views.networks import OWN, Graph, add_own, graph
 from speclab.views.palette import css
 from speclab.views.playback import verified_root
-from speclab.views.tree_layout import Link, Mark, Scene, scene
-from speclab.views.tree_small import scene_svg
 
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
 
-NOT_CHOSEN = -1
-_NAMES = {"drafted": "would be new", "struck": "would not be drafted"}
 _MOST_NAMED = 3
 """Nodes that a sentence names, before it counts the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
-    """Both trees in one. `now`: for each node of it its node in the step; `other`: in the tree that was not drafted."""
+def whatif_spec(
+    step: Step, found: WhatIf, selected: int | None = None, *, width: float = 640, height: float = 420,
+    scale: float = 1.0,
+) -> Spec:  # fmt: skip
+    """The tree `found` over the step's own, as a figure. `selected`: a node of the step."""
+    own, both, names = graph(step), graph(step), _names(found)
+    tips = _merge(both, step, found, names)
+    new = {name for name in names if not isinstance(name, int)}
+    unknown = {names[node]: "→ ?" for node in found.unknown}
+    ink = Ink(tips, unknown, new, selected, name=f"what-if-{step.index + 1}")
+    said = f"Draft tree. {whatif_sentence(step, found)}"
+    return staged(both, both, said, ink, width, height, scale, base=own)
 
-    tree: DraftTree
-    now: tuple[int | None, ...]
-    other: tuple[int | None, ...]
+
+def _names(found: WhatIf) -> list[Any]:
+    """For each node of the other tree its node in the step, or a name of its own."""
+    return [f"new {node}" if at is None else at for node, at in enumerate(found.recorded)]
 
 
-def ghost_svg(step: Step, found: WhatIf, selected: int | None = None) -> str:
-    """The tree `found` over the step's own, as one SVG string. `selected`: a node of the step."""
-    both = _union(step, found)
-    place = {node: i for i, node in enumerate(both.now) if node is not None}
-    marked = None if selected is None else place.get(selected)
-    struck = frozenset(i for i, node in enumerate(both.other) if node is None)
-    drawn = _restyled(scene(_as_step(step, found, both), selected=marked), step, found, both, struck)
-    return scene_svg(drawn, step, whatif_sentence(step, found), css(), marked, struck=struck, names=_NAMES)
+def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict[Any, str]:
+    """Changes the step's graph into that of both trees; new nodes are last children. Returns the tooltips."""
+    tree, kept, path = found.tree, set(names), {names[node] for node in found.accepted or ()}
+    if OWN in both:
+        both.remove_node(OWN)
+    tips = {}
+    for node, tip in enumerate(hovers(step, range(len(step.tree)))):
+        at, gone = both.nodes[node], node not in kept
+        at["accepted"] = node in path
+        if gone:
+            at["verdict"] = GONE
+        elif found.accepted is None and at["verdict"] != "root":
+            at["verdict"] = "not reached"
+        tips[node] = lines(*(["would not be drafted"] if gone else []), *tip)
+    for node, name in enumerate(names):
+        if isinstance(name, int):
+            continue
+        token, prob, path_prob = int(tree.token[node]), exp(tree.log_prob[node]), exp(tree.path_log_prob[node])
+        parent, verdict = names[int(tree.parent[node])], "accepted" if name in path else "drafted"
+        both.add_node(name, token=token, label=label(token, step.texts), parent=parent, depth=int(tree.depth[node]),
+                      path_prob=path_prob, verdict=verdict, accepted=name in path)  # fmt: skip
+        both.add_edge(parent, name)
+        tips[name] = lines(
+            f"{quoted(token, step.texts)} · id {token} · would be drafted as well",
+            f"draft {prob:.3f} · path {path_prob:.3f}",
+            "what the target would choose after it is not recorded",
+        )
+    if found.bonus is not None:
+        last = names[found.accepted[-1]] if found.accepted else 0 if verified_root(step) else -1
+        add_own(both, step.texts, found.bonus, _own_kind(step, found), last)
+    return tips
+
+
+def _own_kind(step: Step, found: WhatIf) -> str:
+    last = found.accepted[-1] if found.accepted else 0
+    rejected = not found.accepted and not verified_root(step)
+    return "corrected" if rejected or found.tree.children[last] else "bonus"
 
 
 def whatif_sentence(step: Step, found: WhatIf) -> str:
@@ -89,101 +124,6 @@ def _name(step: Step, found: WhatIf, node: int) -> str:
     return f"{'a new node' if at is None else f'node {at}'} {quoted(token, step.texts)}"
 
 
-def _union(step: Step, found: WhatIf) -> _Both:
-    """The step's tree and, as last children, the new nodes of the other; breadth-first."""
-    tree, other = step.tree, found.tree
-    new = [node for node, at in enumerate(found.recorded) if at is None]
-    place = {node: at for node, at in enumerate(found.recorded) if at is not None}
-    place |= {node: len(tree) + i for i, node in enumerate(new)}
-    whole, order = DraftTree.grown(
-        [*tree.token.tolist(), *(int(other.token[node]) for node in new)],
-        [*tree.parent.tolist(), *(place[int(other.parent[node])] for node in new)],
-        [*tree.log_prob.tolist(), *(float(other.log_prob[node]) for node in new)],
-        [*tree.source, *(other.source[node] for node in new)],
-    )
-    back = {at: node for node, at in place.items()}
-    now = tuple([at if at < len(tree) else None for at in order])
-    return _Both(whole, now, tuple([back.get(at) for at in order]))
-
-
-def _as_step(step: Step, found: WhatIf, both: _Both) -> Step:
-    """A step to draw: the nodes of both trees, and the path that the target takes through the other."""
-    place = {node: i for i, node in enumerate(both.other) if node is not None}
-    accepted = tuple([place[node] for node in found.accepted or ()])
-    nodes = tuple(
-        [
-            replace(step.nodes[at], index=i, verdict=_verdict(step.nodes[at], found))
-            if at is not None
-            else _new(both.tree, i, "accepted" if i in accepted else "not reached")
-            for i, at in enumerate(both.now)
-        ]
-    )
-    return replace(step, tree=both.tree, nodes=nodes, accepted=accepted, bonus=found.bonus)
-
-
-def _verdict(node: NodeRecord, found: WhatIf) -> Verdict:
-    return node.verdict if found.accepted is not None or node.verdict == "root" else "not reached"
-
-
-def _new(tree: DraftTree, node: int, verdict: str) -> NodeRecord:
-    return NodeRecord(
-        index=node,
-        token=int(tree.token[node]),
-        draft_prob=exp(tree.log_prob[node]),
-        path_prob=exp(tree.path_log_prob[node]),
-        target_prob=None,
-        target_choice=NOT_CHOSEN,
-        verdict=cast("Verdict", verdict),
-        reason="",
-        kv_slot=0,
-        entropy=0.0,
-    )
-
-
-def _restyled(drawn: Scene, step: Step, found: WhatIf, both: _Both, struck: frozenset[int]) -> Scene:
-    unknown = {i for i, node in enumerate(both.other) if node in found.unknown}
-    own = _own_kind(step, found)
-    marks = tuple([_mark(mark, step, both, struck, unknown, own) for mark in drawn.marks])
-    return replace(drawn, marks=marks, links=_links(drawn, marks, struck))
-
-
-def _own_kind(step: Step, found: WhatIf) -> str:
-    last = found.accepted[-1] if found.accepted else 0
-    rejected = not found.accepted and not verified_root(step)
-    return "corrected" if rejected or found.tree.children[last] else "bonus"
-
-
-def _mark(mark: Mark, step: Step, both: _Both, struck: frozenset[int], unknown: set[int], own: str) -> Mark:
-    if mark.node is None:
-        return mark
-    if mark.node == layout.OWN:
-        return replace(mark, kind=own, hover=(mark.hover[0], f"{own}: the target's own token"))
-    note = "→ ?" if mark.node in unknown else mark.note
-    if mark.node in struck:
-        return replace(mark, kind="not reached", hover=("would not be drafted", *mark.hover))
-    if both.now[mark.node] is not None:
-        return replace(mark, note=note)
-    node = both.tree
-    lines = (
-        f"{quoted(int(node.token[mark.node]), step.texts)} · id {node.token[mark.node]} · would be drafted as well",
-        f"draft {exp(node.log_prob[mark.node]):.3f} · path {exp(node.path_log_prob[mark.node]):.3f}",
-        "what the target would choose after it is not recorded",
-    )
-    kind = mark.kind if mark.kind == "accepted" else "drafted"
-    return replace(mark, kind=kind, note=note, hover=lines, fresh=True)
-
-
-def _links(drawn: Scene, marks: tuple[Mark, ...], struck: frozenset[int]) -> tuple[Link, ...]:
-    """Links follow the marks that have a parent, in their order."""
-    ends = [mark for mark in marks if mark.parent >= 0]
-    return tuple(
-        [
-            replace(link, kind="struck") if mark.node in struck else link
-            for link, mark in zip(drawn.links, ends, strict=True)
-        ]
-    )
-
-
 HEIGHT, RADIUS, ROWS = 18, 2.3, 3
 _WORDS: dict[Measure, str] = {
     "confidence": "{above} of {count} expanded nodes reach it",
@@ -198,7 +138,7 @@ def strip(step: Step, measure: Measure, threshold: float, place: Callable[[float
     """The dots as HTML, as wide as what it stands in: full ones at or above `threshold`, open ones below; and in words.
 
     Args:
-        place: how far from the left end a value lies, 0 to 1: as on the slider above.
+        place: of a value, from 0 at the left end to 1 at the right; beyond them it stands at the end.
     """
     values = measured(step, measure)
     words = strip_caption(values, measure, threshold)
@@ -233,5 +173,5 @@ def _dots(values: Sequence[float], threshold: float, place: Callable[[float], fl
     return tag("svg", *parts, width="100%", height=HEIGHT, role="img", aria_label=words, style=look)
 
 
-def _percent(place: float) -> float:
-    return 100 * min(max(place, 0.0), 1.0)
+def _percent(share: float) -> float:
+    return 100 * min(max(share, 0.0), 1.0)

@@ -36,6 +36,7 @@ from speclab.views import (
     explain,
     export,
     metrics_chart,
+    networks,
     playback,
     proposals,
     residual,
@@ -146,10 +147,10 @@ def _mapped(chance: random.Random, item: dict, _: object) -> object:
 def functions() -> tuple[list, list]:
     """Every view of a step, and every view of a run at a cursor."""
     of_step = [
-        attention_mask.categories, residual.residual_svg, proposals.summary,
+        attention_mask.categories, residual.residual_svg, proposals.summary, networks.graph,
         budget_chart.cost_drawing, drafter_state.path_words, _positions, _every_node,
         *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
-        *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, 0.0, 1.0) for measure in _MEASURED),
+        *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, float) for measure in _MEASURED),
     ]  # fmt: skip
     of_run = [
         token_text.summary, metrics_chart.summary, proposals.routing_html, drafter_state.key_at,
@@ -164,7 +165,7 @@ def _positions(step) -> None:
     events = [playback.PlaybackPosition("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
     for moment in (*playback.positions(step)[:12], *events):
         explain.position_summary(step, moment)
-        draft_tree.tree_svg(step, 0, position=moment)
+        draft_tree.tree_spec(step, 0, position=moment)
         cache_slots.cache_svg(step, 0, position=moment)
 
 
@@ -202,11 +203,11 @@ def previews(trace: Trace) -> None:
     """The tree that other settings would have grown."""
 
     from speclab.analysis.whatif import in_force, what_if
-    from speclab.views.whatif_tree import ghost_svg
+    from speclab.views.whatif_tree import whatif_spec
 
     for step in trace.steps[:2]:
         with suppress(SpeclabError):
-            ghost_svg(step, what_if(step, in_force(step)))
+            whatif_spec(step, what_if(step, in_force(step)))
 
 
 @cache

@@ -1,70 +1,212 @@
-"""The draft tree: every node with its token, folding that loses nobody, verdicts told by more than colour."""
+"""The draft tree: every node with its number and token, folding that loses nobody, no verdict by colour alone."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
+import pytest
+from draft_samples import routed, stopped, united
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from view_samples import ODD, five_nodes, large, odd_tokens, sixty_nodes, steps, words
+from spine_samples import left_spine
+from view_samples import (
+    ODD,
+    drafted_root,
+    ended_inside,
+    five_nodes,
+    large,
+    odd_tokens,
+    one_node,
+    sixty_nodes,
+    steps,
+    words,
+)
 
-from speclab.views import draft_tree, markup, playback, tree_layout
+from speclab.views import draft_tree, legends, markup, playback
+from speclab.views.draft_tree import small_tree_specs, tree_spec
+from speclab.views.figures import escape, figure
+from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places
 from speclab.views.palette import LOOKS
-from speclab.views.tree_layout import OWN
+from speclab.views.playback import PlaybackPosition
+
+SAMPLES = (
+    one_node, five_nodes, sixty_nodes, large, odd_tokens, drafted_root, lambda: drafted_root(accept=False),
+    ended_inside, left_spine, routed, united, stopped,
+)  # fmt: skip
+
+
+def marks(spec):
+    """Each node that can be pointed at, by what it tells: its place, its size, its border, its tooltip."""
+    found = {}
+    for trace in spec["data"]:
+        if trace.get("meta") == {"click": "node"}:
+            rows = zip(trace["customdata"], trace["x"], trace["y"], trace["marker"]["size"],
+                       trace["marker"]["line"]["width"], trace["hovertext"], strict=True)  # fmt: skip
+            found |= {node: (trace["name"], *row) for node, *row in rows}
+    return found
+
+
+def written(spec):
+    """Every label and note."""
+    return [text for trace in spec["data"] for text in trace.get("text", ())]
 
 
 @settings(max_examples=20)
 @given(steps(max_nodes=60), st.integers(1, 64), st.integers(0, 59))
-def test_every_node_has_its_place_or_is_counted_in_a_fold_and_the_path_is_never_folded(step, limit, extra):
-    tree, kept = step.tree, min(extra, len(step.tree) - 1)
-    shown = tree_layout.choose_nodes(tree, step.accepted, [kept], limit)
-    places = tree_layout.place_nodes(tree, shown, None if step.bonus is None else playback.last_on_path(step))
-    assert len({(place.depth, place.row) for place in places}) == len(places), "no two in one place"
-    assert {*step.accepted, kept} <= shown
-    assert all(int(tree.parent[node]) in shown for node in shown if node)
-    assert all(place.depth == tree.depth[place.node] for place in places if place.node not in {None, OWN})
-    assert sum(p.node is not None and p.node != OWN for p in places) + sum(p.folded for p in places) == len(tree)
-    assert (OWN in [place.node for place in places]) == (step.bonus is not None)
+def test_every_node_has_its_place_or_is_counted_in_a_fold_and_the_path_is_never_folded(step, rows, extra):
+    whole, kept = graph(step), min(extra, len(step.tree) - 1)
+    small = fold(whole, rows, [kept])
+    held = [node for at in small.nodes.values() for node in at.get("folded", ())]
+    assert Counter(held) + Counter(node for node in small if node in whole) == Counter(whole)
+    assert {0, kept, *step.accepted} <= set(small)
+    assert (OWN in small) == (step.bonus is not None)
+    assert all(len(at["folded"]) > 1 and at["label"] == f"+{len(at['folded'])}"
+               for at in small.nodes.values() if "folded" in at)  # fmt: skip
+    leaves = sum(not small.out_degree(node) for node in small)
+    must = len(fold(whole, 0, [kept]))
+    assert leaves <= max(rows, must)
 
 
-def test_a_large_tree_is_folded_and_a_small_one_is_not():
+@settings(max_examples=20)
+@given(steps(max_nodes=60), st.integers(300, 1200), st.integers(1, 20))
+def test_no_two_links_cross_and_no_label_reaches_the_next_column(step, room, rows):
+    small = fold(graph(step), rows)
+    found = places(small, columns([small], room), 400.0, (24.0, 40.0))
+    height = leaf_rows(small)
+    assert len(set(found.at.values())) == len(small)
+    for node in small:
+        below = [height[child] for child in small.successors(node)]
+        assert below == sorted(below)
+        assert not below or height[node] == (below[0] + below[-1]) / 2
+    for depth, left in enumerate(found.columns.x[1:]):
+        assert all(found.label_end(node) < left - 9 for node in small if small.nodes[node]["depth"] == depth)
+    for depth in range(len(found.columns.x)):  # leaf order: subtrees do not interleave
+        order = sorted((node for node in small if small.nodes[node]["depth"] == depth), key=height.get)
+        above = [height.get(small.nodes[node]["parent"], 0) for node in order]
+        assert above == sorted(above)
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_every_moment_is_a_figure_of_the_size_asked_for(make):
+    step = make()
+    events = [PlaybackPosition("draft", event=event) for event in (0, 1, 3)]
+    for position in (*playback.positions(step), *events):
+        spec = tree_spec(step, min(3, len(step.tree) - 1), position=position, width=600, height=360)
+        assert (spec["layout"]["width"], spec["layout"]["height"]) == (600, 360)
+        assert len(spec["data"]) == len(tree_spec(one_node())["data"]), "a fixed number of traces"
+        assert len(json.dumps(spec)) < 40_000
+        sizes = [t["textfont"]["size"] for t in spec["data"] if "textfont" in t]
+        assert min(sizes) >= 11
+        if position.phase in {"verify", "adapt"} or position.event == 3:
+            figure(spec, "dark")
+
+
+def test_a_large_tree_is_folded_to_the_height_and_a_selected_node_is_never_folded():
     step = large()
-    places = tree_layout.place_nodes(step.tree, tree_layout.choose_nodes(step.tree, step.accepted))
-    assert 50 <= len(places) <= tree_layout.FOLD_ABOVE + 8
-    assert tree_layout.choose_nodes(sixty_nodes().tree, ()) == frozenset(range(60))
+    shown = marks(tree_spec(step))
+    assert all(0 <= y <= 420 for _, _, y, *_ in shown.values())
+    least = min(range(256), key=lambda node: step.nodes[node].path_prob)
+    assert least not in shown
+    assert least in marks(tree_spec(step, least))
+    some = next(node for node in shown if node)
+    assert marks(tree_spec(step, some)).keys() == shown.keys(), "what is shown anyway changes nothing"
 
 
 @settings(max_examples=10)
 @given(steps())
-def test_every_token_can_be_read_in_the_tree(step):
-    shown = words(draft_tree.tree_svg(step))
-    assert all(markup.clip(markup.label(node.token, step.texts), tree_layout.COLUMNS) in shown for node in step.nodes)
+def test_every_token_and_number_can_be_read(step):
+    spec = tree_spec(step, width=3000, height=2000)
+    texts = written(spec)
+    for node in step.nodes:
+        shown = markup.clip(markup.label(node.token, step.texts), 16)
+        assert f"{node.index} {escape(shown)}" in texts
     listed = words(draft_tree.table(step))
     assert all(markup.label(node.token, step.texts) in listed for node in step.nodes)
 
 
 def test_odd_tokens_stay_text():
-    shown = words(draft_tree.tree_svg(odd_tokens()))
-    assert all(markup.clip(markup.display(text), tree_layout.COLUMNS) in shown for text in ODD)
+    spec = tree_spec(odd_tokens(), width=3000, height=1200)
+    tips = [mark[-1].replace("<br>", "") for mark in marks(spec).values()]
+    assert not any(sign in text for text in (*written(spec), *tips) for sign in "<>$\n\u202e\x00")
+    assert all(any(escape(markup.clip(markup.display(text), 16)) in shown for shown in written(spec)) for text in ODD)
 
 
 def test_a_growing_tree_does_not_jump():
-    last = {mark.node: (mark.x, mark.y) for mark in tree_layout.scene(sixty_nodes()).marks}
+    last = marks(tree_spec(sixty_nodes()))
     for position in playback.positions(sixty_nodes()):
-        assert all((m.x, m.y) == last[m.node] for m in tree_layout.scene(sixty_nodes(), position).marks)
+        now = marks(tree_spec(sixty_nodes(), position=position))
+        assert all(now[node][1:3] == last[node][1:3] for node in now)
 
 
 def test_the_path_drawn_is_the_committed_one_and_probabilities_are_seen():
-    drawn = tree_layout.scene(five_nodes())
-    assert sum(link.kind == "path" for link in drawn.links) == len(five_nodes().accepted) + 1
-    marks = {mark.node: mark for mark in drawn.marks}
-    for name, seen in (("path_prob", "radius"), ("target_prob", "border")):
-        ranks = [sorted((1, 2, 3, 4), key=rank) for rank in (
-            lambda node, name=name: getattr(five_nodes().nodes[node], name),
-            lambda node, seen=seen: getattr(marks[node], seen),
-        )]  # fmt: skip
-        assert ranks[0] == ranks[1]
+    step, spec = five_nodes(), tree_spec(five_nodes())
+    path = next(trace for trace in spec["data"] if trace["name"] == "committed")
+    assert path["x"].count(None) == len(step.accepted) + 1
+    found = marks(spec)
+    for name, place in (("path_prob", 3), ("target_prob", 4)):
+        ranks = sorted((1, 2, 3, 4), key=lambda node, name=name: getattr(step.nodes[node], name))
+        assert ranks == sorted((1, 2, 3, 4), key=lambda node, place=place: found[node][place])
+    for node in step.nodes:
+        for fact in (f"id {node.token}", f"node {node.index}", f"draft {node.draft_prob:.3f}", "depth", node.verdict,
+                     f"path {node.path_prob:.3f}", node.reason, "KV slot", "mask row", "from "):  # fmt: skip
+            assert fact in found[node.index][-1]
+
+
+def test_phases_say_what_is_known_by_then():
+    step = five_nodes()
+    drafted = tree_spec(step, position=PlaybackPosition("draft", 1))
+    assert [mark[0] for mark in marks(drafted).values()] == ["root", *[LOOKS["drafted"].label] * 2]
+    assert any("×2" in text for text in written(drafted))
+    assert not any("choice" in mark[-1] for mark in marks(drafted).values())
+    verified = tree_spec(step, position=PlaybackPosition("verify"))
+    assert sum(text.startswith("→") for text in written(verified)) == 5
+    walked = [tree_spec(step, position=PlaybackPosition("accept", level)) for level in (1, 2, 3)]
+    assert [sum(mark[0] == "accepted" for mark in marks(spec).values()) for spec in walked] == [1, 2, 2]
+    committed = tree_spec(step, position=PlaybackPosition("commit"))
+    assert any(trace["opacity"] < 1 for trace in committed["data"] if "opacity" in trace)
+
+
+def test_arrow_keys_reach_what_is_drawn_and_rings_stand_around_it():
+    step = sixty_nodes()
+    layout = tree_spec(step, 5)["layout"]["meta"]
+    assert layout["selected"] == 5
+    nodes = {row[0]: row for row in layout["nodes"]}
+    assert all(row[1] in nodes or row[0] == 0 for row in layout["nodes"])
+    ring = next(trace for trace in tree_spec(step, 5)["data"] if trace["name"] == "changed, selected")
+    assert (ring["x"], ring["y"]) == ([nodes[5][2]], [nodes[5][3]])
+    new = next(trace for trace in tree_spec(step, position=PlaybackPosition("draft", 2))["data"]
+               if trace["name"] == "changed, selected")  # fmt: skip
+    assert len(new["x"]) == (step.tree.depth == 2).sum()
+
+
+def test_in_present_mode_type_and_marks_are_larger():
+    plain, large_type = (tree_spec(five_nodes(), width=1200, height=600, scale=scale) for scale in (1, 1.6))
+    assert all(marks(large_type)[node][3] > 1.5 * marks(plain)[node][3] for node in range(5))
+
+
+def test_small_trees_stand_on_the_same_columns():
+    one, other = small_tree_specs([graph(five_nodes()), graph(sixty_nodes())], ["one", "other"], width=500)
+    assert one["layout"]["xaxis"]["tickvals"] == other["layout"]["xaxis"]["tickvals"]
+    assert one["layout"]["height"] < other["layout"]["height"] < 400
+    assert not marks(one)
+    for spec in (one, other):
+        figure(spec)
+
+
+@settings(max_examples=10)
+@given(steps())
+def test_the_legend_names_every_sign_of_the_moment(step):
+    for position in playback.positions(step):
+        said = words(legends.legend_html(step, position))
+        assert all(LOOKS[kind].label in said for kind in playback.verdicts(step, position))
+        assert ("border" in said) == position.reached("verify")
+    assert "ancestor" in said
+    assert "ancestor" not in legends.legend_html(step, mask=False)
 
 
 def test_symbols_letters_and_colours_say_the_same():
     assert len({look.color for look in LOOKS.values()}) == len({look.letter for look in LOOKS.values()}) == len(LOOKS)
     closed = [(look.symbol, look.filled) for name, look in LOOKS.items() if name != "drafted"]
     assert len(set(closed)) == len(closed), "only drafted and not reached are both open circles, never at once"
+    assert {look.symbol for look in LOOKS.values()} <= set(legends.GLYPHS)
