@@ -12,7 +12,7 @@ WORKERS ?= auto
 # One thread is steadier where other work shares the cores; a whole tier takes about as long.
 unit model double cuda notebooks browser: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup lab app test check format unit model double cuda notebooks browser chromium bench bench-lab constraints clean
+.PHONY: help setup lab app test check format unit model double cuda notebooks saved browser chromium bench bench-lab constraints clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ cuda: $(READY) ## on a machine with a GPU: the same tests on it, and what decodi
 notebooks: $(READY) ## run every notebook top to bottom
 	$(PYTEST) -n $(WORKERS) --dist loadfile -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \
 	  notebooks $(wildcard tests/notebooks)
+
+saved: $(READY) chromium ## run the notebooks and save them with a PNG beside each picture (NAMES=…: these alone)
+	$(BIN)/python tests/notebooks/save.py $(NAMES)
 
 browser: $(READY) chromium ## drive the lab in headless Chromium
 	$(PYTEST) -m browser

@@ -186,7 +186,8 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
 
     made = resolved(drawn, theme)
     made["data"] = [_worded(trace) for trace in made["data"]]
-    made["layout"] |= {"paper_bgcolor": THEMES[theme].paper, "plot_bgcolor": THEMES[theme].paper}
+    ground = THEMES[theme].paper  # and no template: the figure looks as it does in the lab, and is 7 kB smaller
+    made["layout"] |= {"paper_bgcolor": ground, "plot_bgcolor": ground, "template": {}}
     return Figure(made)
 
 

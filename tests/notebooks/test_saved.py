@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from base64 import b64decode
 from pathlib import Path
 
 import nbformat
 import pytest
+from save import BROWSERS, FIGURE, Painter, save
 
 pytestmark = pytest.mark.notebook
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CHECKED = "# NBVAL_CHECK_OUTPUT"
+KEPT = "iVBORw0KGgo="
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.name)
@@ -40,5 +45,37 @@ def test_saved_pictures_show_without_a_kernel_and_without_trust(cells):
     assert all("<svg" not in page and "<script" not in page for page in pages)
 
 
+def test_a_figure_has_a_small_picture_beside_it(cells):
+    """`make saved` draws it: pages without scripts show nothing else."""
+    bundles = [output.get("data", {}) for cell in cells for output in cell.outputs]
+    sizes = [len(bundle.get("image/png", "")) for bundle in bundles if FIGURE in bundle]
+    assert [size for size in sizes if not 100 < size < 120_000] == []
+
+
 def test_saved_outputs_are_small(cells):
-    assert len(json.dumps([cell.outputs for cell in cells])) < 400_000
+    assert len(json.dumps([cell.outputs for cell in cells])) < 800_000
+
+
+def test_a_notebook_is_saved_with_pictures_that_stay_while_their_figures_do(tmp_path):
+    """A figure and a lab: run, drawn, written, and once more."""
+    if not any(map(shutil.which, BROWSERS)):
+        pytest.skip("no Chromium on the PATH")
+    path = tmp_path / "own.ipynb"
+    figure = "from plotly.graph_objects import Figure\nFigure({'data': [{'y': [1, 2]}], 'layout': {'template': {}}})"
+    cells = [nbformat.v4.new_code_cell(source) for source in (figure, "import speclab\n\nspeclab.Lab()")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    with Painter.opened() as painter:
+        save(path, painter)
+        first = nbformat.read(path, as_version=4)
+        (drawn,) = first.cells[0].outputs
+        assert b64decode(drawn.data["image/png"]).startswith(b"\x89PNG")
+        drawn.data["image/png"] = KEPT
+        nbformat.write(first, path)
+        save(path, painter)
+    notebook = nbformat.read(path, as_version=4)
+    (figure,), (lab,) = (cell.outputs for cell in notebook.cells)
+    assert set(figure.data) == {FIGURE, "image/png"}
+    assert figure.data["image/png"] == KEPT, "what is drawn already is not drawn again"
+    assert set(lab.data) == {"text/plain", "text/html"}
+    assert len(re.findall(r'<img alt="[^"]+" src="data:image/png;base64,', lab.data["text/html"])) == 1
+    assert "widgets" not in notebook.metadata
