@@ -48,13 +48,13 @@ _RUN = """() => {
 }"""
 _SHOWN = """began => new Promise((done, fail) => {
   const look = () => {
-    const seen = document.querySelector('.speclab-mask svg') && document.querySelector('.speclab-tree svg');
+    const seen = ['tree', 'mask'].every(name => document.querySelector(`.speclab-${name} .main-svg`));
     if (seen) requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
     else if (performance.now() - began > 60000) fail(new Error('no lab')); else setTimeout(look, 5);
   };
   look();
 })"""
-_TIMED = """([button, views]) => new Promise((done, fail) => {
+_TIMED = """([button, views, key]) => new Promise((done, fail) => {
   const waiting = new Set(views);
   const began = performance.now(), late = setTimeout(() => fail(new Error(`unchanged: ${[...waiting]}`)), 20000);
   const painted = () => requestAnimationFrame(() => {
@@ -70,11 +70,14 @@ _TIMED = """([button, views]) => new Promise((done, fail) => {
     const all = {childList: true, subtree: true, characterData: true, attributes: true};
     watch.observe(document.querySelector(view), all);
   }
-  document.querySelector(button).click();
+  const at = document.querySelector(button);
+  if (!key) return at.click();
+  at.focus();
+  at.dispatchEvent(new KeyboardEvent('keydown', {key, code: key, keyCode: {ArrowLeft: 37, ArrowRight: 39}[key], bubbles: true}));
 })"""
 """Watches for changes instead of reading the views again and again, which would itself take the time measured."""
 
-STEP_MS, HISTORY_MS, PHASE_MS, SHOWN_MS = 150.0, 100.0, 60.0, 3000.0
+STEP_MS, HISTORY_MS, PHASE_MS, WHAT_IF_MS, SHOWN_MS, LIVE_MS = 180.0, 150.0, 100.0, 150.0, 4000.0, 6000.0
 WARM_UP = 3
 
 _CLOCK = """
@@ -112,7 +115,7 @@ strategy = speclab.FixedTree(depth=6, branching=4, prune_probability=0, node_bud
 prompt = torch.randint(2048, (4096,)).tolist()
 lab = speclab.Lab(speclab.load_pair(target=target, draft=draft), strategy, prompt=prompt, temperature=1.0)
 """
-VIEWS = [".speclab-tree", ".speclab-mask", ".speclab-status", ".speclab-caches", ".speclab-text-body"]
+VIEWS = [".speclab-tree", ".speclab-mask", ".speclab-status", ".speclab-cache", ".speclab-text-body"]
 PHASE_VIEWS = [".speclab-tree", ".speclab-status"]
 
 

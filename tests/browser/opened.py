@@ -17,11 +17,15 @@ PATIENCE = 120_000
 
 STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
 ERROR = "document.querySelector('.speclab-error [role=alert]')?.innerText"
-TREE = "document.querySelector('.speclab-tree svg')?.outerHTML"
-MASK = "document.querySelector('.speclab-mask svg')?.outerHTML"
-CACHES = "document.querySelector('.speclab-caches svg')?.outerHTML"
+def drawn(slot: str) -> str:
+    """What the lab shows in a slot, as the kernel sent it: an expression of the page."""
+    return f"JSON.stringify(document.querySelector('.speclab-{slot} > *')?.held)"
 
-CURSOR = "Number(document.querySelector('.speclab-cursor .widget-label')?.innerText.split(' ')[0])"
+
+TREE, MASK, CACHES = drawn("tree"), drawn("mask"), drawn("cache")
+PAINTED = "['tree', 'mask'].every(name => document.querySelector(`.speclab-${name} .main-svg`))"
+"""Whether both pictures of the stage are there."""
+CURSOR = "document.querySelector('.speclab-timeline > *')?.held?.layout.meta.cursor"
 
 KERNEL_IDLE = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 _RUN = """([command, only, source]) => {

@@ -1,0 +1,115 @@
+"""What a person sees first, and her three first clicks: Step; a prompt typed, Step; a slider dragged, Apply.
+
+Pictures of every size, theme and place are left in artifacts/browser/: look at them, for a clipped picture passes here.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import FRESH
+from opened import CURSOR, MASK, PAINTED, STATUS, TREE
+
+pytestmark = pytest.mark.browser
+
+TYPED = "The baker opened her shop at six and"
+BOXES = """names => Object.fromEntries(names.map(name => {
+  const box = document.querySelector(name)?.getBoundingClientRect();
+  return [name, box && [box.x, box.y, box.width, box.height].map(Math.round)];
+}))"""
+STAGE = [".speclab-tree .main-svg", ".speclab-mask .main-svg", "button.speclab-step"]
+FIXED = [*STAGE, ".speclab-timeline", ".speclab-status", ".speclab-text", ".speclab-tabs"]
+SIZES = [(1440, 900), (1280, 800), (1920, 1080)]
+PROMPT = "document.querySelector('.speclab-prompt textarea').value"
+BADGE = "document.querySelector('.sl-badge')?.innerText"
+STEP = "document.querySelector('button.speclab-step').innerText.trim()"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(lab):
+    """Every test here also asks: did the page complain, or ask a stranger?"""
+    yield
+    assert lab.complaints == []
+    assert lab.strangers == []
+
+
+def boxes(lab, names) -> dict[str, list[int]]:
+    lab.steady(f"JSON.stringify(({BOXES})({json.dumps(names)}))")
+    return lab.page.evaluate(BOXES, names)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_tree_mask_and_step_are_on_the_first_screen(lab, size):
+    lab.page.set_viewport_size({"width": size[0], "height": size[1]})
+    for side_bar in (True, False):
+        lab.read(f"jupyterapp.shell.{'expandLeft' if side_bar else 'collapseLeft'}()")
+        for theme in ("Light", "Dark"):
+            lab.theme(theme)
+            lab.wait(PAINTED)
+            found = boxes(lab, STAGE)
+            lab.shot(f"first_{size[0]}_{'side' if side_bar else 'wide'}_{theme.lower()}")
+            for name, (x, y, width, height) in found.items():
+                assert x >= 0 and y >= 0 and width > 30 and height > 20, f"{name} is not there: {found}"
+                assert x + width <= size[0] and y + height <= size[1], f"{name} is off the screen: {found}"
+    lab.theme("Light")
+    lab.read("jupyterapp.shell.expandLeft()")
+
+
+def test_nothing_moves_between_steps(lab):
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    lab.read("jupyterapp.shell.collapseLeft()")
+    lab.wait(PAINTED)
+    before = boxes(lab, FIXED)
+    for _ in range(6):
+        lab.step()
+        assert boxes(lab, FIXED) == before
+    for name in ("draft", "accept", "commit"):
+        lab.page.click(f".speclab-phases button:has-text('{name}')")
+        lab.wait(f"{STATUS}.toLowerCase().startsWith('{name}')")
+        assert boxes(lab, FIXED) == before
+
+
+def test_step_walks_the_recording_and_says_so(lab):
+    lab.run(1, FRESH)
+    lab.wait(PAINTED)
+    lab.wait(f"{BADGE} === 'recorded' && {CURSOR} === 1")
+    before = lab.read(TREE), lab.read(MASK)
+    assert lab.step() == 2
+    assert lab.read(BADGE) == "recorded"
+    assert lab.read(TREE) != before[0]
+    assert lab.read(MASK) != before[1]
+
+
+def test_a_typed_prompt_is_what_the_next_step_decodes(lab):
+    page = lab.page
+    page.click("button.speclab-change")
+    page.locator(".speclab-prompt textarea").wait_for(state="visible")
+    page.fill(".speclab-prompt textarea", TYPED)
+    lab.wait(f"/apply/i.test({STEP})")
+    lab.shot("typed_prompt")
+    page.click("button.speclab-step")
+    lab.wait(f"{BADGE} === 'live' && {CURSOR} === 1")
+    lab.wait(f"document.querySelector('.speclab-text').innerText.includes({json.dumps(TYPED[:20])})")
+    lab.wait(f"!/apply/i.test({STEP})")
+
+
+def test_a_dragged_slider_redoes_the_iteration_and_shows_both(lab):
+    page = lab.page
+    lab.step()
+    at, before = lab.read(CURSOR), lab.read(TREE)
+    page.click(".speclab-tabs .lm-TabBar-tab:has-text('What if')")
+    handle = page.locator(".speclab-setting-node_budget .noUi-handle")
+    if not handle.is_visible():
+        page.locator(".speclab-settings").get_by_text("More", exact=False).first.click()
+    handle.wait_for(state="visible")
+    handle.focus()
+    page.keyboard.press("Home")
+    lab.wait(f"{TREE} !== {json.dumps(before)}")
+    lab.wait("document.querySelector('.sl-preview')?.innerText.includes('instead of')")
+    lab.shot("what_if")
+    page.click("button.speclab-apply")
+    lab.wait("document.querySelector('.speclab-beside .js-plotly-plot .main-svg')?.checkVisibility()")
+    assert lab.read(CURSOR) == at, "the same iteration, done anew"
+    page.locator(".speclab-beside").scroll_into_view_if_needed()
+    lab.shot("redone")
