@@ -234,6 +234,9 @@ class Lab(VBox):
             self.transport.key(said["key"])
         elif isinstance(said.get("room"), dict):
             ask(do.resize, said["room"])
+        elif said.get("drawn") and not self._prepared:  # not before: to load models would hold up the first pictures
+            self._prepared = True
+            ask(do.prepare)
 
     def _read(self) -> LabConfig:
         return self.config.read()
@@ -258,9 +261,6 @@ class Lab(VBox):
             raise
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        if not self._prepared:
-            self._prepared = True
-            self._actions.ask(self._controller.prepare)
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": describe(self.state.frame), "text/html": still(self.snapshot())}
 

@@ -79,7 +79,7 @@ export default {
     function request() {
       if (asked) return;
       asked = true;
-      library(model).then(Plotly => { plots = makePlots(Plotly, root, tell); plots.ready = true; draw(); },
+      library(model).then(Plotly => { plots = makePlots(Plotly, root, tell); plots.ready = true; draw(); tell({ drawn: true }); },
         error => { asked = false; const at = place("tree"); if (at) { at.textContent = `The pictures cannot be drawn: ${error.message}`; at.setAttribute("role", "alert"); } });
     }
     plots = makePlots(null, root, tell);

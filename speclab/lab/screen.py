@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from anywidget import AnyWidget
@@ -36,7 +37,7 @@ class Screen(AnyWidget):
 
     Args:
         heard: called with what a person did there: {"node": 6}, {"iteration": 3}, {"key": "ArrowLeft"},
-            {"room": {"tree": 640, "mask": 420, "height": 420}} in pixels.
+            {"room": {"tree": 640, "mask": 420, "height": 420}} in pixels, and {"drawn": True} once pictures are there.
     """
 
     _esm = "\n".join(
@@ -53,6 +54,7 @@ class Screen(AnyWidget):
         self._heard = heard
         self.on_msg(self._hear)
         self.layout.display = "none"
+        Thread(target=_plotly, name="speclab-plotly", daemon=True).start()  # packed by the time a page asks for it
 
     def reserve(self, name: str) -> None:
         """Makes a slot; before the widget is opened."""
