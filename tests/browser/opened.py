@@ -17,6 +17,8 @@ PATIENCE = 120_000
 
 STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
 ERROR = "document.querySelector('.speclab-error [role=alert]')?.innerText"
+
+
 def drawn(slot: str) -> str:
     """What the lab shows in a slot, as the kernel sent it: an expression of the page."""
     return f"JSON.stringify(document.querySelector('.speclab-{slot} > *')?.held)"

@@ -49,7 +49,9 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
         lab.page.wait_for_timeout(300)
     nodes = lab.page.locator(".speclab-tree .main-svg").first.bounding_box()
     for i in range(12):  # tooltips too
-        lab.page.mouse.move(nodes["x"] + 20 + i * nodes["width"] / 14, nodes["y"] + nodes["height"] / 2 + (i % 3 - 1) * 20)
+        lab.page.mouse.move(
+            nodes["x"] + 20 + i * nodes["width"] / 14, nodes["y"] + nodes["height"] / 2 + (i % 3 - 1) * 20
+        )
         lab.page.wait_for_timeout(60)
     assert lab.read("window.speclabHurt") is None
     assert lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length") == 0
@@ -70,7 +72,9 @@ def test_pictures_need_no_webgl(lab):
 def test_without_plotly_one_sentence_names_the_way_out_and_the_rest_works(lab):
     lab.read("delete globalThis.speclabPlotly")
     lab.run(1, NO_PLOTLY)
-    lab.wait("document.querySelector('.speclab-tree [role=alert], .speclab-tree[role=alert]')?.innerText.includes('pip install')")
+    lab.wait(
+        "document.querySelector('.speclab-tree [role=alert], .speclab-tree[role=alert]')?.innerText.includes('pip install')"
+    )
     lab.page.click("button.speclab-step")
     lab.says("Iteration 2:")
     lab.run(1, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab()\nlab")
