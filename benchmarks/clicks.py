@@ -73,7 +73,7 @@ _TIMED = """([button, views, key]) => new Promise((done, fail) => {
   const at = document.querySelector(button);
   if (!key) return at.click();
   at.focus();
-  at.dispatchEvent(new KeyboardEvent('keydown', {key, code: key, keyCode: {ArrowLeft: 37, ArrowRight: 39}[key], bubbles: true}));
+  at.dispatchEvent(new KeyboardEvent('keydown', {key, keyCode: key === 'ArrowLeft' ? 37 : 39, bubbles: true}));
 })"""
 """Watches for changes instead of reading the views again and again, which would itself take the time measured."""
 
