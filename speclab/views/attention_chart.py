@@ -1,0 +1,171 @@
+"""What a node attends to: the weights of one head, or a mean over heads or layers, above the mask row that allows them.
+
+The weights come from `speclab.Session.attentions`. Of a long prefix its first token, on which many heads rest, and its
+newest stand alone; of a large tree the nodes that the mask lets it see. What is left is one bar each. A weight on what
+the mask hides would be an error, and is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speclab.trace.records import Step
+from speclab.views import markup
+from speclab.views.attention_mask import COLORS, HIDDEN, PREFIX, WORDS, WRONG_COLOR, categories
+from speclab.views.figures import MUTED, Spec, escape, spec, table_of
+from speclab.views.palette import PLOT_MONO
+
+Weights = NDArray[np.float32]
+TAIL, ALL = 12, 16
+"""Tokens of the prefix that stand alone before the tree; nodes up to which every one does."""
+LEAK = 1e-6
+"""A weight above this is no rounding."""
+HEIGHT = 260
+
+
+class _Column(NamedTuple):
+    """A bar: the node that a click selects, what stands under it and in its tooltip, its weight, its mask entry."""
+
+    node: int | None
+    label: str
+    name: str
+    weight: float
+    code: int
+
+    @property
+    def wrong(self) -> bool:
+        return self.code == HIDDEN and self.weight > LEAK
+
+
+def attention_spec(
+    step: Step,
+    node: int,
+    weights: Weights,
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    prefix: Sequence[str] = (),
+    width: float | None = None,
+    scale: float = 1.0,
+) -> Spec:
+    """The attention of a node as a figure: bars, and below them its row of the mask; a click on a node selects it.
+
+    Args:
+        step: an iteration.
+        node: of its tree.
+        weights: `[layers, heads, prefix_length + n]`, as `Session.attentions(node)` gives them.
+        layer, head: counted from 0; None: the mean over all of them.
+        prefix: texts of the prefix's tokens, if they are known.
+        width: pixels; as wide as its place by default.
+        scale: of type.
+    """
+    columns = _columns(step, node, picked(weights, layer, head), prefix)
+    names = [escape(column.name) for column in columns]
+    font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
+    bars: dict[str, Any] = {
+        "type": "bar", "y": [round(column.weight, 5) for column in columns], "hovertext": names,
+        "marker": {"color": [WRONG_COLOR if column.wrong else COLORS[column.code] for column in columns],
+                   "line": {"width": 0}},
+        "text": [_label(column) for column in columns], "textposition": "outside", "textangle": 0, "textfont": font,
+        "cliponaxis": False, "constraintext": "none", "customdata": [column.node for column in columns],
+        "hovertemplate": "%{hovertext}: %{y:.4f}<extra></extra>", "meta": {"click": "node"},
+    }  # fmt: skip
+    row: dict[str, Any] = {
+        "type": "heatmap", "z": table_of(np.array([[column.code for column in columns]], np.uint8)), "y": [0],
+        "yaxis": "y2", "zmin": -0.5, "zmax": len(COLORS) - 0.5, "xgap": 1, "showscale": False,
+        "colorscale": [[at / len(COLORS), color] for code, color in enumerate(COLORS) for at in (code, code + 1)],
+        "text": [[f"{WORDS[column.code]} {name}" for column, name in zip(columns, names, strict=True)]],
+        "hovertemplate": f"node {node} %{{text}}<extra></extra>",
+    }  # fmt: skip
+    top = max([column.weight for column in columns])
+    return spec(
+        [bars, row], label=attention_summary(step, node, weights, layer, head), height=HEIGHT * scale, width=width,
+        xaxis={"tickvals": [*range(len(columns))], "ticktext": [escape(column.label) for column in columns],
+               "tickangle": -60, "tickfont": font, "anchor": "y2", "showgrid": False, "showline": False,
+               "range": [-0.6, len(columns) - 0.4]},
+        yaxis={"domain": [0.14, 1], "range": [0, 1.15 * top], "tickfont": font, "nticks": 5,
+               "title": {"text": "weight", "font": font}},
+        yaxis2={"domain": [0, 0.08], "showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "",
+                "title": {"text": "mask", "font": font}},
+        bargap=0.15, meta={"name": f"attention-{node}", "selected": node},
+        margin={"l": round(52 * scale), "r": 12, "t": round(18 * scale), "b": round(84 * scale)},
+    )  # fmt: skip
+
+
+def picked(weights: Weights, layer: int | None = None, head: int | None = None) -> NDArray[np.float64]:
+    """`[prefix_length + n]` of one head of one layer, the mean over all of them where None is asked for."""
+    layers = weights if layer is None else weights[layer : layer + 1]
+    heads = layers if head is None else layers[:, head : head + 1]
+    mean: NDArray[np.float64] = heads.mean(axis=(0, 1), dtype=np.float64)
+    return mean
+
+
+def _label(column: _Column) -> str:
+    return f"× {column.weight:.2g}" if column.wrong else f"{column.weight:.2f}" if column.weight >= 0.05 else ""
+
+
+def _columns(step: Step, node: int, values: NDArray[np.float64], prefix: Sequence[str]) -> list[_Column]:
+    """The prefix: its first token, what lies between, the newest; the nodes, and what a large tree hides from this."""
+    length, codes = step.prefix_length, categories(step)[node].tolist()
+
+    def token(at: int) -> _Column:
+        said = markup.display(prefix[at]) if at < len(prefix) else ""
+        label = markup.clip(said, 10) or f"token {at}"
+        return _Column(None, label, f"token {at} {said}".strip(), float(values[at]), codes[at])
+
+    def together(places: Sequence[int], label: str, name: str) -> _Column:
+        leaks = any(codes[at] == HIDDEN and values[at] > LEAK for at in places)
+        code = PREFIX if not leaks and any(codes[at] != HIDDEN for at in places) else HIDDEN
+        return _Column(None, label, name, float(values[[*places]].sum()), code)
+
+    newest = length - TAIL
+    if newest > 2:
+        between = together(range(1, newest), f"{newest - 1} between", f"{newest - 1} tokens between")
+        columns = [token(0), between, *map(token, range(newest, length))]
+    else:
+        columns = [*map(token, range(length))]
+    hidden = []
+    for at, name in enumerate(markup.labels(step.tree.token.tolist(), step.texts, 10)):
+        weight, code = float(values[length + at]), codes[length + at]
+        if len(step.tree) > ALL and code == HIDDEN:
+            hidden.append(length + at)
+        else:
+            columns.append(_Column(at, f"{at} {name}", f"node {at} {name}", weight, code))
+    rest = [together(hidden, f"{len(hidden)} hidden", f"{len(hidden)} hidden nodes")] if hidden else []
+    return [*columns, *rest]
+
+
+def attention_summary(
+    step: Step, node: int, weights: Weights, layer: int | None = None, head: int | None = None
+) -> str:
+    """One sentence: whose attention, how much of it goes to the prefix and to which nodes, and whether any leaks."""
+    length, values, codes = step.prefix_length, picked(weights, layer, head), categories(step)[node]
+    whose = f"Node {node} {markup.quoted(int(step.tree.token[node]), step.texts)}"
+    layers = "mean of all layers" if layer is None else f"layer {layer}"
+    heads = "mean of all heads" if head is None else f"head {head}"
+    shares = {f"{values[:length].sum():.0%} to the prefix": 1.0}
+    for at in np.argsort(-values[length:], kind="stable")[:3].tolist():
+        shares[f"{values[length + at]:.0%} to {'itself' if at == node else f'node {at}'}"] = values[length + at]
+    said = ", ".join([share for share, weight in shares.items() if weight >= 0.005])
+    leak = float(values[codes == HIDDEN].sum())
+    check = "nothing to what the mask hides" if leak <= LEAK else f"✗ {leak:.2g} to what the mask hides"
+    return f"{whose}, {layers}, {heads}: {said}; {check}."
+
+
+def attention_table(
+    step: Step,
+    node: int,
+    weights: Weights,
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    prefix: Sequence[str] = (),
+) -> str:
+    """The weights as an HTML table."""
+    columns = _columns(step, node, picked(weights, layer, head), prefix)
+    rows = [(column.name, column.weight, "hidden" if column.code == HIDDEN else "visible") for column in columns]
+    return markup.table(f"What node {node} attends to", ("entry", "weight", "mask"), rows)
