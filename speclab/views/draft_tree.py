@@ -74,8 +74,8 @@ class Ink:
     """What a tree is drawn with, besides its graph.
 
     `tips`: tooltips of nodes, as plotly takes them. `notes`: second lines. `rings`: nodes that changed. `faint`:
-    whether what is not committed is faint. `stage`: whether depths stand above, and nodes can be selected. `marks`: the
-    size of symbols. `name`: of saved files.
+    whether what is not committed is faint. `stage`: whether depths stand above; `pick`: whether nodes can be selected.
+    `marks`: the size of symbols. `name`: of saved files.
     """
 
     tips: Mapping[Any, str] = field(default_factory=dict)
@@ -84,6 +84,7 @@ class Ink:
     selected: int | None = None
     faint: bool = False
     stage: bool = True
+    pick: bool = True
     marks: float = 1.0
     name: str = "tree"
 
@@ -113,7 +114,13 @@ def staged(
 
 
 def small_tree_specs(
-    graphs: Sequence[Graph], labels: Sequence[str], *, width: float = 420, scale: float = 1.0, rows: int = 18
+    graphs: Sequence[Graph],
+    labels: Sequence[str],
+    *,
+    width: float = 420,
+    scale: float = 1.0,
+    rows: int = 18,
+    pick: int | None = None,
 ) -> list[Spec]:
     """Trees to compare (of `networks.graph` or `tree_graph`), each a small figure, all on the same columns.
 
@@ -123,15 +130,16 @@ def small_tree_specs(
         labels: what a screen reader says of each.
         width: of each, in pixels; the height follows from the rows.
         rows: leaves of each at most, the rest is folded.
+        pick: which of them is the tree shown: its nodes can be selected.
     """
     scale, pitch = scale * 11 / FONT, 18.0
     folded = [fold(made, rows) for made in graphs]
     found = networks.columns(folded, width - (LEFT + RIGHT) * scale, scale)
     made = []
-    for small, now, said in zip(folded, graphs, labels, strict=True):
+    for i, (small, now, said) in enumerate(zip(folded, graphs, labels, strict=True)):
         where = places(small, found, 0.0, (pitch * scale, pitch * scale))
         tips = {node: lines(*at["hover"].split("\n")) for node, at in now.nodes.items() if "hover" in at}
-        ink = Ink(tips, stage=False, marks=0.85)
+        ink = Ink(tips, stage=False, pick=i == pick, marks=0.85)
         made.append(draw(where, now, said, ink, width, where.height + 2 * BOTTOM * scale))
     return made
 
@@ -247,12 +255,12 @@ def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink)
         "hovertext": [_tip(node, at, now, ink) for node, at in zip(nodes, every, strict=True)], "hoverinfo": "text",
         "opacity": 0.45 if faint else 1,
         "marker": {
-            "symbol": [at["symbol"] for at in every] if any("symbol" in at for at in every) else symbol,
+            "symbol": [at.get("symbol", symbol) for at in every] if any("symbol" in at for at in every) else symbol,
             "size": [round(size, 1) for size, _ in sizes], "color": color if filled else PAPER, "opacity": 1,
             "line": {"color": INK if filled else color, "width": [round(border * scale, 2) for _, border in sizes]},
         },
     }  # fmt: skip
-    if ink.stage:
+    if ink.pick:
         trace["meta"] = {"click": "node"}
         trace["customdata"] = [
             _most_probable(now, at["folded"]) if "folded" in at else node if isinstance(node, int) else None

@@ -144,7 +144,7 @@ def upright(x: float) -> Spec:
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": INK, "dash": "dot"}}
 
 
-def beside(drawn: Sequence[Spec], titles: Sequence[str], label: str, **layout: Any) -> Spec:
+def abreast(drawn: Sequence[Spec], titles: Sequence[str], label: str, **layout: Any) -> Spec:
     """Figures as one, next to each other, tops aligned, each below its title; one legend serves all.
 
     Its width is that of its place. `layout`: more of plotly's.

@@ -8,19 +8,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp
 
-from speclab.analysis.routing import Part, Regret, Routing, statistics
+from speclab.analysis.routing import Regret, Routing, statistics
 from speclab.trace.records import Proposal, Step, Trace
 from speclab.tree import DraftTree
 from speclab.views import markup, playback
+from speclab.views.draft_tree import small_tree_specs
 from speclab.views.explain import plural
-from speclab.views.markup import bar, cards, escape, label, labelled, quoted
-from speclab.views.metrics_chart import LEFT, WIDE, Axis, iterations_axis, nice, small
-from speclab.views.palette import LOOKS, SANS, SOURCE_COLORS, Theme, css
-from speclab.views.tree_small import Reading, Small, columns, small_svg
+from speclab.views.figures import INK, PAPER, Drawing, Spec, abreast, escape, lines, note, spec
+from speclab.views.markup import bar, label, labelled, quoted
+from speclab.views.networks import graph, tree_graph
+from speclab.views.palette import LOOKS, SOURCE_COLORS
+
+NEWEST = 120
+"""Iterations whose margins are drawn at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of a tree, or would have come of it.
+
+    `looks`: for each node a key of `LOOKS`; "drafted" where the target was not asked. `path`: the nodes that the text
+    follows, the root not among them. `own`: the target's token after the path, as (token, key of `LOOKS`); None where
+    it is not known, or where the text ended.
+    """
+
+    looks: tuple[str, ...]
+    path: tuple[int, ...]
+    own: tuple[int, str] | None
 
 
 def merged(step: Step) -> bool:
@@ -171,13 +189,13 @@ def regret_words(step: Step, regret: Regret) -> str:
     return f"Both verified, {each}: the choice lost {lost}."
 
 
-def summary(step: Step) -> str:
+def summary(step: Step, regret: Regret | None = None) -> str:
     """The choice and what came of it, in sentences; empty where there was none."""
     if not step.proposals:
         return ""
     if merged(step):
         return f"{choice_words(step)} {sources_words(step)}"
-    return " ".join([choice_words(step), *(outcome_words(step, place) for place in range(len(step.proposals)))])
+    return " ".join([choice_words(step), *(outcome_words(step, place, regret) for place in range(len(step.proposals)))])
 
 
 _MEANINGS = {
@@ -185,161 +203,87 @@ _MEANINGS = {
     "rejected": "the target chose another token",
     "not reached": "the accept path does not reach it",
     "drafted": "unknown: not verified",
-    "bonus": "the target's own token, past the tree's end",
-    "corrected": "the target's own token, in place of the candidates",
 }
-_PROPOSERS = ("M-{r} 0L{r} -{r}L{r} {r}Z", "M{r} 0L-{r} -{r}L-{r} {r}Z", "M-{r} 0L0 -{r}L{r} 0L0 {r}Z")
-"""Of the first, of the second, of both: the two triangles put together."""
 
 
-def proposals_html(
-    step: Step,
-    regret: Regret | None = None,
-    brief: bool = False,
-    trace: Trace | None = None,
-    cursor: int | None = None,
-) -> str:
-    """As `drafts_html`, and how the choices of the run so far came out; `regret` may be of another iteration.
+def drafts_drawing(step: Step, regret: Regret | None = None) -> Drawing:
+    """Everything about the choice between the trees of an iteration; "" where there was one alone.
 
-    `brief`: on a page of many iterations: no tooltips, and nothing of the run.
-    """
-    if not step.proposals and not brief:
-        note = "One tree was drafted here. Where two are proposed (DualDraft), both are shown."
-        return markup.tag("div", note, class_="sl-empty")
-    found = regret if regret is not None and regret.steps[0].index == step.index else None
-    trees = drafts_html(step, found, tooltips=not brief)
-    return trees if brief or trace is None else trees + routing_html(trace, cursor)
-
-
-def drafts_html(step: Step, regret: Regret | None = None, *, tooltips: bool = True) -> str:
-    """Everything about the choice of an iteration; empty where one tree alone was drafted.
-
-    `tooltips`: whether every node tells its figures; on a page of many iterations they would weigh most.
+    `regret`: both trees verified; it may be of another iteration.
     """
     if not step.proposals:
         return ""
+    found = regret if regret is not None and regret.steps[0].index == step.index else None
     words = [labelled("Choice", choice_words(step))]
     if merged(step):
         words.append(labelled("Merged", sources_words(step)))
     else:
-        names = {True: "Verified", False: "Not verified" if regret is None else "The other"}
+        names = {True: "Verified", False: "Not verified" if found is None else "The other"}
         places = sorted(range(len(step.proposals)), key=lambda place: not step.proposals[place].chosen)
-        words += [labelled(names[step.proposals[i].chosen], outcome_words(step, i, regret)) for i in places]
-    if regret is not None:
-        words.append(labelled("On request", regret_words(step, regret)))
-    colors = css()
-    body = _union(step, colors) if merged(step) else _side_by_side(step, regret, colors, tooltips=tooltips)
-    return markup.tag("div", *words, figures_table(step, regret), body, class_="speclab-drafts-view")
+        words += [labelled(names[step.proposals[i].chosen], outcome_words(step, i, found)) for i in places]
+    if found is not None:
+        words.append(labelled("On request", regret_words(step, found)))
+    told = markup.tag("div", *words, figures_table(step, found), class_="speclab-drafts-view")
+    return [told, trees_spec(step, found)]
+
+
+_PROPOSERS = "triangle-up", "triangle-down", "hourglass"
+"""Of the first, of the second, of both."""
+
+
+def trees_spec(step: Step, regret: Regret | None = None) -> Spec:
+    """The proposed trees on the same columns; of a merged tree each node has the symbol of who proposed it."""
+    if merged(step):
+        return _merged_spec(step)
+    graphs, titles = [], []
+    for place, one in enumerate(step.proposals):
+        read = reading(step, place, regret)
+        graphs.append(tree_graph(one.tree, step.texts, read.looks, read.path, read.own))
+        ahead = f"mean confidence {figure(one.confidence)}, margin {_signed(margin(step, place))}"
+        titles.append(f"{one.name}: {_verdict(one, regret)}, {ahead}")
+    whole = [one.chosen and len(one.tree) == len(step.tree) for one in step.proposals]  # its nodes have their numbers
+    drawn = small_tree_specs(graphs, titles, pick=whole.index(True) if any(whole) else None)
+    for trace in [trace for one in drawn for trace in one["data"] if trace.get("name") == LOOKS["drafted"].label]:
+        trace["name"] = _MEANINGS["drafted"]
+    return abreast(drawn, titles, summary(step, regret), meta={"name": "drafts"})
+
+
+def _merged_spec(step: Step) -> Spec:
+    names = [one.name for one in step.proposals]
+    made = graph(step)
+    for node, at in made.nodes.items():
+        if isinstance(node, int) and node:
+            at["symbol"] = _PROPOSERS[names.index(at["source"]) if at["source"] in names else -1]
+    said = sources_words(step)
+    key = [{"x": [None], "y": [None], "mode": "markers", "name": f"proposed by {name}", "showlegend": True,
+            "marker": {"symbol": symbol, "size": 10, "color": PAPER, "line": {"color": INK, "width": 1}}}
+           for symbol, name in zip(_PROPOSERS, [*names, "both"], strict=True)]  # fmt: skip
+    (drawn,) = small_tree_specs([made], [said], width=900, pick=0)
+    drawn["data"] += key
+    return abreast([drawn], ["Verified as one tree"], said, meta={"name": "drafts"})
+
+
+def _verdict(one: Proposal, regret: Regret | None) -> str:
+    return "verified" if one.chosen else "verified on request" if regret else "not verified"
+
+
+def _signed(ahead: float) -> str:
+    return f"{'−' if ahead < 0 else '+'}{figure(abs(ahead))}"
 
 
 def figures_table(step: Step, regret: Regret | None = None) -> str:
     """One row per tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
     largest = max([one.confidence for one in step.proposals]) or 1.0
-    other_score = any(abs(one.score - one.confidence) > 1e-9 for one in step.proposals)
     rows = []
     for place, one in enumerate(step.proposals):
-        read, mean = reading(step, place, regret), figure(one.confidence)
+        read, signed = reading(step, place, regret), _signed(margin(step, place))
         known = f"{len(read.path)}{' or more' if 'drafted' in read.looks else ''}"
-        score = (figure(one.score),) if other_score else ()
-        rows.append((
-            one.name, "yes" if one.chosen else "no", len(one.tree) - 1, int(one.tree.depth.max()), mean,
-            bar(one.confidence / largest, LOOKS["accepted"].color, 80), *score, _signed(margin(step, place)),
-            known,
-        ))  # fmt: skip
-    compared = ("compared by",) if other_score else ()
-    head = ("tree", "verified", "nodes", "levels", "mean confidence", "", *compared, "margin", "accepted")
+        mean = _figures(one), bar(one.confidence / largest, LOOKS["accepted"].color, 80)
+        rows.append(
+            (one.name, _verdict(one, regret), len(one.tree) - 1, int(one.tree.depth.max()), *mean, signed, known)
+        )
+    head = ("tree", "", "nodes", "levels", "mean confidence", "", "margin", "accepted")
     return markup.table(f"Trees of iteration {step.index + 1}", head, rows)
-
-
-def _side_by_side(step: Step, regret: Regret | None, colors: Theme, *, tooltips: bool) -> str:
-    smalls = [
-        Small(one.tree, read, _hovers(step, i, read.looks) if tooltips else ())
-        for i, one in enumerate(step.proposals)
-        for read in [reading(step, i, regret)]
-    ]
-    xs = columns(smalls, step.texts)
-    panels = [_panel(step, i, small, xs, colors, regret) for i, small in enumerate(smalls)]
-    looks = {look for small in smalls for look in (*small.reading.looks, *(small.reading.own or ())[1:])}
-    entries = [
-        (markup.shape(look, 0, 0, 4.5, 0.9, colors), meaning, 14.0)
-        for look, meaning in _MEANINGS.items()
-        if look in looks
-    ]
-    return cards(*panels) + _legend(entries, colors)
-
-
-def _panel(step: Step, place: int, small: Small, xs: Sequence[float], colors: Theme, regret: Regret | None) -> str:
-    one = step.proposals[place]
-    verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
-    heading = markup.tag("b", escape(f"{one.name}: {verdict}"))
-    mean, ahead = figure(one.confidence), _signed(margin(step, place))
-    figures = f"{plural(len(one.tree) - 1, 'node')}, mean confidence {mean}, margin {ahead}"
-    line = markup.tag("div", escape(figures), style=f"color:{colors.muted}")
-    outcome = outcome_words(step, place, regret)
-    svg = small_svg(small, xs, step.texts, f"{one.name}, {verdict}. {outcome}", colors)
-    edge = f"3px solid {LOOKS['accepted'].color}" if one.chosen else f"1px dashed {colors.line}"
-    style = f"font:13px/1.5 {SANS};border:{edge};border-radius:6px;padding:6px 10px"
-    return markup.tag("div", heading, line, svg, style=style)
-
-
-def _signed(margin: float) -> str:
-    return f"{'−' if margin < 0 else '+'}{figure(abs(margin))}"
-
-
-def _hovers(step: Step, place: int, looks: Sequence[str]) -> list[str]:
-    tree = step.proposals[place].tree
-    probs, paths = tree.log_prob, tree.path_log_prob
-    return [
-        f"{quoted(int(token), step.texts)} · node {node} · draft {_exp(probs[node])} · path {_exp(paths[node])}\n"
-        f"{_MEANINGS.get(looks[node], 'the root, the newest committed token')}"
-        for node, token in enumerate(tree.token)
-    ]
-
-
-def _exp(log_prob: float) -> str:
-    return f"{exp(log_prob):.3f}"
-
-
-def _union(step: Step, colors: Theme) -> str:
-    read = verified(step)
-    symbol = partial(_proposer, step, colors)
-    hovers = [
-        f"{quoted(node.token, step.texts)} · from {step.tree.source[node.index]}\n{node.reason}" for node in step.nodes
-    ]
-    small = Small(step.tree, read, hovers, symbol)
-    svg = small_svg(small, columns([small], step.texts), step.texts, sources_words(step), colors)
-    names = [*(one.name for one in step.proposals), "both"]
-    entries = [
-        (_triangle(shape, 0, 0, 4.5, f"fill:none;stroke:{colors.ink}"), f"proposed by {name}", 14.0)
-        for shape, name in zip(_PROPOSERS, names, strict=True)
-    ]
-    filled = _triangle(_PROPOSERS[-1], 0, 0, 4.5, f"fill:{LOOKS['accepted'].color};stroke:{colors.ink}")
-    entries.append((filled, "filled: accepted", 14.0))
-    return cards(svg) + _legend(entries, colors)
-
-
-def _proposer(step: Step, colors: Theme, node: int, x: float, y: float, r: float) -> str:
-    """A node of a merged tree: its shape says who proposed it, filled where it was accepted."""
-    if not node:
-        return markup.shape("root", x, y, r, 0.9, colors)
-    names = [one.name for one in step.proposals]
-    source = step.tree.source[node]
-    shape = _PROPOSERS[names.index(source)] if source in names else _PROPOSERS[-1]
-    taken = node in step.accepted
-    fill, edge = (LOOKS["accepted"].color, colors.ink) if taken else (colors.paper, colors.muted)
-    return _triangle(shape, x, y, r + 1.2, f"fill:{fill};stroke:{edge}")
-
-
-def _triangle(shape: str, x: float, y: float, r: float, style: str) -> str:
-    place = f"translate({markup.number(x)} {markup.number(y)})"
-    return markup.tag("path", d=shape.format(r=markup.number(r)), transform=place, style=style)
-
-
-def _legend(entries: Sequence[tuple[str, str, float]], colors: Theme) -> str:
-    content, height = markup.legend(tuple(entries), 4.0, 14.0, 640.0)
-    words = "Symbols: " + "; ".join([entry[1] for entry in entries])
-    inner = markup.tag("g", content, style=f"fill:{colors.muted}")
-    return markup.svg(660.0, height + 6, words, colors, [inner])
 
 
 def nodes_table(step: Step) -> str:
@@ -357,77 +301,55 @@ def nodes_table(step: Step) -> str:
     return markup.table(f"Trees proposed in iteration {step.index + 1}", head, rows)
 
 
-MOST, LEAST, HIGH = 130, 12, 34.0
-"""Iterations drawn at most (the newest) and the room kept at least; pixels above and below the line."""
+def _exp(log_prob: float) -> str:
+    return f"{exp(log_prob):.3f}"
 
 
-def routing_sentence(trace: Trace, cursor: int | None = None) -> str:
+def routing_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
+    """Margins over the newest iterations, and one row per tree; "" where none had two trees."""
+    steps = trace.steps[:cursor][-NEWEST:]
+    found = statistics(replace(trace, steps=steps)) if any(len(step.proposals) == 2 for step in steps) else None
+    return [margins_spec(steps, routing_sentence(found)), routing_table(found)] if found else ""
+
+
+def routing_sentence(found: Routing) -> str:
     """One sentence, such as: Routing over 12 iterations: code 7, prose 5; mean margin 0.081."""
-    found = statistics(trace, cursor)
-    if found is None:
-        return "Routing: no iteration had two trees."
     chosen = ", ".join([f"{part.name} {part.chosen}" for part in found.parts])
     return f"Routing over {plural(found.iterations, 'iteration')}: {chosen}; mean margin {figure(found.margin)}."
 
 
-def routing_html(trace: Trace, cursor: int | None = None) -> str:
-    """Margins over the iterations, and one row per tree; nothing where no iteration had two trees."""
-    found = statistics(trace, cursor)
-    if found is None:
-        return ""
-    return markup.tag("div", margins_svg(trace, cursor), routing_table(found), class_="speclab-routes")
-
-
 def routing_table(found: Routing) -> str:
     """How often each was chosen, what its choice gave, and whether its confidence keeps its word."""
-    rows = (_row(part, found) for part in found.parts)
+    rows = [
+        (part.name, part.chosen, bar(part.chosen / found.iterations, LOOKS["accepted"].color, 80),
+         f"{part.committed / part.chosen:.2f}" if part.chosen else "–", figure(part.confidence), figure(part.share),
+         f"{part.expected:.2f}", f"{part.followed:.2f}")
+        for part in found.parts
+    ]  # fmt: skip
     head = (
-        "tree", "chosen", "share", "", "tokens per iteration when chosen", "mean confidence",
+        "tree", "chosen", "", "tokens per iteration when chosen", "mean confidence",
         "share of its nodes the text followed", "expected tokens", "followed",
     )  # fmt: skip
-    return markup.table(f"Routing over {plural(found.iterations, 'iteration')} with two trees", head, rows)
+    return markup.table(routing_sentence(found), head, rows)
 
 
-def _row(part: Part, found: Routing) -> tuple[object, ...]:
-    share = part.chosen / found.iterations
-    got = f"{part.committed / part.chosen:.2f}" if part.chosen else "–"
-    return (
-        part.name, part.chosen, f"{share:.0%}", bar(share, LOOKS["accepted"].color, 80), got, figure(part.confidence),
-        figure(part.share), f"{part.expected:.2f}", f"{part.followed:.2f}",
+def margins_spec(steps: Sequence[Step], said: str) -> Spec:
+    """One bar per iteration: up where the first tree scored higher, down where the second did; a click goes there."""
+    two = [step for step in steps if len(step.proposals) == 2]
+    verb = "scores higher" if merged(two[-1]) else "chosen"
+    data = []
+    for place, one in enumerate(two[-1].proposals):
+        own = [(step.index + 1, margin(step, 0)) for step in two if (margin(step, 0) < 0) == bool(place)]
+        hover = [lines(f"Iteration {i}: {one.name} {verb}, margin {figure(abs(ahead))}") for i, ahead in own]
+        at, by = [i for i, _ in own], [round(ahead, 5) for _, ahead in own]
+        data.append({"type": "bar", "x": at, "y": by, "customdata": at, "hovertext": hover, "hoverinfo": "text",
+                     "meta": {"click": "iteration"}, "marker": {"color": SOURCE_COLORS[place]}})  # fmt: skip
+    names = [escape(f"{mark} {one.name} {verb}") for mark, one in zip("▲▼", two[-1].proposals, strict=True)]
+    notes = [note(names[0], 0, 1), note(names[1], 0, 0, yanchor="top")]
+    first, last = two[0].index + 1, two[-1].index + 1
+    xaxis = {"title": {"text": "iteration"}, "range": [first - 0.6, max(last, first + 11) + 0.6], "tickformat": "d"}
+    return spec(
+        data, label=said, height=170, annotations=notes, xaxis=xaxis, bargap=0.2, meta={"name": "margins"},
+        yaxis={"zeroline": True, "zerolinecolor": INK, "nticks": 4, "title": {"text": "margin"}},
+        margin={"l": 64, "r": 12, "t": 22, "b": 56},
     )  # fmt: skip
-
-
-def margins(steps: Sequence[Step]) -> list[float | None]:
-    """For each iteration the first tree's score less the second's; None where there were not two."""
-    return [step.proposals[0].score - step.proposals[1].score if len(step.proposals) == 2 else None for step in steps]
-
-
-def margins_svg(trace: Trace, cursor: int | None = None) -> str:
-    """One bar per iteration: up where the first tree scored higher, down where the second did."""
-    colors, steps = css(), trace.steps[:cursor]
-    shown = steps[-MOST:]
-    axis = Axis(steps, shown, max(LEAST, min(len(trace.steps), MOST)), colors)
-    found = margins(shown)
-    newest = next((step for step in reversed(shown) if len(step.proposals) == 2), None)
-    if newest is None:
-        text = markup.text("no iteration had two trees", 12, 24, style=f"fill:{colors.muted}")
-        return markup.svg(LEFT + WIDE, 40, routing_sentence(trace, cursor), colors, [text])
-    top = nice(max([abs(each) for each in found if each is not None]))
-    middle, unit = 22 + HIGH, HIGH / top
-    up = [(i, middle - each * unit, each * unit) for i, each in enumerate(found) if each is not None and each >= 0]
-    down = [(i, middle, -each * unit) for i, each in enumerate(found) if each is not None and each < 0]
-    first, second = (one.name for one in newest.proposals)
-    verb = "scores higher" if merged(newest) else "chosen"
-    parts = [
-        small(f"margin, ▲ up: {first} {verb}", LEFT, 14, colors),
-        small(f"▼ down: {second} {verb}", LEFT, middle + HIGH + 12, colors),
-        axis.bars(up, SOURCE_COLORS[0]),
-        axis.bars(down, SOURCE_COLORS[1]),
-        *(
-            small(f"{each:g}", LEFT - 6, middle + sign * HIGH + 4, colors, text_anchor="end")
-            for each, sign in ((top, -1), (0, 0), (top, 1))
-        ),
-        markup.tag("path", d=f"M{LEFT:g} {markup.number(middle)}h{WIDE:g}", style=f"stroke:{colors.muted}"),
-        iterations_axis(axis, middle + HIGH + 14),
-    ]
-    return markup.svg(LEFT + WIDE + 12, middle + HIGH + 40, routing_sentence(trace, cursor), colors, parts)

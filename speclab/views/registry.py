@@ -22,7 +22,7 @@ from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
-from speclab.views.side_by_side import Beside, beside_html
+from speclab.views.side_by_side import Beside, beside_drawing
 from speclab.views.token_text import table as text_table
 from speclab.views.token_text import text_html
 
@@ -225,7 +225,7 @@ for _view in (
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
     View("why", _why, ("step", "selected"), page="no", empty="", tab="Node"),
-    View("beside", beside_html, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
+    View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
     View("cache", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
          "Caches", table=cache_slots.table, empty="What the KV caches hold appears here."),
@@ -233,8 +233,8 @@ for _view in (
          table=metrics_chart.metrics_table, page="run"),
     View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),
          empty="What the drafter knew and decided in an iteration appears here."),
-    View("drafts", proposals.proposals_html, ("step", "regret", "brief", "trace", "cursor"),
-         table=proposals.nodes_table, tab="Strategy"),
+    View("drafts", proposals.drafts_drawing, ("step", "regret"), table=proposals.nodes_table, empty="", tab="Strategy"),
+    View("routing", proposals.routing_drawing, ("trace", "cursor"), page="run", empty="", tab="Strategy"),
     View("course", course_drawing, ("trace", "cursor"), page="run", empty="", tab="Strategy"),
     View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True, tab="Node"),
     View("node", explain.node_html, ("step", "selected"), page="no"),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from speclab.trace.records import Step, Trace
-from speclab.views import explain
+from speclab.views.draft_tree import small_tree_specs
 from speclab.views.explain import plural, summary
-from speclab.views.markup import cards, escape, labelled, quoted, tag
-from speclab.views.palette import SANS, css
-from speclab.views.proposals import verified
-from speclab.views.tree_small import Small, columns, small_svg
+from speclab.views.figures import Drawing, Part, Spec, abreast
+from speclab.views.markup import label, labelled, quoted, spoken, table, tag, written
+from speclab.views.networks import graph
 
+MOST = 12
+"""Settings listed at most; where a whole strategy is another, its name says enough."""
 SAME = "Both drafted the same tree."
 Path = tuple[int, ...]
+Names = tuple[str, str]
+NAMES = "this run", "the other"
+"""What two runs are called in sentences."""
 
 
 def runs_words(one: Trace, other: Trace, cursor: int) -> tuple[str, ...]:
@@ -35,11 +39,11 @@ def runs_words(one: Trace, other: Trace, cursor: int) -> tuple[str, ...]:
     return figures, so_far, f"The two trees stand at different places of the text: {places}."
 
 
-def steps_words(one: Step, other: Step) -> tuple[str, ...]:
+def steps_words(one: Step, other: Step, names: Names = NAMES) -> tuple[str, ...]:
     """Sentences on two iterations: figures, and trees where both have the same root at the same place."""
     same = one.prefix_length == other.prefix_length and one.tree.token[0] == other.tree.token[0]
     place = f"The two trees stand at different places of the text: behind {one.prefix_length} and {other.prefix_length}"
-    return figures_words(one, other), *(trees_words(one, other) if same else (f"{place} tokens.",))
+    return figures_words(one, other), *(trees_words(one, other, names) if same else (f"{place} tokens.",))
 
 
 def figures_words(one: Step, other: Step) -> str:
@@ -69,7 +73,7 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def trees_words(one: Step, other: Step) -> tuple[str, ...]:
+def trees_words(one: Step, other: Step, names: Names = NAMES) -> tuple[str, ...]:
     """The first node that one tree expanded and the other did not, and the first one with other children; why."""
     mine, theirs = _nodes(one), _nodes(other)
     if mine.keys() == theirs.keys():
@@ -77,8 +81,8 @@ def trees_words(one: Step, other: Step) -> tuple[str, ...]:
     shared = [(node, theirs[path]) for path, node in mine.items() if path in theirs]
     if not shared:
         return ("The trees have no node in common: their roots differ.",)
-    found = (next(_grown(one, other, shared), ""), next(_children(one, other, shared), ""))
-    return tuple([sentence for sentence in found if sentence])
+    found = (next(_grown(one, other, shared, names), ""), next(_children(one, other, shared, names), ""))
+    return tuple([sentence[0].upper() + sentence[1:] for sentence in found if sentence])
 
 
 def _nodes(step: Step) -> dict[Path, int]:
@@ -91,12 +95,12 @@ def _nodes(step: Step) -> dict[Path, int]:
     return found
 
 
-def _grown(one: Step, other: Step, shared: list[tuple[int, int]]) -> Iterator[str]:
+def _grown(one: Step, other: Step, shared: list[tuple[int, int]], names: Names) -> Iterator[str]:
     for mine, theirs in shared:
         this = _expanded(one, mine)
         if this == _expanded(other, theirs):
             continue
-        who, whose = ("This run", "the other") if this else ("The other", "this run")
+        who, whose = names if this else names[::-1]
         left, at = (other, theirs) if this else (one, mine)
         children = one.tree.children[mine] if this else other.tree.children[theirs]
         into = f" into {len(children)}" if children else ", though none of its children stayed"
@@ -108,11 +112,11 @@ def _expanded(step: Step, node: int) -> bool:
     return bool(step.tree.children[node]) or any(e.kind == "expand" and e.node == node for e in step.events)
 
 
-def _children(one: Step, other: Step, shared: list[tuple[int, int]]) -> Iterator[str]:
+def _children(one: Step, other: Step, shared: list[tuple[int, int]], names: Names) -> Iterator[str]:
     for mine, theirs in shared:
         if _expanded(one, mine) and _expanded(other, theirs):
-            yield from _extra("The other", other, theirs, "this run", one, mine)
-            yield from _extra("This run", one, mine, "the other", other, theirs)
+            yield from _extra(names[1], other, theirs, names[0], one, mine)
+            yield from _extra(names[0], one, mine, names[1], other, theirs)
 
 
 def _extra(who: str, more: Step, at: int, whose: str, less: Step, there: int) -> Iterator[str]:
@@ -170,41 +174,67 @@ class Beside:
     trace: Trace
 
 
-def beside_html(trace: Trace, cursor: int, beside: Beside | None, pinned: Step | None, brief: bool = False) -> str:
-    """Whatever is kept beside the iteration at `cursor`: a run, an iteration, both; empty where nothing is."""
-    of_run = run_html(trace, beside, cursor, brief=brief) if beside is not None else ""
-    step = trace.steps[cursor - 1] if cursor else None
-    return of_run + (step_html(step, pinned) if pinned is not None and not brief else "")
+def beside_drawing(
+    trace: Trace, cursor: int, beside: Beside | None, pinned: Step | None, brief: bool = False
+) -> Drawing:
+    """Whatever is kept beside the iteration at `cursor`: a run, an iteration, both; "" where nothing is.
 
-
-def run_html(trace: Trace, other: Beside, cursor: int, *, brief: bool = False) -> str:
-    """The iteration at `cursor` of both runs.
-
-    `brief`: for a page that says everything of this run anyway: no tooltips, and no trees where they are the same.
+    `brief`: for a page that says everything of this run anyway: no trees where they are the same, nothing pinned.
     """
-    words = runs_words(trace, other.trace, cursor)
-    runs = [("This run", trace), (other.name, other.trace)]
-    steps = [(name, run.steps[cursor - 1]) for name, run in runs if 0 < cursor <= len(run.steps)]
-    if brief and (SAME in words or len(steps) < 2):
-        steps = []
-    return _page(f"Beside {other.name}", words, steps, tooltips=not brief)
+    parts: list[Part] = []
+    if beside is not None:
+        words = runs_words(trace, beside.trace, cursor)
+        parts.append(_said(f"Beside {beside.name}", words))
+        if 0 < cursor <= len(beside.trace.steps) and not (brief and SAME in words):
+            steps = trace.steps[cursor - 1], beside.trace.steps[cursor - 1]
+            parts.append(trees_spec(steps, ("This run", beside.name), 0))
+    if pinned is not None and not brief:
+        step = trace.steps[cursor - 1] if cursor else pinned
+        parts += pinned_drawing(step, pinned)
+    return parts or ""
 
 
-def step_html(step: Step | None, pinned: Step) -> str:
+def pinned_drawing(step: Step, pinned: Step) -> list[Part]:
     """The iteration shown and the pinned one; the pinned one alone where they are the same."""
-    if step is None or step is pinned:
-        return _page("Pinned", (), [("Pinned", pinned)])
-    return _page("Beside the pinned iteration", steps_words(step, pinned), [("Shown", step), ("Pinned", pinned)])
+    if step is pinned:
+        return [trees_spec((pinned,), (f"Pinned: iteration {pinned.index + 1}",))]
+    names = f"Shown: iteration {step.index + 1}", f"Pinned: iteration {pinned.index + 1}"
+    return [_said("Beside the pinned iteration", steps_words(step, pinned)), trees_spec((step, pinned), names, 0)]
 
 
-def _page(label: str, words: tuple[str, ...], steps: list[tuple[str, Step]], *, tooltips: bool = True) -> str:
-    colors = css()
-    smalls = [Small(step.tree, verified(step), explain.tooltips(step) if tooltips else ()) for _, step in steps]
-    texts = {token: text for _, step in steps for token, text in step.texts.items()}
-    xs = columns(smalls, texts) if smalls else ()
-    panels = []
-    for (name, step), small in zip(steps, smalls, strict=True):
-        heading = tag("div", tag("b", escape(f"{name}. ")), escape(summary(step)))
-        svg = small_svg(small, xs, step.texts, f"{name}. {summary(step)}", colors)
-        panels.append(tag("div", heading, svg, style=f"font:13px/1.5 {SANS}"))
-    return tag("div", labelled(label, " ".join(words)) if words else "", cards(*panels), class_="speclab-beside-view")
+def pair_drawing(old: Step, new: Step, old_name: str, new_name: str) -> Drawing:
+    """One iteration drafted twice from the same text, as by a what-if: what differs, figures, and both trees."""
+    words = _said("What differs", trees_words(old, new, (old_name, new_name)))
+    moved = [name for name in {**old.settings, **new.settings} if old.settings.get(name) != new.settings.get(name)]
+    rows = [
+        *((spoken(name), *(written(name, step.settings.get(name)) for step in (old, new))) for name in moved[:MOST]),
+        *((name, *(of(step) for step in (old, new))) for name, of in _FACTS.items()),
+    ]
+    return [
+        words,
+        table("The same iteration, twice", ("", old_name, new_name), rows),
+        trees_spec((old, new), (old_name, new_name), 1),
+    ]
+
+
+def trees_spec(steps: Sequence[Step], names: Sequence[str], pick: int | None = None) -> Spec:
+    """The trees of these iterations on the same columns, each below its name. `pick`: the one shown."""
+    said = [f"{name}. {summary(step)}" for name, step in zip(names, steps, strict=True)]
+    drawn = small_tree_specs([graph(step) for step in steps], said, pick=pick)
+    return abreast(drawn, names, " ".join(said), meta={"name": "side-by-side"})
+
+
+def _tokens_of(step: Step, tokens: Sequence[int]) -> str:
+    return "".join([label(token, step.texts) for token in tokens]) or "–"
+
+
+_FACTS: dict[str, Callable[[Step], str]] = {
+    "nodes drafted": lambda step: str(step.counts.drafted),
+    "accepted path": lambda step: _tokens_of(step, [int(step.tree.token[node]) for node in step.accepted]),
+    "tokens committed": lambda step: str(len(step.committed)),
+    "text committed": lambda step: _tokens_of(step, step.committed),
+}
+
+
+def _said(label: str, words: Sequence[str]) -> str:
+    return tag("div", labelled(label, " ".join(words)), class_="speclab-beside-view")

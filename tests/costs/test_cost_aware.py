@@ -19,7 +19,7 @@ from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Draft, Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.views import proposals
-from speclab.views.proposals import drafts_html
+from speclab.views.proposals import drafts_drawing
 
 COSTLY = Curve(name="costly rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
 FREE = Curve(name="free rows", rows=(1, 64), seconds=(0.004, 0.0041), prefix=0, rounds=1)
@@ -164,7 +164,7 @@ def test_of_a_tree_that_was_chosen_and_cut_the_rest_is_called_unverified():
         read = proposals.reading(step, place)
         assert read.looks.count("drafted") == len(_chosen(step).tree) - len(step.tree)
         assert [int(_chosen(step).tree.token[node]) for node in read.path] == list(step.committed[: len(read.path)])
-        assert drafts_html(step)
+        assert drafts_drawing(step)
 
 
 def _chosen(step):

@@ -12,8 +12,9 @@ from lab_tools import PROMPT, settle
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.engine.session import Session
+from speclab.lab.screen import packed
 from speclab.trace.conditions import parse
-from speclab.views.side_by_side import step_html
+from speclab.views.side_by_side import pinned_drawing
 
 CHANGED = parse("route != previous.route")
 
@@ -165,11 +166,11 @@ def test_a_pinned_step_stays_beside_the_next(lab):
     assert lab.panels.pin.description == "Unpin"
     second = lab.step()
     assert lab.state.pinned is first
-    assert beside.value == step_html(second, first)
+    assert beside.drawing == packed(pinned_drawing(second, first))
     lab.pin()
     lab.pin()
     assert lab.state.pinned is None
-    assert beside.layout.display == "none"
+    assert beside.drawing == ""
 
 
 def test_stop_or_anything_else_asked_for_ends_a_run_and_keeps_what_was_decoded(make):

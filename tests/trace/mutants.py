@@ -153,7 +153,7 @@ def functions() -> tuple[list, list]:
         *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, float) for measure in _MEASURED),
     ]  # fmt: skip
     of_run = [
-        token_text.summary, metrics_chart.summary, proposals.routing_html, drafter_state.key_at,
+        token_text.summary, metrics_chart.summary, proposals.routing_drawing, drafter_state.key_at,
         *(lambda trace, cursor, by=by: token_text.text_html(trace, cursor, by)
           for by in ("verdict", "source", "iteration", "probability")),
         *(lambda trace, cursor, view=view: _view(view, trace, cursor) for view in VIEWS.values()),

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from draft_samples import LONGER, SHORTER, grown, proposal, routed, routed_run, united
+from drawn import figures, html, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import draft_trees
-from view_samples import build_step, draft_tree, five_nodes, one_node, parse, random_parents, steps, trace, words
+from view_samples import build_step, draft_tree, five_nodes, one_node, parse, random_parents, steps, trace
 
 from speclab.analysis import routing
 from speclab.views import proposals
@@ -59,43 +60,62 @@ def test_the_verified_tree_is_read_from_its_record_and_a_lossy_rule_tells_nothin
 
 
 def test_verified_on_request_nothing_is_unknown():
-    step, other = routed(), build_step(LONGER, (1, 3, 4, 5), bonus=9)
+    step, other = routed(), build_step(LONGER, (1, 3, 4, 5), bonus=9, index=2)
     found = routing.Regret(("prose", "code"), (4, 2), 2, (other, five_nodes()))
     assert proposals.reading(step, PROSE, found) == proposals.verified(other)
     holds(proposals.regret_words(step, found), "prose has 4 accepted", "code has 2 accepted", "lost 2 tokens")
     holds(proposals.regret_words(step, replace(found, tokens=0)), "lost nothing")
-    page = words(proposals.drafts_html(step, found))
+    page = said(proposals.drafts_drawing(step, found))
     holds(page, "On request", "prose: verified on request")
     assert "unknown" not in page
+    later = replace(found, steps=tuple(replace(each, index=9) for each in found.steps))
+    assert proposals.drafts_drawing(step, later) == proposals.drafts_drawing(step)
 
 
-def test_the_chosen_one_is_marked_by_words_and_every_node_stands_in_the_table():
-    page = words(proposals.drafts_html(routed()))
-    assert page.count("code: verified") == page.count("prose: not verified") == 1
-    holds(page, "mean confidence", "margin −", "margin +")
+def clicked(drawing) -> set:
+    """Nodes that a click on a figure selects."""
+    traces = [trace for one in figures(drawing) for trace in one["data"] if trace.get("meta") == {"click": "node"}]
+    return {node for trace in traces for node in trace["customdata"] if node is not None}
+
+
+def test_both_trees_stand_side_by_side_and_the_nodes_of_the_verified_one_can_be_selected():
+    drawing = proposals.drafts_drawing(routed())
+    page = said(drawing)
+    assert page.count("code: verified") >= 1 <= page.count("prose: not verified")
+    holds(page, "mean confidence", "margin −", "margin +", "unknown: not verified")
+    assert clicked(drawing) == set(range(5))
     table = proposals.nodes_table(routed())
     assert table.count("<tr>") == 1 + 6 + 5
     assert "unknown: not verified" in table
     tree = draft_tree(random_parents(200, seed=4), seed=4)
     step = replace(five_nodes(), proposals=(proposal("big", tree, False), proposal("code", five_nodes().tree, True)))
-    holds(proposals.drafts_html(step), "more nodes are folded here")
+    holds(said(proposals.drafts_drawing(step)), "nodes are folded here")
 
 
 def test_a_merged_tree_is_one_and_each_node_says_whose_it_is():
-    page = proposals.drafts_html(united())
+    drawing = proposals.drafts_drawing(united())
     holds(
-        words(page), "They were verified as one, of 6 nodes.", *(f"proposed by {n}" for n in ("prose", "code", "both"))
+        said(drawing),
+        "They were verified as one, of 6 nodes.",
+        *(f"proposed by {n}" for n in ("prose", "code", "both")),
     )
     facts = "1 of both", "3 of code alone", "2 of prose alone", "1 token of both, then 1 token of code alone"
     holds(proposals.sources_words(united()), *facts)
-    assert [words(page).count(f"from {name}\n") for name in ("both", "code", "prose")] == [1, 3, 2]
+    symbols = [
+        symbol for trace in figures(drawing)[0]["data"] for symbol in _list(trace.get("marker", {}).get("symbol"))
+    ]
+    assert [symbols.count(symbol) for symbol in ("hourglass", "triangle-down", "triangle-up")] == [1, 3, 2]
+    assert clicked(drawing) == set(range(7))
+
+
+def _list(symbols) -> list:
+    return symbols if isinstance(symbols, list) else []
 
 
 def test_without_a_choice_there_is_nothing_to_show():
-    for view in (proposals.drafts_html, proposals.summary, proposals.nodes_table):
+    for view in (proposals.drafts_drawing, proposals.summary, proposals.nodes_table):
         assert view(one_node()) == ""
-    assert proposals.routing_html(trace(3)) == ""
-    assert "no iteration had two trees" in proposals.routing_sentence(trace(3))
+    assert proposals.routing_drawing(trace(3)) == ""
 
 
 @settings(max_examples=20)
@@ -103,7 +123,8 @@ def test_without_a_choice_there_is_nothing_to_show():
 def test_any_pair_of_trees_of_any_name_can_be_drawn(step, tree, both):
     tree = replace(tree, token=[int(step.tree.token[0]), *tree.token[1:]])
     step = replace(step, proposals=(proposal("<b>", tree, both), proposal("a & b", step.tree, True)))
-    parse(proposals.drafts_html(step) + proposals.nodes_table(step))
+    assert said(proposals.drafts_drawing(step))
+    parse(proposals.nodes_table(step))
     assert proposals.summary(step).endswith(".")
     read = proposals.reading(step, 0)
     assert len(read.path) == len(tree.follow(step.committed))
@@ -113,15 +134,17 @@ def test_any_pair_of_trees_of_any_name_can_be_drawn(step, tree, both):
 def test_tokens_of_the_trees_are_escaped():
     tree = grown([0, 100, 102], [-1, 0, 1], [1, 0.5, 0.5], "x")
     step = replace(five_nodes(), proposals=(proposal("x", tree, False), proposal("y", five_nodes().tree, True)))
-    assert "<script" not in proposals.drafts_html(step) + proposals.nodes_table(step)
+    drawing = proposals.drafts_drawing(step)
+    assert "<script" not in html(drawing) + str(figures(drawing)) + proposals.nodes_table(step)
 
 
 def test_routing_over_a_run_counts_and_draws_margins():
     run = routed_run()
-    assert proposals.margins(run.steps) == [pytest.approx(-0.125), None, pytest.approx(-0.125), pytest.approx(0.25)]
-    holds(proposals.routing_sentence(run), "3 iterations", "prose 1, code 2", "mean margin 0.167")
-    holds(words(proposals.margins_svg(run)), "prose chosen", "code chosen")
     found = routing.statistics(run)
-    shares = [f"{part.chosen / found.iterations:.0%}" for part in found.parts]
-    holds(proposals.routing_html(run), *shares, *(proposals.figure(part.confidence) for part in found.parts))
-    assert proposals.routing_html(run, 1) != proposals.routing_html(run)
+    holds(proposals.routing_sentence(found), "3 iterations", "prose 1, code 2", "mean margin 0.167")
+    (drawn,) = figures(proposals.routing_drawing(run))
+    bars = dict(sorted(bar for trace in drawn["data"] for bar in zip(trace["customdata"], trace["y"], strict=True)))
+    assert bars == {1: -0.125, 3: -0.125, 4: 0.25}
+    page = said(proposals.routing_drawing(run))
+    holds(page, "prose chosen", "code chosen", *(proposals.figure(part.confidence) for part in found.parts))
+    assert proposals.routing_drawing(run, 1) != proposals.routing_drawing(run)

@@ -68,17 +68,35 @@ def test_texts_are_compared_token_by_token(two):
     assert "prompts differ" in runs_words(one, replace(other, prompt_ids=(1,)), 2)[1]
 
 
+def titles(drawing) -> list[str]:
+    return [note["text"] for one in figures(drawing) for note in one["layout"]["annotations"]]
+
+
 def test_both_trees_stand_side_by_side_and_a_pinned_step_alone(two):
     one, other = two
-    page = side_by_side.run_html(one, Beside(1, "fork 1 of 0", other), 2)
-    assert "fork 1 of 0" in words(page)
-    assert page.count("<svg") == 2
+    drawing = side_by_side.beside_drawing(one, 2, Beside(1, "<fork>", other), None)
+    assert titles(drawing) == ["<b>This run</b>", "<b>&lt;fork&gt;</b>"]
     for step in (odd_tokens(), one_node(), sixty_nodes(), five_nodes()):
-        page = side_by_side.step_html(step, five_nodes())
-        assert "Nodes drafted: " in words(page)
-        assert page.count("<svg") == 2
+        drawing = side_by_side.beside_drawing(replace(one, steps=(step,)), 1, None, five_nodes())
+        assert "Nodes drafted: " in words(html(drawing))
+        assert len(titles(drawing)) == 2
     alone = five_nodes()
-    assert side_by_side.step_html(alone, alone).count("<svg") == 1, "the pinned step itself"
+    drawing = side_by_side.beside_drawing(replace(one, steps=(alone,)), 1, None, alone)
+    assert titles(drawing) == ["<b>Pinned: iteration 3</b>"]
+    assert side_by_side.beside_drawing(one, 2, None, None) == ""
+
+
+def test_an_iteration_redone_stands_beside_itself_with_what_was_changed_and_what_came_of_it():
+    old = replace(smaller(), settings=five_nodes().settings | {"base_depth": 1})
+    drawing = side_by_side.pair_drawing(old, five_nodes(), "as it was", "base depth 5")
+    page = words(html(drawing))
+    for fact in ("Base depth 5 expanded '␣old' into 2, where as it was stopped", "base\u00a0depth15", "␣old␣woman"):
+        assert fact in page
+    assert titles(drawing) == ["<b>as it was</b>", "<b>base depth 5</b>"]
+    (drawn,) = figures(drawing)
+    axes = {trace["xaxis"] for trace in drawn["data"] if trace.get("meta") == {"click": "node"}}
+    assert axes == {"x2"}, "the nodes of the new one can be selected"
+    assert drawn["layout"]["xaxis"]["range"] == drawn["layout"]["xaxis2"]["range"], "common columns"
 
 
 FORKS = (
