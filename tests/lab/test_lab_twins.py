@@ -163,7 +163,7 @@ def test_a_pinned_step_stays_beside_the_next(lab):
     beside = lab.panels.views["beside"]
     first = lab.step()
     lab.pin()
-    assert lab.panels.pin.description == "Unpin"
+    assert lab.panels.tabs.pin.description == "Unpin"
     second = lab.step()
     assert lab.state.pinned is first
     assert beside.drawing == packed(pinned_drawing(second, first))
