@@ -7,7 +7,7 @@ that the target chose, a thick blue one along the committed path. Beside a node 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +54,15 @@ def tree_spec(
     """
     whole = graph(step)
     now = whole if position == WHOLE else graph(step, position)
-    drawn = list(range(len(step.tree)))
-    tips = hovers(step, drawn, position.reached("verify"))
+    known = position.reached("verify")
+
+    def tips(nodes: Sequence[Any]) -> dict[Any, str]:
+        own = [node for node in nodes if isinstance(node, int)]
+        return {node: lines(*tip) for node, tip in zip(own, hovers(step, own, known), strict=True)}
+
     fresh = playback.fresh(step, position)
     ink = Ink(
-        {node: lines(*tip) for node, tip in zip(drawn, tips, strict=True)},
+        tips,
         _notes(step, position),
         fresh | {OWN} if position.phase == "accept" else fresh,
         selected,
@@ -73,12 +77,12 @@ def tree_spec(
 class Ink:
     """What a tree is drawn with, besides its graph.
 
-    `tips`: tooltips of nodes, as plotly takes them. `notes`: second lines. `rings`: nodes that changed. `faint`:
+    `tips`: gives tooltips of nodes, as plotly takes them. `notes`: second lines. `rings`: nodes that changed. `faint`:
     whether what is not committed is faint. `stage`: whether depths stand above; `pick`: whether nodes can be selected.
     `marks`: the size of symbols. `name`: of saved files.
     """
 
-    tips: Mapping[Any, str] = field(default_factory=dict)
+    tips: Callable[[Sequence[Any]], Mapping[Any, str]] = lambda _: {}
     notes: Mapping[Any, str] = field(default_factory=dict)
     rings: Collection[Any] = ()
     selected: int | None = None
@@ -139,7 +143,7 @@ def small_tree_specs(
     for i, (small, now, said) in enumerate(zip(folded, graphs, labels, strict=True)):
         where = places(small, found, 0.0, (pitch * scale, pitch * scale))
         tips = {node: lines(*at["hover"].split("\n")) for node, at in now.nodes.items() if "hover" in at}
-        ink = Ink(tips, stage=False, pick=i == pick, marks=0.85)
+        ink = Ink(lambda _, tips=tips: tips, stage=False, pick=i == pick, marks=0.85)  # type: ignore[misc]
         made.append(draw(where, now, said, ink, width, where.height + 2 * BOTTOM * scale))
     return made
 
@@ -154,7 +158,8 @@ def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: f
         elif any(one in now for one in at.get("folded", ())):
             kinds["folded"].append(node)
     drawn = [node for nodes in kinds.values() for node in nodes]
-    marks = [_marks(kind, nodes, found, now, ink) for kind, nodes in kinds.items()]
+    tips = ink.tips(drawn)
+    marks = [_marks(kind, nodes, found, now, ink, tips) for kind, nodes in kinds.items()]
     data = [*_links(found, now, drawn, ink), _rings(found, now, drawn, ink), *marks, *_texts(found, kinds, ink)]
     top, left, right = TOP * scale if ink.stage else BOTTOM * scale, LEFT * scale, RIGHT * scale
     across, down = width - left - right, height - top - BOTTOM * scale
@@ -242,7 +247,7 @@ def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
     return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
 
 
-def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink) -> Spec:
+def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink, tips: Mapping[Any, str]) -> Spec:
     look, scale = LOOKS.get(kind), found.columns.scale
     every = [now.nodes[node] if node in now else found.graph.nodes[node] for node in nodes]
     sizes = [_size(found, at, ink) for at in every]
@@ -252,7 +257,8 @@ def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink)
     trace: Spec = {
         "type": "scatter", "mode": "markers", "name": look.label if look else _NAMES[kind], "showlegend": bool(nodes),
         "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
-        "hovertext": [_tip(node, at, now, ink) for node, at in zip(nodes, every, strict=True)], "hoverinfo": "text",
+        "hovertext": [tips.get(node) or _tip(node, at, now) for node, at in zip(nodes, every, strict=True)],
+        "hoverinfo": "text",
         "opacity": 0.45 if faint else 1,
         "marker": {
             "symbol": [at.get("symbol", symbol) for at in every] if any("symbol" in at for at in every) else symbol,
@@ -269,9 +275,7 @@ def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink)
     return trace
 
 
-def _tip(node: Any, at: Mapping[str, Any], now: Graph, ink: Ink) -> str:
-    if node in ink.tips:
-        return ink.tips[node]
+def _tip(node: Any, at: Mapping[str, Any], now: Graph) -> str:
     quote = f"'{at['label']}'"
     if node == OWN:
         return lines(f"{quote} · id {at['token']}", f"{at['verdict']}: the target's own token; it is the next root")
@@ -286,9 +290,13 @@ def _tip(node: Any, at: Mapping[str, Any], now: Graph, ink: Ink) -> str:
 def _rings(found: Places, now: Graph, drawn: Sequence[Any], ink: Ink) -> Spec:
     """Around what the last tick changed, and around the selected node."""
     nodes = [node for node in drawn if node in now and (node in ink.rings or node == ink.selected)]
-    sizes = [sum(_size(found, now.nodes[node], ink)) + (7 if node == ink.selected else 5) for node in nodes]
+    scale = found.columns.scale
+    sizes = [sum(_size(found, now.nodes[node], ink)) + (7 if node == ink.selected else 5) * scale for node in nodes]
     chosen = [node == ink.selected for node in nodes]
-    line = {"color": [INK if one else MUTED for one in chosen], "width": [2 if one else 1.2 for one in chosen]}
+    line = {
+        "color": [INK if one else MUTED for one in chosen],
+        "width": [(2 if one else 1.2) * scale for one in chosen],
+    }
     return {
         "type": "scatter", "mode": "markers", "hoverinfo": "skip", "showlegend": False, "name": "changed, selected",
         "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],

@@ -48,7 +48,7 @@ def token_text(text: str) -> str:
 
 def lines(*said: str) -> str:
     """A tooltip of several lines, each escaped."""
-    return "<br>".join([escape(line) for line in said if line])
+    return escape("\n".join([line for line in said if line])).replace("\n", "<br>")
 
 
 def spec(
@@ -186,8 +186,12 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
 
     made = resolved(drawn, theme)
     made["data"] = [_worded(trace) for trace in made["data"]]
-    ground = THEMES[theme].paper  # and no template: the figure looks as it does in the lab, and is 7 kB smaller
-    made["layout"] |= {"paper_bgcolor": ground, "plot_bgcolor": ground, "template": {}}
+    layout, ground = made["layout"], THEMES[theme].paper
+    if "legend" in layout and not layout["showlegend"]:  # in the lab one legend serves all, as HTML
+        margin = layout["margin"]
+        layout |= {"showlegend": True, "height": layout["height"] + 44, "margin": margin | {"b": margin["b"] + 44}}
+    # No template: the figure looks as it does in the lab, and is 7 kB smaller.
+    layout |= {"paper_bgcolor": ground, "plot_bgcolor": ground, "template": {}}
     return Figure(made)
 
 

@@ -34,7 +34,7 @@ def legend_html(step: Step, position: PlaybackPosition = WHOLE, *, mask: bool = 
     if mask:
         parts.append(_entry("mask: a row sees", ""))
         parts += [_entry(sign, name) for sign, name in seen]
-    return tag("div", *parts, class_="sl-legend", style=_STYLE)
+    return tag("div", *parts, class_="sl-signs", style=_STYLE)
 
 
 def glyph(look: Look, kind: str = "") -> str:

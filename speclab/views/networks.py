@@ -150,8 +150,10 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
     held: dict[Any, list[Any]] = {}
     for node, keeper in tops.items():
         held.setdefault(keeper, []).append(node)
-    small = made.copy()
-    small.remove_nodes_from([node for folded in held.values() for node in folded if len(folded) > 1])
+    hidden = {node for folded in held.values() for node in folded if len(folded) > 1}
+    small: Graph = nx.DiGraph()
+    small.add_nodes_from([(node, at) for node, at in made.nodes.items() if node not in hidden])
+    small.add_edges_from([(made.nodes[node]["parent"], node) for node in small if made.nodes[node]["parent"] != -1])
     for keeper, folded in held.items():
         if len(folded) > 1:  # one node takes no more room than its stub
             depth = made.nodes[keeper]["depth"] + 1

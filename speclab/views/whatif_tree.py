@@ -36,7 +36,7 @@ def whatif_spec(
     tips = _merge(both, step, found, names)
     new = {name for name in names if not isinstance(name, int)}
     unknown = {names[node]: "→ ?" for node in found.unknown}
-    ink = Ink(tips, unknown, new, selected, name=f"what-if-{step.index + 1}")
+    ink = Ink(lambda _: tips, unknown, new, selected, name=f"what-if-{step.index + 1}")
     said = f"Draft tree. {whatif_sentence(step, found)}"
     return staged(both, both, said, ink, width, height, scale, base=own)
 
