@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from ipywidgets import HTML, Box, Button, Dropdown, HBox, Textarea, ToggleButton, ToggleButtons, VBox
 
-from speclab.analysis.whatif import in_force
 from speclab.drafters import strategies
 from speclab.errors import PromptError, SettingsError, SpeclabError
 from speclab.lab.form import Fold, Form, main_fields
 from speclab.lab.models import ModelPicker, describe_models, has_draft
 from speclab.lab.runs import differences
 from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, Prompt
-from speclab.lab.widgets import on_change, set_if_changed, set_visible
+from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
@@ -58,7 +55,6 @@ class ConfigForm(VBox):
     ) -> None:
         self._state, self._pair = state, pair
         self._config: LabConfig | SpeclabError | None = None
-        self._begun: LabConfig | None = None
         self._ready = False
         self.apply = Button(description="Apply", button_style="primary", disabled=True)
         self.apply.add_class("speclab-apply")
@@ -87,8 +83,6 @@ class ConfigForm(VBox):
         state.observe(lambda _: self._show(), names=["applied", "frame"])
         self._ready = True
         self._edited()
-        with suppress(SpeclabError):  # what was given contradicts itself: said at the first Step
-            self._begun = self.read()
 
     @cached_property
     def models(self) -> ModelPicker:
@@ -189,24 +183,19 @@ class ConfigForm(VBox):
             config, sampled = self.read(), self.session.read()
         except SpeclabError:  # half-way through a change
             return
-        words = " · ".join([*describe_models(config.models, self._pair), self.strategy.name])
+        words = " · ".join([*describe_models(config.models, self._pair), self.strategy.choice.value, ""])
         way = f"temperature {sampled.temperature:g}" if sampled.temperature else "greedy"
         lossy = "" if sampled.lossless else tag("span", warning(f"Typical acceptance {CHANGES}."), role="note")
         set_if_changed(self.models_line, value=tag("span", escape(words), title=escape(words)))
         set_if_changed(self.quote, description=f"“{clip(' '.join(self.prompt.text.value.split()), 72)}”")
-        set_if_changed(self.sampling_line, value=tag("span", way) + lossy)
+        set_if_changed(self.sampling_line, value=tag("span", f"· {way}") + lossy)
 
     def _change(self) -> PendingChange | None:
-        """What a Step would change of the strategy; on the recorded run, of the one it was recorded with."""
+        """What a Step would change of the strategy."""
         try:
-            config = self.read()
-            if self._state.applied is not None:
-                return config.change_from(self._state.applied)
-            step, begun = self._state.step, self._begun
-            recorded = step is not None and begun is not None and in_force(step) == begun.strategy
+            return self.read().change_from(self._state.applied) if self._state.applied else None
         except SpeclabError:  # half-way through a change
             return None
-        return config.change_from(replace(config, strategy=begun.strategy)) if recorded and begun else None
 
     def _pending(self) -> tuple[str, str]:
         """What has changed and what a Step would do with it; else why what is written cannot be."""
@@ -220,11 +209,11 @@ class ConfigForm(VBox):
                 "",
                 f"{name} needs a draft model and these models have none: name a draft, or choose another strategy.",
             )
-        applied: LabConfig | None = self._state.applied or self._begun
+        applied: LabConfig | None = self._state.applied
         if applied is None or applied == config:
             return "", ""
         changes = differences(applied, config)
-        forks = self._state.applied is not None and config.forks_from(applied)
+        forks = config.forks_from(applied)
         does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
         return f"Changed: {'; '.join(changes)}. {does}", ""
 
@@ -284,71 +273,31 @@ def _text(prompt: Prompt, pair: ModelPair | None) -> str:
     return " ".join(str(token) for token in prompt)
 
 
-class SettingsPanel(VBox):
-    """The settings of the strategy chosen, the main ones first; controls are made when the panel is first seen."""
+class StrategyPicker(VBox):
+    """The settings of the strategy chosen, the main ones first; `choice` and `preset` stand elsewhere.
 
-    def __init__(self, picker: StrategyPicker, below: list[Any]) -> None:
-        self._picker, self._seen = picker, False
-        self.about, self.grid = HTML(), VBox()
-        self.reset = Button(description="Reset", tooltip="back to the defaults of the strategy")
-        self.reset.add_class("speclab-reset")
-        self.reset.on_click(lambda _: picker.form.write(picker.form.kind()))
-        head = HBox([self.about, self.reset])
-        head.add_class("speclab-settings-head")
-        super().__init__([head, self.grid, *below])
-        self.add_class("speclab-settings")
-
-    def set_visible(self, visible: bool) -> None:
-        """Says whether the panel is on the screen."""
-        self._seen = visible
-        self.follow()
-
-    def update(self, frame: Frame) -> None:
-        """Shows where the values of the iteration shown lie, if the panel is seen."""
-        if self._seen:
-            self._picker.show_values(frame.step)
-
-    def follow(self) -> None:
-        """Shows the controls of the strategy chosen, if the panel is seen."""
-        picker, kind = self._picker, self._picker.kind
-        if not self._seen or self._picker.grids.get(kind) in self.grid.children:
-            return
-        about = (kind.__doc__ or "").strip().partition("\n")[0]
-        self.about.value = tag("b", escape(picker.choice.value)) + " " + tag("span", escape(about), class_="sl-muted")
-        if kind not in picker.grids:
-            picker.grids[kind] = _grid(picker.form)
-        self.grid.children = [picker.grids[kind]]
-        fields = kind.model_fields.values()
-        set_visible(self.reset, visible=bool(fields) and not any(field.is_required() for field in fields))
-
-
-def _grid(form: Form) -> VBox:
-    first = main_fields(form.kind)
-    rest = [name for name in form.kind.model_fields if name not in first]
-    more = [Fold("more", "More settings", lambda: form.cells(rest))] if rest else []
-    cells = Box(form.cells(first))
-    cells.add_class("speclab-fold")
-    return VBox([cells, *more])
-
-
-class StrategyPicker:
-    """`choice` and `preset` stand among the pickers, `panel` holds the settings of the strategy chosen.
-
-    A strategy that is not registered, such as one of a notebook cell, joins the list when it is first written.
+    Controls are made when the panel is first seen. A strategy that is not registered, such as one of a notebook cell,
+    joins the list when it is first written.
     """
 
     def __init__(self, strategy: Strategy, changed: Callable[[], None], below: list[Any]) -> None:
-        self._changed = changed
+        self._changed, self._seen = changed, False
         self._kinds = dict(strategies())
         self._forms: dict[type[Strategy], Form] = {}
-        self.grids: dict[type[Strategy], VBox] = {}
-        self._named: dict[type[Strategy], dict[str, Any]] = {}
+        self._grids: dict[type[Strategy], tuple[Box, Fold]] = {}
         self._step: Step | None = None
         self.choice = Dropdown(options=list(self._kinds), description="strategy", tooltip="how candidates are drafted")
         self.choice.add_class("speclab-strategy")
         self.preset = Dropdown(options=[CUSTOM], description="preset", tooltip="named settings, the paper's among them")
         self.preset.add_class("speclab-preset")
-        self.panel = SettingsPanel(self, below)
+        self.about, self._grid, self._more = HTML(), VBox(), VBox()
+        self.reset = button(
+            "reset", "Reset", "back to the defaults of the strategy", "", lambda: self.form.write(self.kind())
+        )
+        head = HBox([self.about, self.reset])
+        head.add_class("speclab-settings-head")
+        super().__init__([head, self._grid, *below, self._more])
+        self.add_class("speclab-settings")
         self.write(strategy)
         on_change(self.choice, lambda _: self._follow())
         on_change(self.preset, self._preset)
@@ -359,30 +308,11 @@ class StrategyPicker:
         return self._kinds[self.choice.value]
 
     @property
-    def name(self) -> str:
-        """The strategy chosen, and its preset where that has a name."""
-        preset = "" if self.preset.value in {None, CUSTOM} else f", {self.preset.value}"
-        return f"{self.choice.value}{preset}"
-
-    @property
     def form(self) -> Form:
         """The settings of the strategy chosen."""
         if self.kind not in self._forms:
             self._forms[self.kind] = Form(self.kind, self._edited)
         return self._forms[self.kind]
-
-    @property
-    def presets(self) -> dict[str, Any]:
-        """Named settings of the strategy chosen."""
-        if self.kind not in self._named:
-            self._named[self.kind] = dict(self.kind.presets())
-        return self._named[self.kind]
-
-    def show_values(self, step: Step | None) -> None:
-        """Shows where the values of an iteration lie, below the sliders of the strategy that decoded it."""
-        self._step = step
-        own = step is not None and step.settings.get("strategy") == self.choice.value
-        self.form.show_values(step if own else None)
 
     def read(self) -> Strategy:
         """The strategy as it stands.
@@ -402,21 +332,51 @@ class StrategyPicker:
         self._follow()
         self.form.write(strategy)
 
+    def set_visible(self, visible: bool) -> None:
+        """Says whether the panel is on the screen."""
+        self._seen = visible
+        self._show()
+
+    def update(self, frame: Frame) -> None:
+        """Shows below the sliders where the values of the iteration lie, if this strategy decoded it."""
+        own = frame.step is not None and frame.step.settings.get("strategy") == self.choice.value
+        self._step = frame.step if own else None
+        if self._seen:
+            self.form.show_values(self._step)
+
+    def _show(self) -> None:
+        """The controls of the strategy chosen, if the panel is seen."""
+        kind, form = self.kind, self.form
+        if not self._seen:
+            return
+        if kind not in self._grids:
+            rest = [name for name in kind.model_fields if name not in main_fields(kind)]
+            more = Fold("more-settings", "More settings", lambda: form.cells(rest))
+            set_visible(more, visible=bool(rest))
+            self._grids[kind] = Box(form.cells(main_fields(kind))).add_class("speclab-fold"), more
+        about = (kind.__doc__ or "").strip().partition("\n")[0]
+        words = tag("b", escape(self.choice.value)) + " " + tag("span", escape(about), class_="sl-muted")
+        set_if_changed(self.about, value=words)
+        for place, widget in zip((self._grid, self._more), self._grids[kind], strict=True):
+            set_if_changed(place, children=(widget,))
+        needs = any(field.is_required() for field in kind.model_fields.values())
+        set_visible(self.reset, visible=bool(kind.model_fields) and not needs)
+        form.show_values(self._step)
+
     def _follow(self) -> None:
-        self.preset.options = [CUSTOM, *self.presets]
-        set_visible(self.preset, visible=bool(self.presets))
-        self.panel.follow()
-        self.show_values(self._step)
+        self.preset.options = [CUSTOM, *_presets(self.kind)]
+        set_visible(self.preset, visible=len(self.preset.options) > 1)
+        self._show()
         self._edited()
 
     def _preset(self, name: str | None) -> None:
-        chosen = self.presets.get(name or CUSTOM)
+        chosen = _presets(self.kind).get(name or CUSTOM)
         if chosen is not None and chosen != self._current():
             self.form.write(chosen)
 
     def _edited(self) -> None:
         current = self._current()
-        named = [name for name, settings in self.presets.items() if settings == current]
+        named = [name for name, settings in _presets(self.kind).items() if settings == current]
         set_if_changed(self.preset, value=named[0] if named else CUSTOM)
         self._changed()
 
@@ -425,3 +385,8 @@ class StrategyPicker:
             return self.read()
         except ValueError:  # half-way through a change
             return None
+
+
+@cache
+def _presets(kind: type[Strategy]) -> dict[str, Strategy]:
+    return dict(kind.presets())

@@ -23,7 +23,8 @@ from speclab.lab.runs import CURRENT
 from speclab.lab.screen import Screen
 from speclab.lab.state import LabConfig, LabState, Prompt
 from speclab.lab.status import Status
-from speclab.lab.transport import Files, Transport
+from speclab.lab.transport import Transport
+from speclab.lab.widgets import on_change
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
@@ -84,13 +85,13 @@ class Lab(VBox):
         self.config = ConfigForm(
             self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
         )
-        self.files = Files(self._actions)
-        self.transport = Transport(self.state, self._actions, self.files.toggle)
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
+        self.transport = Transport(self.state, self._actions, self.config.note)
+        on_change(self.transport.present, self._present)
         self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
-        self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy.panel)
+        self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy)
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
-        rows = [self.config, self.transport, self.files, self.panels]
+        rows = [self.config, self.transport, self.panels]
         self.screen.complete()
         super().__init__([style, *rows, self.screen])
         self.add_class("speclab-lab")
@@ -237,6 +238,9 @@ class Lab(VBox):
         elif said.get("drawn") and not self._prepared:  # not before: to load models would hold up the first pictures
             self._prepared = True
             ask(do.prepare)
+
+    def _present(self, wanted: bool) -> None:
+        (self.add_class if wanted else self.remove_class)("speclab-presenting")
 
     def _read(self) -> LabConfig:
         return self.config.read()

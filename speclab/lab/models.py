@@ -296,10 +296,10 @@ def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[
     else:
         name = "/".join(Path(choice.target).parts[-2:]) or choice.name
         heads = len(choice.heads if choice.target else PRESETS[choice.name].heads)
-    drafts = ["draft model"] * has_draft(choice, pair) + ["draft head" if heads == 1 else f"{heads} draft heads"] * (
+    drafts = ["draft model"] * has_draft(choice, pair) + ["draft head" if heads == 1 else f"{heads} heads"] * (
         heads > 0
     )
-    return [name, " and ".join(drafts) or "no draft"]
+    return [name, ", ".join(drafts) or "no draft"]
 
 
 def _label(name: str) -> str:

@@ -1,122 +1,200 @@
-"""The rows above the views: moving through a run, what happened in words, saving and opening."""
+"""The bar above the pictures: moving through a run and its phases, playing, stopping where a condition holds, files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from typing import Any
 
-from ipywidgets import (
-    HTML,
-    Button,
-    Dropdown,
-    FileUpload,
-    HBox,
-    IntSlider,
-    Text,
-    ToggleButton,
-    ToggleButtons,
-    Widget,
-)
+from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleButton, ToggleButtons, VBox, Widget
 
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
-from speclab.lab.actions import Actions
+from speclab.lab.actions import Actions, action
 from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import PHASES as TIMED
-from speclab.views.markup import escape, tag
+from speclab.views.explain import plural
+from speclab.views.markup import clip, escape, tag
 from speclab.views.playback import PHASES
 from speclab.views.registry import VIEWS
 
+SPEEDS = {"0.5×": 0.5, "1×": 1.0, "2×": 2.0, "4×": 4.0}
+PLAYING = "playing"
+SCALE = 1.6
+"""Type and marks while presenting."""
 
-class Transport(HBox):
-    """Buttons, what `more` there is beside them, and the slider; each asks and returns at once."""
 
-    def __init__(self, state: LabState, actions: Actions, *more: Widget) -> None:
+class Transport(VBox):
+    """One row of buttons, which ask and return at once, and below it what they unfold.
+
+    Args:
+        state: `frame`, `pending`, `refused`, `busy` and `breakpoints` decide what the buttons say.
+        actions: what they ask for.
+        note: what is pending, in words; it stands below Step.
+    """
+
+    def __init__(self, state: LabState, actions: Actions, note: Widget) -> None:
         self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
-        self.first = button("first", "", "to the beginning", "fast-backward", lambda: ask(do.goto, 0))
-        self.back = button("back", "Back", "one iteration back; no model runs", "step-backward", lambda: ask(do.back))
-        self.step = button("step", "Step", "decode one iteration", "step-forward", lambda: ask(do.step), "primary")
-        self.last = button("last", "", "to the newest iteration", "fast-forward", lambda: ask(do.last))
-        self.run = button("run", "Run", "decode to the end", "play", lambda: ask(do.run))
-        self.stop = button("stop", "Stop", "stop; what was decoded stays", "stop", actions.stop, "warning")
-        self.cursor = IntSlider(
-            0, 0, 0, description="iteration", tooltip="iterations shown; no model runs", readout=False
-        )
-        self.cursor.add_class("speclab-cursor")
-        on_change(self.cursor, self._slid)
-        moves = HBox([self.first, self.back, self.step, self.last])
-        moves.add_class("speclab-group")
-        runs = HBox([self.run, self.stop])
-        runs.add_class("speclab-group")
-        self.until = RunUntil(actions)
-        super().__init__([moves, runs, *more, self.until, self.cursor, self.until.hint])
+        self.first = button("first", "|◀", "to the beginning", "", lambda: ask(do.goto, 0))
+        self.back = button("back", "◀", "one iteration back (←)", "", lambda: ask(do.back))
+        self.step = button("step", "Step", "", "", lambda: ask(do.step), "primary")
+        self.next = button("next", "▶", "one iteration on in what is decoded (→)", "", lambda: ask(self._forward))
+        self.last = button("last", "▶|", "to the newest iteration", "", lambda: ask(do.last))
+        self.phases = Phases(state, actions)
+        self.play = button("play", "▶ Play", "a moment after the other, decoding at the end", "", self._play)
+        self.speed = Dropdown(options=SPEEDS, value=1.0, tooltip="moments per second").add_class("speclab-speed")
+        self.run = button("run", "Run", "decode to the end", "", lambda: ask(do.run))
+        self.live = button("live", "Run live", "the models take over from the recording", "", lambda: ask(do.live))
+        self.until = RunUntil(state, actions)
+        self.stop = button("stop", "■", "stop; what was decoded stays (Esc)", "", actions.stop)
+        self.present = ToggleButton(description="Present", tooltip="full width and large type; Esc ends it")
+        self.present.add_class("speclab-present")
+        self.more = ToggleButton(description="⋯", tooltip="save and open files, race against plain decoding")
+        self.more.add_class("speclab-more")
+        self.note = note
+        self.unfolded = VBox().add_class("speclab-unfolded")
+        groups = [
+            [self.first, self.back, self.step, self.next, self.last], [self.phases], [self.play, self.speed],
+            [self.live, self.run, *self.until.controls, self.stop], [self.present, self.more],
+        ]  # fmt: skip
+        row = HBox([HBox(group).add_class("speclab-group") for group in groups]).add_class("speclab-bar")
+        super().__init__([row, note, self.until, self.unfolded])
         self.add_class("speclab-transport")
-        state.observe(self._draw, names="frame")
+        on_change(self.speed, lambda _: self._start() if state.busy == PLAYING else None)
+        on_change(self.more, self._show_more)
+        on_change(self.present, self._present)
+        state.observe(self._draw, names=["pending", "refused", "busy", "frame"])
         self._draw()
+
+    @cached_property
+    def files(self) -> Files:
+        """Saving and opening; made when it is first unfolded."""
+        return Files(self._actions)
 
     def key(self, name: str) -> None:
         """What a key does while the lab has the focus and nothing is typed."""
-        do = self._actions.controller
+        do, step = self._actions.controller, self._actions.controller.step
         wanted: dict[str, tuple[Any, ...]] = {
-            "ArrowLeft": (do.back,), "ArrowRight": (do.goto, self._state.cursor + 1), " ": (do.step,),
-            "[": (do.phase_by, -1), "]": (do.phase_by, 1), "apply": (do.apply,),
+            "ArrowLeft": (do.back,), "ArrowRight": (self._forward,), " ": (step,), "apply": (step,),
+            "[": (do.phase_by, -1), "]": (do.phase_by, 1),
         }  # fmt: skip
         if name == "Escape":
+            if not self._state.busy:
+                set_if_changed(self.present, value=False)
             self._actions.stop()
-        elif name in wanted:
+        elif name in wanted and not (self.step.disabled and wanted[name][0] == step):
             self._actions.ask(*wanted[name])
 
-    def _slid(self, index: int) -> None:
-        if index != self._state.cursor:
-            self._actions.ask(self._actions.controller.goto, index)
+    @action()
+    def _forward(self) -> None:
+        state, do = self._state, self._actions.controller
+        if state.cursor < len(state.trace.steps):
+            do.goto(state.cursor + 1)
+        else:
+            state.status = "This is the end of what is decoded: Step goes on."
+
+    def _play(self) -> None:
+        """Plays; while it plays, pauses."""
+        if self._state.busy == PLAYING:
+            self._actions.stop()
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        self._actions.ask(self._actions.controller.play, self.speed.value)
+
+    def _show_more(self, wanted: bool) -> None:
+        if wanted and not self.unfolded.children:
+            self.unfolded.children = [self.files]
+        set_visible(self.unfolded, wanted)
+
+    def _present(self, wanted: bool) -> None:
+        self._actions.ask(self._scale, SCALE if wanted else 1.0)
+
+    @action(key="scale")
+    def _scale(self, scale: float) -> None:
+        self._state.change_frame(room=replace(self._state.frame.room, scale=scale))
 
     def _draw(self, _: Any = None) -> None:
-        state, count = self._state, len(self._state.trace.steps)
-        # A browser cuts a value to the range it knows: so the range grows before the value, and shrinks after it.
-        shown = {"value": state.cursor, "description": f"{state.cursor} of {count}"}
-        for target in (shown, {"max": count}) if count < self.cursor.max else ({"max": count}, shown):
-            set_if_changed(self.cursor, at_once=True, **target)
+        state = self._state
+        does = state.refused or state.pending or "one iteration on: recorded, decoded before, or decoded now (Space)"
+        words = "Apply & step" if state.pending else "Step"
+        set_if_changed(self.step, description=words, tooltip=does, disabled=bool(state.refused))
+        set_visible(self.note, bool(state.pending or state.refused))
+        set_visible(self.live, bool(state.trace.steps) and not state.frame.live)
+        set_if_changed(self.play, description="❚❚ Pause" if state.busy == PLAYING else "▶ Play")
 
 
-class RunUntil(HBox):
-    """A condition, its argument if it takes one, and runs to it in both directions.
+class Phases(HBox):
+    """The phases of the iteration shown, and steps through its positions; no model runs."""
 
-    `hint`, below the row, says what is wrong with the argument once it is typed, and names what an expression may.
+    def __init__(self, state: LabState, actions: Actions) -> None:
+        self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
+        self.back = button("phase-back", "‹", "the sub-step before ([)", "", lambda: ask(do.phase_by, -1))
+        self.next = button("phase-next", "›", "the next sub-step (])", "", lambda: ask(do.phase_by, 1))
+        self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_MEANINGS[name] for name in PHASES])
+        self.names.add_class("speclab-phases")
+        on_change(self.names, self._chosen)
+        super().__init__([self.back, self.names, self.next])
+        self.add_class("speclab-group")
+        state.observe(lambda _: set_if_changed(self.names, value=state.phase), names="frame")
+
+    def _chosen(self, name: str | None) -> None:
+        if name is not None and name != self._state.phase:  # drafting is entered at its first level
+            self._actions.ask(self._actions.controller.phase, name, 1 if name == PHASES[0] else None)
+
+
+_MEANINGS = {
+    "draft": "who was expanded, with how many branches, and which gate stopped it",
+    "flatten": "the tree in breadth-first order, and its mask",
+    "verify": "the target's choice after every node",
+    "accept": "the accept path from the root, one decision at a time",
+    "commit": "the caches before and after",
+    "adapt": "what the drafter changed for the next iteration: an overview of the whole iteration",
+}
+
+
+class RunUntil(VBox):
+    """The breakpoints: each as a button that says how often it held, and a row that adds another.
+
+    `controls` stand in the bar: what unfolds the row, and runs to the nearest breakpoint in both directions. `hint`
+    says what is wrong with a condition as it is typed, and names what an expression may.
     """
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, state: LabState, actions: Actions) -> None:
+        self._state, self._actions, do = state, actions, actions.controller
+        self.toggle = ToggleButton(description="until…", tooltip="the conditions at which a run stops")
+        self.toggle.add_class("speclab-until")
+        self.backward = button(
+            "back-until", "◀", "back to where a condition held; no model runs", "", lambda: self._go(do.back_until)
+        )
+        self.forward = button("run-until", "▶", "decode until a condition holds", "", lambda: self._go(do.run_until))
+        self.controls = [self.toggle, self.backward, self.forward]
         self.condition = Dropdown(
-            options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)],
-            tooltip="the condition to run until",
-            description="until",
+            options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)], tooltip="a condition to stop at"
         )
         self.condition.add_class("speclab-condition")
-        self.argument = Text(tooltip="the number or the text of the condition", continuous_update=True)
+        self.argument = Text(tooltip="the number or the text of the condition; Enter runs until it holds")
         self.argument.add_class("speclab-argument")
-        self.hint = HTML()
-        self.hint.add_class("speclab-hint")
-        self.forward = button(
-            "run-until",
-            "Run until",
-            "decode until the condition holds",
-            "flag-checkered",
-            lambda: self._go(actions.controller.run),
-        )
-        self.backward = button(
-            "back-until", "Back until", "back to the last iteration where it held; no model runs", "reply",
-            lambda: self._go(actions.controller.back),
-        )  # fmt: skip
-        self._actions = actions
+        self.add = button("add-breakpoint", "+ Add", "stop at this condition too", "", self._add)
+        self.hint = HTML().add_class("speclab-hint")
+        self.chips = HBox().add_class("speclab-chips")
+        super().__init__([HBox([self.condition, self.argument, self.add, self.chips]), self.hint])
+        self.add_class("speclab-breakpoints")
+        set_visible(self, visible=False)
+        on_change(self.toggle, lambda wanted: set_visible(self, wanted))
         on_change(self.condition, self._chosen)
         on_change(self.argument, lambda _: self._check())
+        self.argument.on_msg(
+            lambda _, said, __: self._go(do.run_until, add=True) if said.get("event") == "submit" else None
+        )
+        state.observe(lambda _: self._draw(), names="breakpoints")
         self._chosen(0)
-        super().__init__([self.forward, self.condition, self.argument, self.backward])
-        self.add_class("speclab-group")
 
     def read(self) -> Expression:
         """The condition as it stands.
@@ -127,6 +205,11 @@ class RunUntil(HBox):
         point = BREAKPOINTS[self.condition.value]
         settings = setting_names() if point == ANY_EXPRESSION else ()
         return point.parse(_parse(point, self.argument.value), settings)
+
+    def _label(self) -> str:
+        point = BREAKPOINTS[self.condition.value]
+        label = "" if point == ANY_EXPRESSION else point.label
+        return f"{label} {'' if point.default is None else self.argument.value}".strip()
 
     def _chosen(self, index: int) -> None:
         point = BREAKPOINTS[index]
@@ -144,15 +227,42 @@ class RunUntil(HBox):
             words = tag("div", escape(str(error)), class_="sl-bad", role="alert")
         named = BREAKPOINTS[self.condition.value] == ANY_EXPRESSION
         set_if_changed(self.hint, value=words + _names() if named else words)
-        set_visible(self.hint, bool(words) or named)
+        set_if_changed(self.add, disabled=bool(words))
 
-    def _go(self, command: Callable[[Expression], Any]) -> None:
+    def _add(self) -> bool:
+        """Whether what is written is a condition; it is one of the breakpoints then."""
         try:
-            until = self.read()
-        except SettingsError:
-            self._actions.ask(self.read)  # read again there, what is wrong ends in the error panel
-        else:
-            self._actions.ask(command, until)
+            condition = self.read()
+        except SettingsError:  # said in the hint
+            set_if_changed(self.toggle, value=True)
+            return False
+        self._actions.ask(self._actions.controller.add_breakpoint, condition, self._label())
+        return True
+
+    def _go(self, command: Callable[[], Any], *, add: bool = False) -> None:
+        """Asks for the command; where there is no breakpoint yet, what is written becomes one."""
+        if not (add or not self._state.breakpoints) or self._add():
+            self._actions.ask(command)
+
+    def _draw(self) -> None:
+        """A button for each breakpoint."""
+        points, chips = self._state.breakpoints, list(self.chips.children)
+        labels = [point.label for point in points]
+        if [chip.label for chip in chips] != labels:
+            for chip in chips:
+                chip.close()
+            chips = [self._chip(label) for label in labels]
+            self.chips.children = chips
+            named = f"until {clip(labels[0], 20)}" + f" +{len(labels) - 1}" * (len(labels) > 1) if labels else "until…"
+            set_if_changed(self.toggle, description=named)
+        for chip, point in zip(chips, points, strict=True):
+            set_if_changed(chip, description=f"{point.label} · {plural(len(point.hits), 'hit')} ✕")
+
+    def _chip(self, label: str) -> Button:
+        take = self._actions.controller.remove_breakpoint
+        made = button("breakpoint", label, f"no longer stop at: {label}", "", lambda: self._actions.ask(take, label))
+        made.label = label
+        return made
 
 
 def _parse(point: Breakpoint, written: str) -> int | float | str:
@@ -176,41 +286,9 @@ def _names() -> str:
     signs = "Between them: < <= == != >= > in, not in, + -, and, or, not, numbers, texts in quotes."
     settings = f"Settings, also as settings.depth where a name above is the same: {', '.join(setting_names())}."
     return tag(
-        "details", tag("summary", "names of an expression"), tag("div", *names, class_="sl-names"),
+        "details", tag("summary", "names"), tag("div", *names, class_="sl-names"),
         tag("div", escape(signs)), tag("div", escape(settings)),
     )  # fmt: skip
-
-
-class Phases(HBox):
-    """The phases of the iteration shown, and steps through its positions; no model runs."""
-
-    def __init__(self, state: LabState, actions: Actions) -> None:
-        self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
-        self.back = button("phase-back", "", "the previous sub-step", "chevron-left", lambda: ask(do.phase_by, -1))
-        self.next = button("phase-next", "", "the next sub-step", "chevron-right", lambda: ask(do.phase_by, 1))
-        self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_MEANINGS[name] for name in PHASES])
-        self.names.add_class("speclab-phases")
-        on_change(self.names, self._chosen)
-        super().__init__([self.back, self.names, self.next])
-        self.add_class("speclab-group")
-        state.observe(self._draw, names="frame")
-
-    def _chosen(self, name: str | None) -> None:
-        if name is not None and name != self._state.phase:
-            self._actions.ask(self._actions.controller.phase, name)
-
-    def _draw(self, _: Any = None) -> None:
-        set_if_changed(self.names, value=self._state.phase)
-
-
-_MEANINGS = {
-    "draft": "who was expanded, with how many branches, and which gate stopped it",
-    "flatten": "the tree in breadth-first order, and its mask",
-    "verify": "the target's choice after every node",
-    "accept": "the accept path from the root, one decision at a time",
-    "commit": "the caches before and after",
-    "adapt": "what the drafter changed for the next iteration: an overview of the whole iteration",
-}
 
 
 _NAMES = {TRACE: "trace, to open again", PAGE: "page, to read anywhere"}
@@ -218,12 +296,10 @@ _ENDINGS = {TRACE: ".json.gz", PAGE: ".html"}
 
 
 class Files(HBox):
-    """A row that `toggle` shows: what to save and where, and what to open."""
+    """What to save and where, and what to open."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self.toggle = ToggleButton(description="Files", icon="save", tooltip="save the run or a view, open a trace")
-        self.toggle.add_class("speclab-files-toggle")
         views = [(view.heading, name) for name, view in VIEWS.items()]
         self.what = Dropdown(
             options=[*((label, name) for name, label in _NAMES.items()), *views],
@@ -231,20 +307,15 @@ class Files(HBox):
         )  # fmt: skip
         self.path = Text(tooltip="a path on the machine that runs the notebook; pictures end in .svg or .png")
         self.path.add_class("speclab-path")
-        self.save_button: Button = button("save", "Save", "write the file", "save", self._save)
-        self.open_button: Button = button(
-            "open", "Open", "show the trace at this path; no model runs", "folder-open", self._open
-        )
+        self.save_button = button("save", "Save", "write the file", "", self._save)
+        self.open_button = button("open", "Open", "show the trace at this path; no model runs", "", self._open)
         self.upload = FileUpload(accept=".gz", description="Upload", tooltip="show a trace from your computer")
         self.upload.add_class("speclab-upload")
         on_change(self.what, self._chosen)
         on_change(self.upload, lambda _: self._uploaded())
-        on_change(self.toggle, lambda wanted: set_visible(self, wanted))
         self._chosen(TRACE)
-        note = HTML('<span class="sl-muted">PNG is drawn with the fonts of that machine; SVG needs none</span>')
-        super().__init__([self.what, self.path, self.save_button, self.open_button, self.upload, note])
+        super().__init__([self.what, self.path, self.save_button, self.open_button, self.upload])
         self.add_class("speclab-files")
-        set_visible(self, visible=False)
 
     def _chosen(self, what: str) -> None:
         name = f"run{_ENDINGS[what]}" if what in _ENDINGS else what + VIEWS[what].ending

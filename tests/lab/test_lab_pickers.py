@@ -160,7 +160,7 @@ def test_settings_that_contradict_each_other_disable_apply_and_say_why(lab):
     lab.config.strategy.form.controls["low_confidence"].value = 0.95
     assert lab.config.apply.disabled
     assert "low_confidence (0.95) is above high_confidence (0.9)" in lab.config.note.value
-    lab.config.strategy.panel.reset.click()
+    lab.config.strategy.reset.click()
     assert not lab.state.refused
     assert lab.config.strategy.read() == DynaTree()
 
