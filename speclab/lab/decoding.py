@@ -329,7 +329,9 @@ class Decoder(Navigator):
             same = tuple(prompt) == trace.prompt_ids
         models = pair.describe() if pair is not None else {"pair": config.models.name if config.models else ""}
         named = all(trace.models.get(key) == models[key] for key in ("pair", "target", "draft") if key in models)
-        own = {**config.strategy.describe(), **config.settings}
+        own = {**config.strategy.describe(), **config.settings, "check": trace.settings.get("check")}
+        if len(trace.token_ids()) <= config.settings.get("max_new_tokens", 0):  # a longer text begins in the same way
+            own["max_new_tokens"] = trace.settings.get("max_new_tokens")
         return bool(trace.steps) and same and named and all(own.get(k, v) == v for k, v in trace.settings.items())
 
     def _forked(self, at: int, strategy: Strategy | None, settings: Mapping[str, Any]) -> tuple[Session, LabConfig]:
