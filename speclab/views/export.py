@@ -2,8 +2,8 @@
 
 The page holds every iteration and every phase of it, drawn beforehand, and plotly.js once; it needs no kernel and no
 network. An iteration is one compressed block, which the browser unpacks when it is shown: its views after the whole
-iteration, then what changes in them from tick to tick of its phases, from the first. A view of the run is kept once,
-and of each iteration what differs from that.
+iteration, then what each tick of its phases changes in them. A view of the run is kept once, and of each iteration what
+differs from that.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import unescape
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,57 +184,46 @@ def _of_run(view: View) -> bool:
 
 
 def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
-    """One block: the views after the iteration, then what changes from each tick of its phases to the next."""
+    """One block: the views after the iteration, then what each tick of its phases changes in them."""
     views = [view for view in _shown("iteration") if view.place != "text"]
     whole = {view.name: parts_of(view.render(frame)) for view in views}
-    tables = [view.tabulate(frame) for view in views]
-    block: dict[str, Any] = {
-        "views": {name: changes(once[name], parts) if name in once else parts for name, parts in whole.items()},
-        "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}],
-    }
-    if (step := frame.step) is not None:
-        block |= {"facts": _facts(step), "tables": "".join(tables)}
-        block["ticks"] = list(_ticks(frame, [view for view in views if "position" in view.needs], whole))
-    return block
+    kept = {name: changes(once[name], parts) if name in once else parts for name, parts in whole.items()}
+    if (step := frame.step) is None:
+        return {"views": kept, "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}]}
+    at = [Frame(frame.trace, frame.cursor, position, beside=frame.beside, brief=True) for position in positions(step)]
+    moving = {view.name: changes(whole[view.name], *(parts_of(view.render(one)) for one in at[:-1]))
+              for view in views if "position" in view.needs}  # fmt: skip
+    ticks = [{"phase": one.position.phase, "said": linked(describe(one)), "committed": one.committed} for one in at]
+    tables = "".join([view.tabulate(frame) for view in views if view.name != "tree"])  # its nodes are in the facts
+    return {"views": kept, "moving": moving, "ticks": ticks, "facts": _facts(step), "tables": tables}
 
 
-def _ticks(frame: Frame, views: Sequence[View], whole: Mapping[str, list[Part]]) -> Iterator[dict[str, Any]]:
-    assert frame.step is not None
-    before = dict(whole)
-    for position in positions(frame.step):
-        at = Frame(frame.trace, frame.cursor, position, beside=frame.beside, brief=True)
-        now = {view.name: parts_of(view.render(at)) for view in views}
-        kept = {name: found for name, parts in now.items() if (found := changes(before[name], parts))}
-        before |= now
-        said = position_summary(frame.step, position)
-        yield {
-            "phase": position.phase,
-            "said": linked(f"{summary(frame.step)} {said}" if position != WHOLE else summary(frame.step)),
-            "committed": at.committed,
-            "views": kept,
-        }
+def changes(*versions: Any) -> list[list[Any]]:
+    """What makes each version of the first: paths, and at each the value from the version of that number on.
 
-
-def changes(old: Any, new: Any) -> list[list[Any]]:
-    """What makes `new` of `old`: the path to each value that differs, and that value."""
-    if old == new:
+    Versions of one value stand side by side, where compression finds them alike.
+    """
+    first = versions[0]
+    if all(version == first for version in versions):
         return []
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        keys: Sequence[Any] = list(old)
-    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new) > 0:
-        keys = range(len(old))
+    if all(isinstance(version, dict) and version.keys() == first.keys() for version in versions):
+        keys: Iterable[Any] = first
+    elif all(isinstance(version, list) and len(version) == len(first) for version in versions) and _nested(first):
+        keys = range(len(first))
     else:
-        return [[[], new]]
-    found = [[[key, *path], value] for key in keys for path, value in changes(old[key], new[key])]
-    many = isinstance(old, list | tuple) and 3 * len(found) > 2 * len(old) and not isinstance(old[0], dict | list)
-    return [[[], new]] if many else found
+        return [[[], [[i, now] for i, (before, now) in enumerate(pairwise(versions), 1) if now != before]]]
+    return [[[key, *path], found] for key in keys for path, found in changes(*[version[key] for version in versions])]
+
+
+def _nested(values: list[Any]) -> bool:
+    return any(isinstance(value, dict | list) for value in values)
 
 
 def _facts(step: Step) -> list[list[Any]]:
     """Of each node: why it fared as it did, the figures of `FACTS`, and the first tokens of both distributions."""
 
     def top(pairs: Sequence[tuple[int, float]]) -> list[list[Any]]:
-        return [[_word(step, token), round(prob, 4)] for token, prob in pairs[:5]]
+        return [[_word(step, token), round(prob, 4)] for token, prob in pairs[:4]]
 
     def three(value: float | None) -> float | None:
         return None if value is None else float(f"{value:.3g}")

@@ -11,12 +11,12 @@ async function library() {
   document.head.append(script);
   return window.Plotly;
 }
-function patched(base, changes) {
+function patched(base, changes, tick) { // see `changes` in export.py
   if (!changes?.length) return base;
   const held = { it: structuredClone(base) };
-  for (const [path, value] of changes) {
-    const way = ["it", ...path], last = way.pop();
-    way.reduce((at, key) => at[key], held)[last] = value;
+  for (const [path, versions] of changes) {
+    const version = versions.findLast(([from]) => from <= tick), way = ["it", ...path], last = way.pop();
+    if (version) way.reduce((at, key) => at[key], held)[last] = version[1];
   }
   return held.it;
 }
@@ -48,18 +48,17 @@ function player(plots, once) {
       button.disabled = !frame.ticks.some(one => one.phase === button.dataset.phase);
     });
     for (const place of places) {
-      // Each tick says what changes from the one before it, the first what changes from the whole, which is the last.
-      const name = place.dataset.view, whole = tick === frame.ticks.length - 1;
-      const changed = whole ? [] : frame.ticks.slice(0, tick + 1).map(one => one.views?.[name] ?? []), key = JSON.stringify([shown, changed]);
-      const base = (name in once ? patched(once[name], frame.views[name]) : frame.views[name]) ?? [], fold = place.closest("details");
+      const name = place.dataset.view, whole = tick === frame.ticks.length - 1, moving = whole ? [] : frame.moving?.[name] ?? [];
+      const key = JSON.stringify([shown, moving.map(([, versions]) => versions.findLast(([from]) => from <= tick + 1)?.[0])]);
+      const base = (name in once ? patched(once[name], frame.views[name], 1) : frame.views[name]) ?? [], fold = place.closest("details");
       if (fold) fold.hidden = !base.length;
       if ((fold && !fold.open) || drawn.get(place) === key) continue;
       drawn.set(place, key);
-      plots.show(place, changed.reduce(patched, base));
+      plots.show(place, patched(base, moving, tick + 1));
     }
     const stage = all(".stage")[0]; // what stands below it stays where it is
     stage.style.minHeight = `${Math.max(stage.offsetHeight, parseFloat(stage.style.minHeight) || 0)}px`;
-    find("tables").innerHTML = find("tables").closest("[open]") ? frame.tables ?? "" : "";
+    tables();
     plots.mark(node);
     facts();
   }
@@ -71,6 +70,17 @@ function player(plots, once) {
     const said = made("p");
     said.innerHTML = why;
     place.replaceChildren(head, said, list, tops("draft, next token", draft), tops("target, next token", target));
+  }
+  function tables() {
+    const place = find("tables"), table = made("table"), head = table.createTHead().insertRow();
+    if (!place.closest("[open]") || place.shown === shown) return;
+    place.shown = shown;
+    place.innerHTML = frame.tables ?? "";
+    table.createCaption().textContent = "Draft tree: one row per node";
+    for (const name of ["node", ...data.facts]) head.append(made("th", name));
+    const body = table.createTBody();
+    frame.facts?.forEach(([, values], node) => { const row = body.insertRow(); for (const value of [node, ...values]) row.append(made("td", value ?? "–")); });
+    if (frame.facts) place.prepend(table);
   }
   function tops(title, pairs) {
     const place = made("div"), table = made("table");
