@@ -14,6 +14,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from importlib.util import find_spec
@@ -30,12 +31,14 @@ from speclab.views.figures import Drawing, Part, figure
 from speclab.views.markup import display, escape, tag
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
-from speclab.views.registry import VIEWS, Frame, View, find
+from speclab.views.registry import VIEWS, Frame, Room, View, find
 from speclab.views.side_by_side import Beside
 
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within an SVG
 _LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
 _NODE = re.compile(r"\b([Nn]ode) (\d+)")
+ROOM = Room(tree=840, mask=420, height=400)
+"""The stage of a page on a screen of 1,366 pixels and more; it scrolls sideways on others."""
 NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
 NO_KALEIDO = (
     "A .png or .svg needs the package kaleido and Chrome or Chromium: pip install kaleido, name the browser in "
@@ -168,7 +171,7 @@ def export_html(
 
 def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None, note: str = "") -> str:
     """The whole page, opened at `cursor`."""
-    frames = [Frame(trace, i, beside=other, brief=True) for i in range(len(trace.steps) + 1)]
+    frames = [Frame(trace, i, beside=other, brief=True, room=ROOM) for i in range(len(trace.steps) + 1)]
     once = {view.name: parts_of(view.render(frames[-1])) for view in VIEWS.values() if _of_run(view)}
     data = {"at": cursor, "once": _pack(once), "frames": [_pack(_iteration(frame, once)) for frame in frames]}
     return _document(name, "".join(_body(trace, name, note)), data)
@@ -190,7 +193,7 @@ def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
     kept = {name: changes(once[name], parts) if name in once else parts for name, parts in whole.items()}
     if (step := frame.step) is None:
         return {"views": kept, "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}]}
-    at = [Frame(frame.trace, frame.cursor, position, beside=frame.beside, brief=True) for position in positions(step)]
+    at = [replace(frame, position=position) for position in positions(step)]
     moving = {view.name: changes(whole[view.name], *(parts_of(view.render(one)) for one in at[:-1]))
               for view in views if "position" in view.needs}  # fmt: skip
     ticks = [{"phase": one.position.phase, "said": linked(describe(one)), "committed": one.committed} for one in at]
@@ -228,12 +231,13 @@ def _facts(step: Step) -> list[list[Any]]:
     def three(value: float | None) -> float | None:
         return None if value is None else float(f"{value:.3g}")
 
-    tree = step.tree
+    tree, depths = step.tree, step.tree.depth.tolist()
+    parents = [None if parent < 0 else parent for parent in step.tree.parent.tolist()]
     return [
         [linked(explain.why(step, i)),
-         [_word(step, node.token), node.token, int(tree.parent[i]), int(tree.depth[i]), tree.source[i],
-          three(node.draft_prob), three(node.path_prob), three(node.target_prob), _word(step, node.target_choice),
-          node.verdict, three(node.entropy), node.kv_slot],
+         [_word(step, node.token), node.token, parents[i], depths[i], tree.source[i], three(node.draft_prob),
+          three(node.path_prob), three(node.target_prob), _word(step, node.target_choice), node.verdict,
+          three(node.entropy), node.kv_slot],
          top(node.draft_top), top(node.target_top)]
         for i, node in enumerate(step.nodes)
     ]  # fmt: skip
@@ -272,8 +276,8 @@ def _body(trace: Trace, name: str, note: str) -> Iterator[str]:
     yield tag("p", escape(note), class_="note") if note else ""
     said = tag("p", "The pictures are being unpacked.", id="said", role="status", aria_live="polite")
     node = tag("aside", id="node", aria_live="polite", aria_label="the selected node")
-    yield tag("main", *map(_slot, _placed("above")), tag("div", *map(_slot, _placed("stage")), class_="stage"), said,
-              tag("div", _text(trace), node, class_="beside"), *map(_slot, _placed("below")),
+    yield tag("main", *map(_slot, _placed("above")), tag("div", *map(_slot, _placed("stage")), class_="stage"),
+              *map(_slot, _placed("below")), said, tag("div", _text(trace), node, class_="beside"),
               *map(_folded, _placed("tab")), _fold("Tables", tag("div", id="tables")))  # fmt: skip
     shown = [tag("li", escape(explain.summary(step))) for step in trace.steps]
     yield tag("noscript", tag("p", "Without scripts this page shows its text and what each iteration did."),

@@ -84,7 +84,7 @@ def test_every_iteration_and_tick_is_packed_as_it_is_drawn(found):
     for i, block in enumerate(blocks_of(run)):
         shown = {view.name: view for view in VIEWS.values() if view.name in block["views"]}
         for name, view in shown.items():
-            assert block["views"][name] == as_json(parts_of(view.render(Frame(run, i, brief=True))))
+            assert block["views"][name] == as_json(parts_of(view.render(Frame(run, i, brief=True, room=export.ROOM))))
         if not i:
             continue
         assert [tick["phase"] for tick in block["ticks"]] == [
@@ -92,7 +92,10 @@ def test_every_iteration_and_tick_is_packed_as_it_is_drawn(found):
         ]
         *before, whole = enumerate(zip(positions(run.steps[i - 1]), block["ticks"], strict=True), 1)
         for number, (position, tick) in (*before, whole):
-            at, moving = Frame(run, i, position, brief=True), {} if number == whole[0] else block["moving"]
+            at, moving = (
+                Frame(run, i, position, brief=True, room=export.ROOM),
+                {} if number == whole[0] else block["moving"],
+            )
             for name, view in shown.items():
                 now = patched(block["views"][name], moving.get(name, []), number)
                 assert now == as_json(parts_of(view.render(at)))
