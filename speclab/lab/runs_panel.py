@@ -13,7 +13,7 @@ from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
-from speclab.views.runs import compared_drawing, copy_button, forks_spec, forks_table, runs_drawing, summary
+from speclab.views.runs import compared_drawing, copy_button, forks_spec, forks_table, summary
 
 
 class RunsPanel(VBox):
@@ -52,7 +52,7 @@ class RunsPanel(VBox):
         if not forks:
             return placeholder("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        compared = runs_drawing(self._actions.controller.runs.comparison())
+        compared = compared_drawing(self._actions.controller.runs.comparison(), "run")
         return [forks_spec(forks), caption_html(summary(forks)) + table, *compared]
 
     def _list(self) -> None:

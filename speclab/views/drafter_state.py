@@ -16,7 +16,7 @@ from speclab.analysis.compare import Comparison
 from speclab.trace.records import Event, Lookup, Row, Step, Trace, Value
 from speclab.views import budget_chart, markup
 from speclab.views.explain import plural
-from speclab.views.figures import INK, Drawing, Part, Spec, lines, spec, stacked
+from speclab.views.figures import INK, Drawing, Spec, lines, spec, stacked
 from speclab.views.markup import (
     MEANINGS,
     Drawn,
@@ -36,7 +36,6 @@ from speclab.views.playback import verified_root
 from speclab.views.token_text import sources_of
 
 _MATCH = re.compile(r"match_(\d+)")
-_MATCH_HEAD = ("n-gram", "found at", "tokens to copy", "", "the first")
 _NOTHING = {"", "nothing to adapt", "history is off"}
 NEWEST, COURSES = 120, 7
 """Iterations of a course at most, so that a step of a long run costs what one of a short run does; courses at most."""
@@ -73,16 +72,11 @@ def strategy_drawing(trace: Trace, cursor: int | None = None, comparison: Compar
     if not any(speaks(step) for step in steps):
         return ""
     step = steps[-1]
-    words = [labelled("Route", route_words(step))] if routes_of(step) else []
-    words += [
-        labelled("Accepted path", path_words(step)),
-        labelled("Learned", f"{step.adaptation.reason or 'Nothing to adapt'}."),
-    ]
+    learned = f"{step.adaptation.reason or 'Nothing to adapt'}."
+    said = {"Route": route_words(step), "Accepted path": path_words(step), "Learned": learned}
+    words = [labelled(name, sentence) for name, sentence in said.items() if name != "Route" or routes_of(step)]
     tables = cards(matches_table(step), values_table(steps), comparison_table(comparison) if comparison else "")
-    parts: list[Part] = [tag("div", *words, tables, class_="speclab-strategy-view")]
-    if step.budget is not None:
-        parts += budget_chart.cost_drawing(step)
-    return parts
+    return [tag("div", *words, tables, class_="speclab-strategy-view"), *budget_chart.cost_drawing(step)]
 
 
 def course_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
@@ -101,18 +95,17 @@ def matches_table(step: Step) -> str:
     lengths -= {int(_number(values, "ngram")) for values in found}
     missing: list[Mapping[str, Value]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
     rows = sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
-    most = max([_number(values, "copied") for values in rows], default=0) or 1
-    cells = [_match_cells(step, values, most) for values in rows]
-    kept = [i for i in range(len(_MATCH_HEAD)) if any(row[i] != "" for row in cells)]
-    table = ([row[i] for i in kept] for row in cells)
-    return markup.table("Matches", [_MATCH_HEAD[i] for i in kept], table) if rows else ""
-
-
-def _match_cells(step: Step, values: Mapping[str, Value], most: float) -> tuple[object, ...]:
-    token, copied = values.get("token"), _number(values, "copied")
-    length = bar(copied / most, LOOKS["accepted"].color, 80) if copied else ""
-    first = quoted(token, step.texts) if isinstance(token, int) else ""
-    return values.get("ngram", ""), values.get("position", ""), values.get("copied", ""), length, first
+    firsts: list[object] = [
+        quoted(token, step.texts) if isinstance(token := values.get("token"), int) else "" for values in rows
+    ]
+    columns: dict[str, list[object]] = {
+        "n-gram": [values.get("ngram", "") for values in rows],
+        "found at": [values.get("position", "") for values in rows],
+        "tokens to copy": [values.get("copied", "") for values in rows],
+        "the first": firsts,
+    }
+    known = {name: cells for name, cells in columns.items() if any(cell != "" for cell in cells)}
+    return markup.table("Matches", list(known), zip(*known.values(), strict=True)) if rows else ""
 
 
 def _number(values: Mapping[str, Value], name: str) -> float:
@@ -138,15 +131,10 @@ def values_table(steps: Sequence[Step]) -> str:
     """One row per value: in force in the newest iteration, and what it became."""
     step, after = steps[-1], steps[-1].adaptation.after
     now = _went_by(steps)[-1]
-    rows = [
-        (
-            spoken(name),
-            written(name, now.get(name)),
-            *((written(name, after[name]), change(now.get(name), after[name])) if name in after else ("", "")),
-            MEANINGS.get(name, ""),
-        )
-        for name in dict.fromkeys([*now, *after])
-    ]
+    rows = []
+    for name in dict.fromkeys([*now, *after]):
+        became = (written(name, after[name]), change(now.get(name), after[name])) if name in after else ("", "")
+        rows.append((spoken(name), written(name, now.get(name)), *became, MEANINGS.get(name, "")))
     head = ("value", "before", "after", "", "")
     return markup.table(f"What iteration {step.index + 1} went by", head, rows) if rows else ""
 
@@ -156,33 +144,30 @@ def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
 
     `sources`: every source, in the order of their colours.
     """
-    at = [step.index + 1 for step in steps]
-    values = _went_by(steps)
-    courses = {
-        name: [each.get(name) for each in values] for name in dict.fromkeys(name for each in values for name in each)
-    }
-    moving = [name for name, course in courses.items() if len({value for value in course if counts(value)}) > 1]
-    shown = moving[:COURSES]
+    at, values = [step.index + 1 for step in steps], _went_by(steps)
+    every = dict.fromkeys(name for each in values for name in each)
+    courses = {name: [value if counts(value := each.get(name)) else None for each in values] for name in every}
+    moving = [name for name, course in courses.items() if len({*course} - {None}) > 1][:COURSES]
     hover = [lines(f"Iteration {s.index + 1}", path_words(s), s.adaptation.reason) for s in steps]
     taken = [Counter(step.tree.source[node] for node in step.accepted) for step in steps]
-    point = {"x": at, "customdata": at, "meta": {"click": "iteration"}, "hovertemplate": "%{hovertext}"}
+    point = {"x": at, "customdata": at, "meta": {"click": "iteration"}}
     bars = [
-        {**point, "type": "bar", "y": [each[name] for each in taken], "hovertext": hover,
+        {**point, "type": "bar", "y": [each[name] for each in taken], "hoverinfo": "text",
+         "hovertext": [text if each[name] else "" for text, each in zip(hover, taken, strict=True)],
          "marker": {"color": SOURCE_COLORS[i % len(SOURCE_COLORS)]}}
         for i, name in enumerate(sources) if any(each[name] for each in taken)
     ]  # fmt: skip
     curves = [
-        {**point, "mode": "lines+markers", "yaxis": f"y{row}", "y": [v if counts(v) else None for v in courses[name]],
-         "line": {"shape": "hv", "color": INK, "width": 1.3}, "marker": {"size": [3] * (len(at) - 1) + [8]},
-         "hovertext": [lines(f"Iteration {i}", f"{spoken(name)} {written(name, v)}")
-                       for i, v in zip(at, courses[name], strict=True)]}
-        for row, name in enumerate(shown, start=2)
+        {**point, "mode": "lines+markers", "yaxis": f"y{row}", "line": {"shape": "hv", "color": INK, "width": 1.3},
+         "y": [value if value is None else round(value, 4) for value in courses[name]],
+         "marker": {"size": [3] * (len(at) - 1) + [8]}, "hovertemplate": f"iteration %{{x}}: {spoken(name)} %{{y}}"}
+        for row, name in enumerate(moving, start=2)
     ]  # fmt: skip
-    names = ["accepted, by source", *(spoken(name) for name in shown)]
-    ends = ["", *(written(name, courses[name][-1]) for name in shown)]
-    said = f"Iterations {at[0]} to {at[-1]}: accepted tokens by source{', ' if shown else ''}{', '.join(names[1:])}."
+    names = ["accepted, by source", *(spoken(name) for name in moving)]
+    ends = ["", *(written(name, courses[name][-1]) for name in moving)]
+    said = f"Iterations {at[0]} to {at[-1]}: accepted tokens by source{', ' if moving else ''}{', '.join(names[1:])}."
     xaxis = {"title": {"text": "iteration"}, "range": [at[0] - 0.6, max(at[-1], at[0] + 11) + 0.6], "tickformat": "d"}
-    layout = stacked([70, *[30] * len(shown)], names, ends, xaxis)
+    layout = stacked([70, *[30] * len(moving)], names, ends, xaxis)
     return spec([*bars, *curves], label=said, barmode="stack", bargap=0.2, meta={"name": "strategy"}, **layout)
 
 
@@ -249,15 +234,8 @@ def sources_table(steps: Sequence[Step], sources: Sequence[str]) -> str:
         label = Drawn(tag("span", style=square, aria_hidden="true") + escape(name))
         share = accepted / proposed
         rows.append((label, *now.get(name, (0, 0)), proposed, accepted, f"{share:.1%}", bar(share, color)))
-    head = (
-        "source",
-        "proposed",
-        "accepted",
-        f"in {plural(len(steps), 'iteration')}: proposed",
-        "accepted",
-        "share",
-        "",
-    )
+    whole = f"in {plural(len(steps), 'iteration')}: proposed"
+    head = ("source", "proposed", "accepted", whole, "accepted", "share", "")
     return markup.table("Drafted tokens by source", head, rows) if rows else ""
 
 

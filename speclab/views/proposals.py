@@ -223,8 +223,7 @@ def drafts_drawing(step: Step, regret: Regret | None = None) -> Drawing:
         words += [labelled(names[step.proposals[i].chosen], outcome_words(step, i, found)) for i in places]
     if found is not None:
         words.append(labelled("On request", regret_words(step, found)))
-    told = markup.tag("div", *words, figures_table(step, found), class_="speclab-drafts-view")
-    return [told, trees_spec(step, found)]
+    return [markup.tag("div", *words, class_="speclab-drafts-view"), trees_spec(step, found)]
 
 
 _PROPOSERS = "triangle-up", "triangle-down", "hourglass"
@@ -239,8 +238,10 @@ def trees_spec(step: Step, regret: Regret | None = None) -> Spec:
     for place, one in enumerate(step.proposals):
         read = reading(step, place, regret)
         graphs.append(tree_graph(one.tree, step.texts, read.looks, read.path, read.own))
-        ahead = f"mean confidence {figure(one.confidence)}, margin {_signed(margin(step, place))}"
-        titles.append(f"{one.name}: {_verdict(one, regret)}, {ahead}")
+        verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
+        ahead = margin(step, place)
+        signed = f"{'−' if ahead < 0 else '+'}{figure(abs(ahead))}"
+        titles.append(f"{one.name}: {verdict}, mean confidence {_figures(one)}, margin {signed}")
     whole = [one.chosen and len(one.tree) == len(step.tree) for one in step.proposals]  # its nodes have their numbers
     drawn = small_tree_specs(graphs, titles, pick=whole.index(True) if any(whole) else None)
     for trace in [trace for one in drawn for trace in one["data"] if trace.get("name") == LOOKS["drafted"].label]:
@@ -261,29 +262,6 @@ def _merged_spec(step: Step) -> Spec:
     (drawn,) = small_tree_specs([made], [said], width=900, pick=0)
     drawn["data"] += key
     return abreast([drawn], ["Verified as one tree"], said, meta={"name": "drafts"})
-
-
-def _verdict(one: Proposal, regret: Regret | None) -> str:
-    return "verified" if one.chosen else "verified on request" if regret else "not verified"
-
-
-def _signed(ahead: float) -> str:
-    return f"{'−' if ahead < 0 else '+'}{figure(abs(ahead))}"
-
-
-def figures_table(step: Step, regret: Regret | None = None) -> str:
-    """One row per tree: its size, mean confidence, margin, and the drafted tokens that the text goes on with."""
-    largest = max([one.confidence for one in step.proposals]) or 1.0
-    rows = []
-    for place, one in enumerate(step.proposals):
-        read, signed = reading(step, place, regret), _signed(margin(step, place))
-        known = f"{len(read.path)}{' or more' if 'drafted' in read.looks else ''}"
-        mean = _figures(one), bar(one.confidence / largest, LOOKS["accepted"].color, 80)
-        rows.append(
-            (one.name, _verdict(one, regret), len(one.tree) - 1, int(one.tree.depth.max()), *mean, signed, known)
-        )
-    head = ("tree", "", "nodes", "levels", "mean confidence", "", "margin", "accepted")
-    return markup.table(f"Trees of iteration {step.index + 1}", head, rows)
 
 
 def nodes_table(step: Step) -> str:

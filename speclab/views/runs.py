@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.files import byte_count
 from speclab.trace.records import PHASES
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import HIDDEN_AXIS, INK, MUTED, Drawing, Part, Spec, axis, escape, lines, note, spec, upright
+from speclab.views.figures import HIDDEN_AXIS, MUTED, Part, Spec, axis, escape, lines, note, spec, upright
 from speclab.views.markup import clip, label, labelled, quoted, tag
 from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS
 
@@ -60,39 +61,29 @@ def forks_spec(forks: Sequence[Fork]) -> Spec:
     ordered = [by_number[number] for number in networkx.dfs_preorder_nodes(graph, -1) if number >= 0]
     row = {fork.number: i for i, fork in enumerate(ordered)}
     most = max([fork.iterations for fork in forks] + [1])
-    drawn: dict[bool, list[list[float | None]]] = {False: [[], []], True: [[], []]}
-    for fork in ordered:
-        trunk = _trunk(fork, by_number)
-        top = row[fork.number if trunk is None else trunk.number]
-        xs, ys = drawn[fork.present]
-        xs += [fork.at, fork.at, max(fork.iterations, fork.at + most / 50), None]
-        ys += [top, row[fork.number], row[fork.number], None]
-    blue = LOOKS["accepted"].color
-    looks = {False: {"color": MUTED, "width": 1.5}, True: {"color": blue, "width": 3}}
-    data: list[Spec] = [
-        {"x": xs, "y": ys, "mode": "lines", "line": looks[shown], "hoverinfo": "skip"}
-        for shown, (xs, ys) in drawn.items()
-        if xs
-    ]
-    point = {"y": list(range(len(ordered))), "customdata": [fork.number for fork in ordered], "hoverinfo": "text",
-             "meta": {"click": "run"}, "hovertext": [lines(fork.label, _words(fork)) for fork in ordered]}  # fmt: skip
-    ends = [max(fork.iterations, fork.at + most / 50) for fork in ordered]
+    blue, least = LOOKS["accepted"].color, most / 50  # so much of a run without iterations is seen
+    ends = [max(fork.iterations, fork.at + least) for fork in ordered]
+    data: list[Spec] = []
+    for color, wide, shown in ((MUTED, 1.5, False), (blue, 3, True)):
+        xs: list[float | None] = []
+        ys: list[float | None] = []
+        for fork, end in zip(ordered, ends, strict=True):
+            if fork.present is shown:
+                trunk = _trunk(fork, by_number) or fork
+                xs += [fork.at, fork.at, end, None]
+                ys += [row[trunk.number], row[fork.number], row[fork.number], None]
+        data.append({"x": xs, "y": ys, "mode": "lines", "line": {"color": color, "width": wide}, "hoverinfo": "skip"})
+    point = {"y": list(row.values()), "customdata": list(row), "hoverinfo": "text", "meta": {"click": "run"},
+             "hovertext": [lines(fork.label, _words(fork)) for fork in ordered]}  # fmt: skip
     colors = [blue if fork.present else MUTED for fork in ordered]
     names = [escape(clip(_words(fork), WORDS)) for fork in ordered]
     data.append({**point, "x": ends, "mode": "markers", "marker": {"size": 10, "color": colors}})
-    data.append({**point, "x": [1.05 * most] * len(ordered), "mode": "text", "text": names,
-                 "textposition": "middle right", "textfont": {"color": INK}})  # fmt: skip
-    ticks = {
-        "range": [-0.02 * most, 3.4 * most],
-        "tickvals": [0, most],
-        "showgrid": False,
-        "side": "top",
-        "anchor": "y",
-    }
+    data.append({**point, "x": [1.05 * most] * len(row), "mode": "text", "text": names, "textposition": "middle right"})
+    ticks = {"tickvals": [0, most], "ticktext": ["0", f"{most} iterations"], "showgrid": False, "side": "top"}
     return spec(
-        data, label=summary(forks), height=ROW * len(ordered) + 40, margin={"l": 8, "r": 8, "t": 30, "b": 8},
-        xaxis={**ticks, "ticktext": ["0", f"{most} iterations"]},
-        yaxis={**HIDDEN_AXIS, "range": [len(ordered) - 0.4, -0.6]}, meta={"name": "runs"},
+        data, label=summary(forks), height=ROW * len(row) + 40, margin={"l": 8, "r": 8, "t": 30, "b": 8},
+        xaxis={**ticks, "range": [-0.02 * most, 3.4 * most]}, meta={"name": "runs"},
+        yaxis={**HIDDEN_AXIS, "range": [len(row) - 0.4, -0.6]},
     )  # fmt: skip
 
 
@@ -171,35 +162,23 @@ def compare_spec(found: Comparison) -> Spec:
     )  # fmt: skip
 
 
-def compared_drawing(found: Comparison) -> Drawing:
-    """Everything about strategies on one prompt; the numbers stand in tables, which can be copied."""
-    if not found.runs:
-        return ""
-    words = [labelled("Prompt", prompt_words(found)), labelled("Texts", text_words(found))]
-    if found.stopped:
-        done = sum(run.complete for run in found.runs)
-        words.insert(0, labelled("Stopped", f"{done} of {len(found.runs)} that began came to the end of the text."))
-    return _page(found, "strategy", words, "Each ran once, one after another")
-
-
-def runs_drawing(found: Comparison) -> list[Part]:
-    """The same of a run and its forks; nothing where there is one alone."""
-    if len(found.runs) < 2:
+def compared_drawing(found: Comparison, kind: Literal["strategy", "run"] = "strategy") -> list[Part]:
+    """Everything about strategies on one prompt, or a run and its forks; nothing where there is nothing to compare."""
+    if len(found.runs) < (2 if kind == "run" else 1):
         return []
-    words = [labelled("Texts", text_words(found))]
-    return _page(found, "run", words, "A fork has its first iterations from its parent")
-
-
-def _page(found: Comparison, kind: str, words: list[str], remark: str) -> list[Part]:
-    measured = labelled("Measured", f"{remark}: seconds are of this machine at that time.")
-    tables = figures_tables(found, kind)
-    more = tag("details", tag("summary", "seconds and depths"), *tables[1:])
-    blocks = [tag("div", part, style="margin-top:10px;overflow-x:auto") for part in (tables[0], more)]
-    return [
-        tag("div", *words, class_="speclab-compared-view"),
-        compare_spec(found),
-        "".join([*blocks, _text(found), measured]),
-    ]
+    done = sum(run.complete for run in found.runs)
+    said = {
+        "Stopped": f"{done} of {len(found.runs)} that began came to the end of the text." if found.stopped else "",
+        "Prompt": prompt_words(found) if kind == "strategy" else "",
+        "Texts": text_words(found),
+    }
+    words = [labelled(name, sentence) for name, sentence in said.items() if sentence]
+    notes = {"strategy": "Each ran once, one after another", "run": "A fork has its first iterations from its parent"}
+    table, *more = figures_tables(found, kind)
+    below = tag("details", tag("summary", "seconds and depths"), *more, style="margin:8px 0;overflow-x:auto")
+    measured = labelled("Measured", f"{notes[kind]}: seconds are of this machine at that time.")
+    told = tag("div", *words, class_="speclab-compared-view")
+    return [told, compare_spec(found), table + below + _text(found) + measured]
 
 
 def prompt_words(found: Comparison) -> str:

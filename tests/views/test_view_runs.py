@@ -163,11 +163,11 @@ def test_one_that_did_not_run_has_a_row_that_says_why():
     assert "did not run: it needs a draft model" in page
     assert "all 1 texts" not in page
     assert found.to_csv().count("\n") == 3
-    assert runs.compared_drawing(Comparison(())) == ""
+    assert runs.compared_drawing(Comparison(())) == []
     odd = replace(trace(1), steps=(odd_tokens(),), texts=TEXTS)
     for other in (ComparedRun("B", None, "no"), entry("A", odd)):
         assert figures(runs.compared_drawing(Comparison((other,))))
-    assert runs.runs_drawing(Comparison((other,))) == []
+    assert runs.compared_drawing(Comparison((other,)), "run") == []
 
 
 def test_bars_are_the_figures_of_the_runs(two):
