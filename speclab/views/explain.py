@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from speclab.trace.records import Event, NodeRecord, Step, Trace, Value
@@ -162,6 +163,25 @@ def tooltips(step: Step) -> list[str]:
 def roots_origin(step: Step) -> str:
     """Where node 0 comes from, in words."""
     return "verified root" if verified_root(step) else "drafted root"
+
+
+_NAMED = re.compile(r"\b(nodes?|iterations?) (\d+(?:(?:, | and | or | to )\d+)*)", re.IGNORECASE)
+
+
+def linked(sentence: str) -> str:
+    """A sentence as HTML in which "node 6", "nodes 3 and 5" and "iteration 4" are links to click."""
+
+    def link(found: re.Match[str]) -> str:
+        kind, first = found[1].lower().removesuffix("s"), True
+
+        def one(number: re.Match[str]) -> str:
+            nonlocal first
+            words, first = (f"{found[1]} {number[0]}" if first else number[0]), False
+            return f'<a href="#" data-{kind}="{number[0]}">{words}</a>'
+
+        return re.sub(r"\d+", one, found[2])
+
+    return _NAMED.sub(link, escape(sentence))
 
 
 def plural(count: int, noun: str) -> str:

@@ -72,7 +72,7 @@ def spec(
         xaxis, yaxis: of plotly, over the shared look.
         meta: of the layout: what the browser needs besides. `nodes`: [node, parent, x, y, name] of each that arrow
             keys reach, which a ring marks while another picture's is hovered; `rows`: [first x, number of nodes] of a
-            mask, whose row and column are marked then.
+            mask, whose row and column are marked then. `bare`: without the bar of buttons.
         layout: more of plotly's layout.
     """
     base = {
@@ -84,10 +84,11 @@ def spec(
         "hoverlabel": {"font": {"family": PLOT_MONO, "size": FONT, "color": INK}, "bgcolor": PAPER, "bordercolor": LINE,
                        "align": "left", "namelength": 0},
         "hovermode": "closest",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED, "activecolor": INK},
         "showlegend": False,
         "uirevision": "one",
-        "xaxis": {**_AXIS, **(xaxis or {})},
-        "yaxis": {**_AXIS, **(yaxis or {})},
+        "xaxis": axis(**(xaxis or {})),
+        "yaxis": axis(**(yaxis or {})),
         "meta": {"label": label, **(meta or {})},
     }  # fmt: skip
     if width is not None:
@@ -95,7 +96,7 @@ def spec(
     return {"data": [dict(trace) for trace in data], "layout": {**base, **layout}}
 
 
-_AXIS = {
+_AXIS: dict[str, Any] = {
     "gridcolor": FAINT,
     "linecolor": LINE,
     "zeroline": False,
@@ -172,8 +173,8 @@ def abreast(drawn: Sequence[Spec], titles: Sequence[str], label: str, **layout: 
 
 
 def axis(**own: Any) -> Spec:
-    """A further axis with the shared look."""
-    return {**_AXIS, **own}
+    """An axis with the shared look."""
+    return {**_AXIS, **own, "title": {**_AXIS["title"], **own.get("title", {})}}
 
 
 HIDDEN_AXIS = {"visible": False, "fixedrange": False}

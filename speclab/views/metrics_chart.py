@@ -1,22 +1,34 @@
 """The run so far on one axis of iterations: tokens, acceptance by depth, seconds by phase, adapted settings.
 
-Under every figure stands its definition, from `speclab.trace.metrics`; below, this run beside plain decoding.
+Beside every figure stands its definition; below, this run's time beside plain decoding's, measured or modelled.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal
+
+import numpy as np
 
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.palette import LOOKS, PHASE_COLORS, Theme, ThemeName, css
-from speclab.views.playback import PHASES, verified_root
+from speclab.views.figures import FAINT, INK, MUTED, PAPER, Part, Spec, axis, escape, note, spec, table_of
+from speclab.views.iterations import LEAST, ticks, window
+from speclab.views.palette import LOOKS, PHASE_COLORS
+from speclab.views.playback import PHASES
+
+DEEPEST, SETTINGS = 16, 6
+"""Depths and settings shown at most."""
+GAP, RIGHT = 34, 218
+"""Pixels above a panel, for its name, and beside it, for its figures."""
+ACCEPTED, OWN = LOOKS["accepted"].color, LOOKS["bonus"].color
+UNITS = {"throughput": " tokens/s", "ttft": " s", "tpot": " s"}
+COUNTS = {"iterations", "target_calls", "draft_calls"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,219 +62,13 @@ def duration(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def clock_strip(
-    steps: Sequence[Step], plain: Plain | None, x: float, y: float, room: float, colors: Theme
-) -> tuple[str, float]:
-    """Two bars on one time axis, and the ratio in words; returns the markup and its height."""
-    parts = phase_seconds(steps)
-    mine = sum(parts.values())
-    count = sum([len(step.committed) for step in steps])
-    theirs = plain.seconds_per_token * count if plain else 0.0
-    scale = room / max(mine, theirs, 1e-9)
-    bars, left = [], x
-    for name, seconds in parts.items():
-        tip = markup.title(f"{name}: {duration(seconds)}, {100 * seconds / mine:.0f}% of this run")
-        box = markup.tag(
-            "rect",
-            x=left,
-            y=y,
-            width=seconds * scale,
-            height=16.0,
-            style=f"fill:{PHASE_COLORS.get(name, LOOKS['not reached'].color)}",
-        )
-        bars.append(markup.tag("g", tip, box))
-        left += seconds * scale
-    bars.append(_name("this run, measured", duration(mine), x, y, left, colors))
-    if plain:
-        style = f"fill:none;stroke:{colors.muted};stroke-dasharray:{'none' if plain.how == 'measured' else '4 3'}"
-        bars.append(markup.tag("rect", x=x, y=y + 24, width=theirs * scale, height=16.0, style=style))
-        bars.append(_name(f"plain decoding, {plain.how}", duration(theirs), x, y + 24, x + theirs * scale, colors))
-    lines = _verdict(mine, theirs, count, plain)
-    top = y + (58 if plain else 34)
-    bars += [markup.text(line, x, top + 15 * i, style=f"fill:{colors.muted}") for i, line in enumerate(lines)]
-    return "".join(bars), top - y + 15 * len(lines)
-
-
-def _name(name: str, value: str, x: float, y: float, end: float, colors: Theme) -> str:
-    label = markup.text(name, x - 8, y + 12, text_anchor="end", style=f"fill:{colors.muted}")
-    return label + markup.text(value, end + 6, y + 12)
-
-
-def _verdict(mine: float, theirs: float, count: int, plain: Plain | None) -> list[str]:
-    tokens = plural(count, "token")
-    if not plain or not mine:
-        return [f"{tokens}; plain decoding was not measured"]
-    bound = "" if plain.how == "measured" else "at most "
-    return [
-        f"{tokens}, prefill excluded: {bound}{theirs / mine:.2f}× the speed of plain decoding",
-        f"plain decoding, {plain.how}: {plain.note}",
-    ]
-
-
-LEFT, WIDE, ASIDE = 156.0, 520.0, 236.0
-NAMES, FIGURES = LEFT - 40, LEFT + WIDE + 18
-DEEPEST, SETTINGS = 16, 6
-"""Depths and settings shown at most."""
-ACCEPTED, OWN, REFUSED = (LOOKS[kind].color for kind in ("accepted", "bonus", "rejected"))
-OTHER = "#999999"
-_MEAN = "committed / verification passes (dashed)"
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The iterations drawn (`shown`, the newest of `steps`) in a room for `span` of them."""
-
-    steps: Sequence[Step]
-    shown: Sequence[Step]
-    span: int
-    colors: Theme
-
-    def x(self, i: int) -> float:
-        """The left edge of the i-th iteration shown."""
-        return LEFT + i * WIDE / self.span
-
-    def bars(self, boxes: Iterable[tuple[int, float, float]], color: str) -> str:
-        """Boxes of (iteration, top, height) in one path."""
-        pitch = WIDE / self.span
-        gap = min(3.0, 0.2 * pitch)
-        n = markup.number
-        path = "".join(
-            [
-                f"M{n(self.x(i) + gap / 2)} {top:.2f}h{n(pitch - gap)}v{tall:.2f}h-{n(pitch - gap)}z"
-                for i, top, tall in boxes
-                if tall > 0.05
-            ]
-        )
-        return markup.tag("path", d=path, style=f"fill:{color}") if path else ""
-
-
-def small(content: object, x: float, y: float, colors: Theme, *, text_anchor: str = "") -> str:
-    """Secondary text."""
-    return markup.text(content, x, y, style=f"fill:{colors.muted};font-size:10px", text_anchor=text_anchor)
-
-
-def _heading(name: str, unit: str, y: float, colors: Theme) -> str:
-    label = markup.text(name, NAMES, y + 12, text_anchor="end", style="font-weight:600")
-    return label + small(unit, NAMES, y + 26, colors, text_anchor="end")
-
-
-def nice(value: float) -> float:
-    """The round number at or above `value` that an axis ends in: 1, 2, 4, 6 or 8 times a power of ten."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value * (1 - 1e-9))
-
-
-def _scale(top: float, high: float, y: float, colors: Theme) -> str:
-    """Ticks at nothing, half and all, with faint rules."""
-    parts = []
-    for share in (0.0, 0.5, 1.0):
-        at = y + high * (1 - share)
-        parts.append(markup.tag("path", d=f"M{LEFT:g} {markup.number(at)}h{WIDE:g}", style=f"stroke:{colors.faint}"))
-        parts.append(small(f"{top * share:g}", LEFT - 6, at + 4, colors, text_anchor="end"))
-    return "".join(parts)
-
-
-def _figure(figure: str, meaning: str, y: float, colors: Theme) -> str:
-    return markup.text(figure, FIGURES, y, style="font-weight:600;font-size:12px") + small(
-        meaning, FIGURES, y + 14, colors
-    )
-
-
-def tokens_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """Tokens per iteration: accepted, and on top the target's own."""
-    high, colors = 84.0, axis.colors
-    top = nice(max(4, *(len(step.committed) for step in axis.shown)))
-    unit = high / top
-    accepted, own = [], []
-    for i, step in enumerate(axis.shown):
-        drafted = min(len(step.accepted), len(step.committed))
-        rest = len(step.committed) - drafted
-        accepted.append((i, y + high - drafted * unit, drafted * unit))
-        own.append((i, y + high - len(step.committed) * unit, rest * unit))
-    figures = Metrics(sum([step.counts for step in axis.steps], Counts()))
-    mean = markup.number(y + high - figures.tokens_per_iteration * unit)
-    line = markup.tag("path", d=f"M{LEFT:g} {mean}h{WIDE:g}", style=f"stroke:{colors.ink};stroke-dasharray:5 4")
-    swatches = [
-        (markup.swatch(f"fill:{ACCEPTED}"), "accepted", 12.0),
-        (markup.swatch(f"fill:{OWN}"), "the target's own", 12.0),
-    ]
-    key, _ = markup.legend(tuple(swatches), FIGURES, y + high - 6, ASIDE - 8)
-    return "".join((
-        _heading("tokens", "per iteration", y, colors), _scale(top, high, y, colors), axis.bars(accepted, ACCEPTED),
-        axis.bars(own, OWN), line, markup.tag("g", key, style=f"fill:{colors.muted}"),
-        _figure(f"{figures.tokens_per_iteration:.2f} tokens per iteration", _MEAN, y + 10, colors),
-        _figure(f"{figures.acceptance_rate:.0%} acceptance rate", "accepted / drafted tokens", y + 42, colors),
-    )), high  # fmt: skip
-
-
-def reach(step: Step) -> int:
-    """Drafted tokens on the longest path of the tree."""
-    return int(step.tree.depth.max()) + (not verified_root(step))
-
-
 def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
-    drafted = [reach(step) for step in steps]
+    drafted = [step.counts.longest_path for step in steps]
     return [
         (sum([d >= level for d in drafted]), sum([len(step.accepted) >= level for step in steps]))
         for level in range(1, max(drafted, default=0) + 1)
     ]
-
-
-def depths_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """One row per depth: a bar where the iteration accepted so deep, a line where it only drafted so deep."""
-    counts, colors, pitch = depth_counts(axis.steps)[:DEEPEST], axis.colors, 13.0
-    if not counts:
-        return "", 0.0
-    levels = range(1, len(counts) + 1)
-    marks = [
-        (i, level, level <= len(step.accepted))
-        for i, step in enumerate(axis.shown)
-        for level in levels
-        if level <= reach(step)
-    ]
-    taken = [(i, y + (level - 1) * pitch + 1, pitch - 2) for i, level, good in marks if good]
-    refused = [(i, y + (level - 0.5) * pitch - 0.75, 1.5) for i, level, good in marks if not good]
-    parts = [_heading("acceptance", "by depth", y, colors), axis.bars(taken, ACCEPTED), axis.bars(refused, REFUSED)]
-    for level, (drafted, accepted) in zip(levels, counts, strict=True):
-        at, share = y + (level - 1) * pitch, accepted / drafted
-        style = f"fill:{ACCEPTED};fill-opacity:.55"
-        parts.append(small(level, LEFT - 6, at + 10, colors, text_anchor="end"))
-        parts.append(markup.tag("rect", x=FIGURES, y=at + 1, width=70 * share, height=pitch - 2, style=style))
-        parts.append(markup.text(f"{share:.0%}", FIGURES + 104, at + 10, text_anchor="end", style="font-size:10px"))
-        parts.append(small(f"{accepted} of {drafted}", FIGURES + 114, at + 10, colors))
-    high = len(counts) * pitch
-    parts.append(small("bar: accepted at depth; line: drafted at depth", LEFT, y + high + 12, colors))
-    parts.append(small("accepted / drafted at this depth", FIGURES, y + high + 12, colors))
-    return "".join(parts), high + 10
-
-
-def seconds_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """Milliseconds per iteration, stacked by phase."""
-    total, colors, high = phase_seconds(axis.steps), axis.colors, 72.0
-    if not total:
-        return "", 0.0
-    top = nice(1000 * max([sum(step.seconds.values()) for step in axis.shown]))
-    parts = [_heading("time", "ms per iteration", y, colors), _scale(top, high, y, colors)]
-    base = [y + high] * len(axis.shown)
-    for name in total:
-        boxes = []
-        for i, step in enumerate(axis.shown):
-            tall = high * 1000 * step.seconds.get(name, 0.0) / top
-            base[i] -= tall
-            boxes.append((i, base[i], tall))
-        parts.append(axis.bars(boxes, PHASE_COLORS.get(name, OTHER)))
-    whole = sum(total.values())
-    for row, (name, spent) in enumerate(reversed(total.items())):
-        at = y + 8 + 14 * row
-        style = f"fill:{PHASE_COLORS.get(name, OTHER)}"
-        parts.append(markup.tag("rect", x=FIGURES, y=at - 9, width=10.0, height=10.0, style=style))
-        figure = f"{name} {1000 * spent / len(axis.steps):.2f} ms, {spent / whole:.0%}"
-        parts.append(markup.text(figure, FIGURES + 16, at, style="font-size:10px"))
-    parts.append(small("mean per iteration; share of all", FIGURES, y + 10 + 14 * len(total), colors))
-    return "".join(parts), max(high, 14.0 * len(total) + 6)
 
 
 def adapted(steps: Sequence[Step]) -> tuple[str, ...]:
@@ -276,54 +82,268 @@ def adapted(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple([name for name in names if all(isinstance(step.settings.get(name), int | float) for step in steps)])
 
 
-def settings_panel(axis: Axis, y: float) -> tuple[str, float]:
-    """One step line per setting, over its own range, with its first and its newest value."""
-    names, colors = adapted(axis.steps)[:SETTINGS], axis.colors
-    parts = [_heading("settings", "adapted", y, colors)] if names else []
-    for row, name in enumerate(names):
-        values = [float(step.settings[name] or 0) for step in axis.shown]
-        low, high, top = min(values), max(values), y + 30 * row
-        line = "".join(
-            [
-                f"{'L' if i else 'M'}{markup.number(axis.x(i))} {top + 18 - 14 * (value - low) / (high - low or 1):.1f}"
-                f"H{markup.number(axis.x(i + 1))}"
-                for i, value in enumerate(values)
-            ]
-        )
-        parts.append(markup.tag("path", d=line, style=f"fill:none;stroke:{colors.ink};stroke-width:1.5"))
-        parts.append(small(f"{values[0]:g}", LEFT - 6, top + 16, colors, text_anchor="end"))
-        label = f"{name.replace('_', ' ')} {values[-1]:g}"
-        parts.append(markup.text(label, FIGURES, top + 16, style="font-weight:600;font-size:12px"))
-    if names:
-        parts.append(small("in force in the newest iteration", FIGURES, y + 30 * len(names), colors))
-    return "".join(parts), 30.0 * len(names) + (4 if names else 0)
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Traces over the iterations, `height` pixels high; `aside`: what stands beside it, already plotly's markup."""
+
+    name: str
+    height: float
+    traces: Sequence[dict[str, Any]]
+    aside: str = ""
+    axis: dict[str, Any] = field(default_factory=dict)
 
 
-def iterations_axis(axis: Axis, y: float) -> str:
-    """The axis, and over the whole height a tooltip for every iteration."""
-    every, colors = max(1, axis.span // 12), axis.colors
-    parts = [markup.text("iteration", NAMES, y + 14, text_anchor="end")]
-    for i, step in enumerate(axis.shown):
-        number, middle = step.index + 1, axis.x(i) + WIDE / axis.span / 2
-        if number % every == 0 or len(axis.shown) == 1:
-            parts.append(markup.text(number, middle, y + 14, text_anchor="middle"))
-        counts = f"{step.counts.drafted} drafted, {len(step.accepted)} accepted, {len(step.committed)} committed"
-        tip = f"iteration {number}: {counts}; {1000 * sum(step.seconds.values()):.2f} ms"
-        area = {"x": axis.x(i), "y": 8.0, "width": WIDE / axis.span, "height": y - 8, "fill_opacity": 0}
-        parts.append(markup.tag("rect", markup.title(tip), data_iteration=number, **area))
-    rule = markup.tag("path", d=f"M{LEFT:g} {markup.number(y)}h{WIDE:g}", style=f"stroke:{colors.line}")
-    return markup.tag("g", rule, *parts, style=f"fill:{colors.muted};font-size:10px")
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The iterations drawn, of which `done` are those until the cursor; `first` of the run are not drawn."""
+
+    first: int
+    shown: Sequence[Step]
+    done: Sequence[Step]
+
+    def bars(self, values: Sequence[float], color: str, **more: object) -> dict[str, Any]:
+        """A bar for every iteration drawn."""
+        look = {"color": color, "line": {"width": 0}}
+        return {"type": "bar", **self.x, "y": values, "marker": look, "hoverinfo": "skip", **more}
+
+    @property
+    def x(self) -> dict[str, int]:
+        """Where the values of a trace stand."""
+        return {"x0": self.first + 1, "dx": 1}
 
 
-MOST, LEAST = 130, 12
-"""Iterations drawn at most (the newest), and the room kept at least: a first bar is not as wide as the page."""
-UNITS = {"throughput": " tokens/s", "ttft": " s", "tpot": " s"}
-COUNTS = {"iterations", "target_calls", "draft_calls"}
+def metrics_spec(trace: Trace, cursor: int | None = None) -> Spec:
+    """Panels over one axis of iterations; a click goes to an iteration, those after the cursor are fainter."""
+    cursor = len(trace.steps) if cursor is None else cursor
+    first, shown = window(trace, cursor)
+    drawn = Drawn(first, shown, trace.steps[:cursor])
+    panels = [_tokens(drawn), *_depths(drawn), *_seconds(drawn), *_settings(drawn)] if cursor else []
+    height, bottom = sum([panel.height + (GAP if panel.name else 8) for panel in panels]), 40
+    data: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    notes: list[dict[str, Any]] = []
+    y = 0.0
+    for number, panel in enumerate(panels, 1):
+        y += GAP if panel.name else 8
+        top, low = 1 - y / height, max(0.0, 1 - (y + panel.height) / height)
+        key = "" if number == 1 else str(number)
+        data += [{**one, "yaxis": f"y{key}"} for one in panel.traces]
+        look = {"domain": [low, top], "rangemode": "tozero", "fixedrange": True, "nticks": 4, **panel.axis}
+        axes[f"yaxis{key}"] = axis(**look)
+        notes.append(note(panel.name, 0, top, yshift=4))
+        notes.append(note(panel.aside, 1, top, yanchor="top", xshift=10, align="left"))
+        y += panel.height
+    end = first + len(shown)
+    veil = {"type": "rect", "xref": "x", "yref": "paper", "x0": cursor + 0.5, "x1": end + 0.5, "y0": 0, "y1": 1,
+            "fillcolor": PAPER, "opacity": 0.65, "line": {"width": 0}}  # fmt: skip
+    axes["xaxis"] = {
+        "range": [first + 0.4, first + max(len(shown), LEAST) + 0.6], "anchor": f"y{len(panels) if panels[1:] else ''}",
+        "showgrid": False, "fixedrange": True, "title": {"text": "iteration", "standoff": 4},
+        **ticks(len(shown)),
+    }  # fmt: skip
+    return spec(
+        data,
+        label=summary(trace, cursor),
+        height=height + bottom if panels else 60,
+        meta={"name": "metrics"},
+        margin={"l": 44, "r": RIGHT, "t": 0, "b": bottom},
+        barmode="stack",
+        bargap=0.15,
+        hovermode="x",
+        hoversubplots="axis",
+        hoverdistance=-1,
+        dragmode=False,
+        annotations=[one for one in notes if one["text"]],
+        shapes=[veil] if cursor < end else [],
+        **axes,
+    )
+
+
+def _key(*entries: tuple[str, str]) -> str:
+    return "   ".join([f'<span style="color:{color}">■</span> {name}' for name, color in entries])
+
+
+def _figures(*pairs: tuple[str, str]) -> str:
+    """Numbers, with what each means under it."""
+    return "<br>".join([f"<b>{escape(value)}</b><br>{escape(meaning)}" for value, meaning in pairs])
+
+
+def _tokens(drawn: Drawn) -> Panel:
+    """Accepted tokens, on top of them the target's own, and the mean of the iterations until the cursor."""
+    shown = drawn.shown
+    accepted = [min(len(step.accepted), len(step.committed)) for step in shown]
+    own = [len(step.committed) - drafted for step, drafted in zip(shown, accepted, strict=True)]
+    metrics = Metrics(_total(drawn.done))
+    mean = round(metrics.tokens_per_iteration, 3)
+    line = {
+        "type": "scatter", "mode": "lines", "x": [drawn.first + 0.5, len(drawn.done) + 0.5], "y": [mean, mean],
+        "line": {"color": INK, "width": 1.5, "dash": "dash"}, "hoverinfo": "skip",
+    }  # fmt: skip
+    aside = _figures(
+        (f"{mean:.2f} tokens per iteration", "committed / verification passes"),
+        (f"{metrics.acceptance_rate:.0%} acceptance rate", "accepted / drafted tokens"),
+    )
+    name = f"<b>Tokens per iteration</b>   {_key(('accepted', ACCEPTED), ('the target’s own', OWN))}   ╌ mean"
+    return Panel(
+        name, 96, [drawn.bars(accepted, ACCEPTED), drawn.bars(own, OWN), line, _told(drawn)], aside, {"dtick": None}
+    )
+
+
+def _told(drawn: Drawn) -> dict[str, Any]:
+    """A sentence on each iteration, wherever the pointer is above it, and where a click goes."""
+    phases = [*phase_seconds(drawn.shown)]
+    rows = [
+        [step.index + 1, step.counts.drafted, len(step.accepted), len(step.committed),
+         *(round(1000 * step.seconds.get(name, 0.0), 2) for name in phases)]
+        for step in drawn.shown
+    ]  # fmt: skip
+    times = ", ".join([f"{name} %{{customdata[{i}]}}" for i, name in enumerate(phases, 4)])
+    told = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]} committed"
+    return {
+        "type": "scatter", "mode": "markers", **drawn.x, "y": [len(step.committed) for step in drawn.shown],
+        "marker": {"color": "rgba(0,0,0,0)", "size": 9}, "customdata": rows, "meta": {"click": "iteration"},
+        "hovertemplate": told + (f"<br>ms: {times}" if phases else "") + "<extra></extra>",
+    }  # fmt: skip
+
+
+def _depths(drawn: Drawn) -> list[Panel]:
+    """One row per depth: a dark cell where the iteration accepted so deep, a pale one where it drafted so deep."""
+    counts = depth_counts(drawn.done)[:DEEPEST]
+    if not counts:
+        return []
+    levels = np.arange(1, len(counts) + 1)[:, None]  # [depths, 1]
+    drafted = np.array([step.counts.longest_path for step in drawn.shown])[None]  # [1, iterations]
+    taken = np.array([len(step.accepted) for step in drawn.shown])[None]
+    cells = (levels <= drafted).astype(np.uint8) + (levels <= np.minimum(taken, drafted))
+    clear = "rgba(0,0,0,0)"
+    steps = [(0, clear), (1 / 3, clear), (1 / 3, FAINT), (2 / 3, FAINT), (2 / 3, ACCEPTED), (1, ACCEPTED)]
+    heat = {"type": "heatmap", **drawn.x, "y0": 1, "dy": 1, "z": table_of(cells.astype(np.uint8)), "zmin": 0, "zmax": 2,
+            "colorscale": [list(one) for one in steps], "showscale": False, "hoverinfo": "skip", "xgap": 1,
+            "ygap": 1}  # fmt: skip
+    rates = [f"  <b>{taken / drafted:.0%}</b> · {taken} of {drafted}" for drafted, taken in counts]
+    end = drawn.first + max(len(drawn.shown), LEAST) + 0.6
+    words = {"type": "scatter", "mode": "text", "x": [end] * len(counts), "y": [*range(1, len(counts) + 1)],
+             "text": rates, "textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip",
+             "textfont": {"size": 11}}  # fmt: skip
+    name = f"<b>Acceptance by depth</b>   {_key(('accepted at depth', ACCEPTED))}   □ only drafted"
+    look = {"range": [len(counts) + 0.5, 0.5], "showgrid": False, "dtick": max(1, len(counts) // 5), "tick0": 1,
+            "tickformat": "d", "nticks": 0}  # fmt: skip
+    return [Panel(name, max(15 * len(counts), 30), [heat, words], axis=look)]
+
+
+def _seconds(drawn: Drawn) -> list[Panel]:
+    """Milliseconds per iteration, stacked by phase."""
+    total = phase_seconds(drawn.done)
+    if not total:
+        return []
+    traces = [
+        drawn.bars([round(1000 * step.seconds.get(name, 0.0), 2) for step in drawn.shown], _color(name))
+        for name in total
+    ]
+    whole, count = sum(total.values()), len(drawn.done)
+    rows = [
+        f'<span style="color:{_color(name)}">■</span> {escape(name)} <b>{1000 * spent / count:.2f} ms</b>'
+        f", {spent / whole:.0%}"
+        for name, spent in reversed(total.items())
+    ]
+    aside = "<br>".join([*rows, "mean per iteration, share of all"])
+    return [Panel("<b>Milliseconds per iteration</b>   measured, by phase", 100, traces, aside)]
+
+
+def _color(phase: str) -> str:
+    return PHASE_COLORS.get(phase, LOOKS["not reached"].color)
+
+
+def _settings(drawn: Drawn) -> list[Panel]:
+    """One step line per adapted setting, over its own range."""
+    panels: list[Panel] = []
+    for name in adapted(drawn.done)[:SETTINGS]:
+        values = [float(step.settings[name] or 0) for step in drawn.shown]
+        low, high = min(values), max(values)
+        room = 0.1 * (high - low) or 1.0
+        line = {"type": "scatter", "mode": "lines", **drawn.x, "y": [float(f"{value:.4g}") for value in values],
+                "line": {"shape": "hvh", "color": INK, "width": 1.5}, "hoverinfo": "skip"}  # fmt: skip
+        now = drawn.done[-1].settings[name]
+        aside = f"<b>{escape(name.replace('_', ' '))} {now:g}</b><br>{values[0]:g} at first"
+        look = {
+            "range": [low - room, high + room],
+            "tickvals": [low, high] if high > low else [low],
+            "tickformat": "~g",
+        }
+        title = "" if panels else "<b>Settings that were adapted</b>   as in force in each iteration"
+        panels.append(Panel(title, 30, [line], aside, look))
+    return panels
+
+
+def clock_spec(steps: Sequence[Step], plain: Plain | None = None) -> Spec:
+    """Two bars on one axis of time: this run by phases, and plain decoding of as many tokens."""
+    plain = plain or modelled_plain(steps)
+    parts = phase_seconds(steps)
+    mine, theirs = sum(parts.values()), plain.seconds_per_token * _tokens_of(steps) if plain else 0.0
+    unit, name = (1000, "ms") if max(mine, theirs) < 1 else (1, "s")
+    names = ["this run, measured", *([f"plain decoding, {plain.how}"] if plain else [])]
+    base = {"type": "bar", "orientation": "h", "textposition": "none", "cliponaxis": False}
+    data: list[dict[str, Any]] = [
+        {**base, "y": [names[0]], "x": [round(seconds * unit, 3)], "marker": {"color": _color(phase)},
+         "hovertemplate": f"{escape(phase)}: {duration(seconds)}, {seconds / mine:.0%} of this run<extra></extra>"}
+        for phase, seconds in parts.items()
+    ]  # fmt: skip
+    if plain:
+        look = {"color": "rgba(0,0,0,0)", "line": {"color": MUTED, "width": 1.5}}
+        if plain.how == "modelled":  # hatched: no one measured it
+            look["pattern"] = {"shape": "/", "fgcolor": MUTED, "size": 7, "solidity": 0.12}
+        data.append({**base, "y": [names[1]], "x": [round(theirs * unit, 3)], "marker": look,
+                     "hovertemplate": escape(f"{plain.note}: {duration(theirs)}") + "<extra></extra>"})  # fmt: skip
+    ends = [(names[0], mine), *([(names[1], theirs)] if plain else [])]
+    data.append({"type": "scatter", "mode": "text", "y": [one for one, _ in ends], "cliponaxis": False,
+                 "x": [round(seconds * unit, 3) for _, seconds in ends], "textposition": "middle right",
+                 "text": [f" <b>{duration(seconds)}</b>" for _, seconds in ends], "hoverinfo": "skip"})  # fmt: skip
+    return spec(
+        data, label=clock_sentence(steps, plain), height=52 + 26 * len(names), barmode="stack", bargap=0.3,
+        meta={"name": "wall-clock", "bare": True}, dragmode=False, margin={"l": 176, "r": 70, "t": 6, "b": 36},
+        xaxis={"rangemode": "tozero", "fixedrange": True, "ticksuffix": f" {name}", "nticks": 8},
+        yaxis={"autorange": "reversed", "fixedrange": True, "tickfont": {"size": 12}, "categoryorder": "array",
+               "categoryarray": names},
+    )  # fmt: skip
+
+
+def clock_sentence(steps: Sequence[Step], plain: Plain | None = None) -> str:
+    """How much faster than plain decoding, and whether that was measured or modelled."""
+    plain = plain or modelled_plain(steps)
+    mine, count = sum(phase_seconds(steps).values()), _tokens_of(steps)
+    tokens = plural(count, "token")
+    if not plain or not mine:
+        return f"{tokens}; plain decoding was not measured."
+    bound = "" if plain.how == "measured" else "at most "
+    ratio = plain.seconds_per_token * count / mine
+    return f"{tokens}, prefill excluded: {bound}{ratio:.2f}× the speed of plain decoding ({plain.how}: {plain.note})."
+
+
+def _tokens_of(steps: Sequence[Step]) -> int:
+    return sum([len(step.committed) for step in steps])
+
+
+def metrics_drawing(trace: Trace, cursor: int | None = None, *, plain: Plain | None = None) -> list[Part]:
+    """The panels, then the clock. `plain`: plain decoding's time where it was measured; else it is modelled."""
+    steps = trace.steps[:cursor]
+    if not steps:
+        return [markup.tag("div", markup.escape(summary(trace, cursor)), class_="sl-empty")]
+    words = markup.tag("p", markup.escape(clock_sentence(steps, plain)), class_="sl-note")
+    return [metrics_spec(trace, cursor), clock_spec(steps, plain), words]
 
 
 def metrics_at(trace: Trace, cursor: int | None = None) -> Metrics:
     """The metrics of the first `cursor` iterations."""
-    return Metrics(sum([step.counts for step in trace.steps[:cursor]], Counts()), trace.prefill_seconds)
+    return Metrics(_total(trace.steps[:cursor]), trace.prefill_seconds)
+
+
+def _total(steps: Sequence[Step]) -> Counts:
+    """Their sum, column by column: many iterations are added up each time that a picture is drawn."""
+    columns = zip(*[_columns(step.counts) for step in steps], strict=True)
+    return Counts(*[sum(column) for column in columns])
+
+
+_columns = attrgetter(*Counts.__dataclass_fields__)
 
 
 def definition(name: str) -> str:
@@ -354,25 +374,3 @@ def metrics_table(trace: Trace, cursor: int | None = None) -> str:
 
 def _written(name: str, value: float) -> str:
     return f"{value:.0f}" if name in COUNTS else f"{value:.4g}{UNITS.get(name, '')}"
-
-
-def metrics_svg(
-    trace: Trace, cursor: int | None = None, theme: ThemeName = "light", *, plain: Plain | None = None
-) -> str:
-    """The panels as one SVG string.
-
-    `plain`: plain decoding's time where it was measured; else it is modelled from this run, and called so.
-    """
-    colors, steps, width = css(theme), trace.steps[:cursor], LEFT + WIDE + ASIDE
-    if not steps:
-        text = markup.text("no iteration yet", 12, 24, style=f"fill:{colors.muted}")
-        return markup.svg(width, 40, summary(trace, cursor), colors, [text])
-    axis = Axis(steps, steps[-MOST:], max(LEAST, min(len(trace.steps), MOST)), colors)
-    y, parts = 14.0, []
-    for draw in (tokens_panel, depths_panel, seconds_panel, settings_panel):
-        part, height = draw(axis, y)
-        parts.append(part)
-        y += height + (26 if height else 0)
-    parts.append(iterations_axis(axis, y - 12))
-    strip, height = clock_strip(steps, plain or modelled_plain(steps), LEFT, y + 26, WIDE, colors)
-    return markup.svg(width, y + 34 + height, summary(trace, cursor), colors, [*parts, strip])

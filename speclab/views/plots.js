@@ -67,7 +67,7 @@ function makePlots(Plotly, root, tell) {
     }
     plot.speclab = { spec, layout: structuredClone(drawn.layout) };
     drawn.layout.width ??= plot.parentElement.clientWidth || 640;
-    const done = Plotly.react(plot, drawn.data, drawn.layout, CONFIG);
+    const done = Plotly.react(plot, drawn.data, drawn.layout, { ...CONFIG, displayModeBar: drawn.layout.meta?.bare ? false : "hover" });
     const said = spec.layout.meta?.label || "";
     plot.setAttribute("role", spec.layout.meta?.nodes ? "application" : "img");
     plot.setAttribute("aria-label", said + (spec.layout.meta?.nodes ? " Arrow keys go from node to node." : ""));

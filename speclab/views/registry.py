@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from speclab.errors import SettingsError
 from speclab.trace.records import Step, Trace
-from speclab.views import attention_mask, cache_slots, draft_tree, explain, metrics_chart, proposals, residual
+from speclab.views import (
+    attention_mask,
+    cache_slots,
+    draft_tree,
+    explain,
+    iterations,
+    metrics_chart,
+    node_chart,
+    proposals,
+)
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
 from speclab.views.figures import Drawing
@@ -108,6 +117,7 @@ class View:
         empty: what stands in its place before the first iteration.
         unfolded: whether its table stands below it; else it is in the tab "Tables".
         tab: the tab it stands in, by its title; one of its own by default.
+        always: whether it is drawn before the first iteration, too.
     """
 
     name: str
@@ -121,6 +131,7 @@ class View:
     empty: str = "This view of an iteration appears here. Step decodes the first."
     unfolded: bool = False
     tab: str = ""
+    always: bool = False
 
     @property
     def heading(self) -> str:
@@ -138,7 +149,7 @@ class View:
 
     def render(self, frame: Frame, theme: ThemeName = "light") -> Drawing:
         """The drawing; what stands in its place where the frame has no iteration."""
-        if not frame.cursor and "committed" not in self.needs:
+        if not frame.cursor and not self.always and "committed" not in self.needs:
             return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
         given = {name: theme if name == "theme" else getattr(frame, name) for name in self.needs}
         return self.draw(**given)
@@ -193,13 +204,10 @@ def _text(trace: Trace, committed: int) -> str:
     return text_html(trace, committed)
 
 
-def _why(step: Step, selected: int | None) -> str:
-    """Why the selected node was accepted, rejected or not reached; where sampling stopped, what was left to draw."""
-    if selected is None:
-        return ""
-    stopped = step.residual is not None and step.residual.node == selected
-    drawn = residual.residual_html(step) if stopped else ""
-    return tag("div", escape(explain.why(step, selected)), drawn, class_="sl-why")
+def _decisions(step: Step, selected: int | None) -> Drawing:
+    """Where sampling stopped; with the node selected, that stands in its own view."""
+    left = step.residual
+    return [] if left is None or selected == (left.node or 0) else node_chart.residual_parts(step)
 
 
 def tables_html(trace: Trace, cursor: int) -> str:
@@ -217,6 +225,7 @@ def _mask(step: Step, selected: int | None, position: PlaybackPosition, room: Ro
 
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
+    View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", page="no", always=True),
     View("tree", _tree, ("step", "selected", "position", "room"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
@@ -224,20 +233,19 @@ for _view in (
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
-    View("why", _why, ("step", "selected"), page="no", empty="", tab="Node"),
     View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
     View("cache", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
          "Caches", table=cache_slots.table, empty="What the KV caches hold appears here."),
-    View("metrics", metrics_chart.metrics_svg, ("trace", "cursor", "theme"), sentence=explain.run_words,
+    View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
     View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),
          empty="What the drafter knew and decided in an iteration appears here."),
     View("drafts", proposals.drafts_drawing, ("step", "regret"), table=proposals.nodes_table, empty="", tab="Strategy"),
     View("routing", proposals.routing_drawing, ("trace", "cursor"), page="run", empty="", tab="Strategy"),
     View("course", course_drawing, ("trace", "cursor"), page="run", empty="", tab="Strategy"),
-    View("decisions", residual.residual_html, ("step",), table=explain.events_table, unfolded=True, tab="Node"),
-    View("node", explain.node_html, ("step", "selected"), page="no"),
+    View("node", node_chart.node_parts, ("step", "selected"), page="no"),
+    View("decisions", _decisions, ("step", "selected"), table=explain.events_table, unfolded=True, tab="Node"),
     View("tables", tables_html, ("trace", "cursor"), page="no"),
 ):  # fmt: skip
     register(_view)

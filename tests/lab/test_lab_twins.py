@@ -126,17 +126,18 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(
 
 def test_a_selected_node_is_marked_and_explained_everywhere(lab):
     lab.run(until=lambda step: len(step.tree) > 2)
-    tree, mask, why = (lab.panels.views[name] for name in ("tree", "mask", "why"))
-    before = tree.value, mask.value
+    lab.panels.tabs.show_tab("Node")
+    tree, mask, node = (*(lab.panels.views[name] for name in ("tree", "mask")), lab.panels.tabs.views["node"])
+    before = tree.drawing, mask.drawing, node.drawing
     lab.select(1)
-    assert lab.state.selected == lab.panels.node.value == 1
-    assert tree.value != before[0]
-    assert mask.value != before[1]
-    assert "Node 1" in why.value
+    assert lab.state.selected == 1
+    assert tree.drawing != before[0]
+    assert mask.drawing != before[1]
+    assert ">Node 1<" in node.drawing, "a sentence that names a node leads to it"
     lab.select(999)
     assert "no node 999" in lab.state.error
     lab.select(None)
-    assert (tree.value, mask.value, why.value) == (*before, "")
+    assert (tree.drawing, mask.drawing, node.drawing) == before
 
 
 def test_a_fork_changes_what_follows_leaves_the_former_session_alone_or_says_why_it_cannot_be(lab):

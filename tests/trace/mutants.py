@@ -37,9 +37,9 @@ from speclab.views import (
     export,
     metrics_chart,
     networks,
+    node_chart,
     playback,
     proposals,
-    residual,
     side_by_side,
     token_text,
     whatif_tree,
@@ -147,7 +147,7 @@ def _mapped(chance: random.Random, item: dict, _: object) -> object:
 def functions() -> tuple[list, list]:
     """Every view of a step, and every view of a run at a cursor."""
     of_step = [
-        attention_mask.categories, residual.residual_svg, proposals.summary, networks.graph,
+        attention_mask.categories, node_chart.residual_parts, proposals.summary, networks.graph,
         budget_chart.cost_drawing, drafter_state.path_words, _positions, _every_node,
         *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
         *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, float) for measure in _MEASURED),

@@ -121,7 +121,7 @@ def test_a_picture_needs_a_figure_and_what_draws_it(size, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("view", "cursor", "name", "says"),
     [
-        ("forest", 1, "a.svg", "no view 'forest': choose one of tree, "),
+        ("forest", 1, "a.svg", "no view 'forest': choose one of timeline, "),
         ("tree", 0, "a.svg", "1 to 4 have"),
         ("tree", 5, "a.svg", "1 to 4 have"),
         ("text", -1, "a.html", "0 to 4 have"),
