@@ -7,7 +7,7 @@ that the target chose, a thick blue one along the committed path. Beside a node 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,26 +150,16 @@ def small_tree_specs(
 
 def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: float) -> Spec:
     """The nodes of `now` at their places, in a fixed number of traces; stubs for what of it is folded."""
-    scale, wide = found.columns.scale, found.columns
-    kinds: dict[str, list[Any]] = {kind: [] for kind in (*LOOKS, GONE, "folded")}
-    for node, at in found.graph.nodes.items():
-        if node in now:
-            kinds[now.nodes[node]["verdict"]].append(node)
-        elif any(one in now for one in at.get("folded", ())):
-            kinds["folded"].append(node)
-    drawn = [node for nodes in kinds.values() for node in nodes]
-    tips = ink.tips(drawn)
-    marks = [_marks(kind, nodes, found, now, ink, tips) for kind, nodes in kinds.items()]
-    data = [*_links(found, now, drawn, ink), _rings(found, now, drawn, ink), *marks, *_texts(found, kinds, ink)]
+    painter, scale, wide = _Painter(found, now, ink), found.columns.scale, found.columns
     top, left, right = TOP * scale if ink.stage else BOTTOM * scale, LEFT * scale, RIGHT * scale
     across, down = width - left - right, height - top - BOTTOM * scale
     begin = max(min(_middle(found) - down / 2, found.height + LAST * scale - down), 0)
     seen = wide.width if across < wide.width <= 1.1 * across else max(across, wide.path_end)
     fit = {"x": [0, max(across, wide.width)], "y": [max(down, found.height), 0]}
-    keys = {"selected": ink.selected, "nodes": _keys(found, now, drawn)} if ink.stage else {}
+    keys = {"selected": ink.selected, "nodes": painter.keys()} if ink.stage else {}
     depths = {"tickvals": wide.x, "ticktext": ["depth 0", *map(str, range(1, len(wide.x)))], "side": "top"}
     return spec(
-        data, label=said, width=width, height=height, meta={"name": ink.name, "fit": fit, **keys},
+        painter.traces(), label=said, width=width, height=height, meta={"name": ink.name, "fit": fit, **keys},
         dragmode="pan" if ink.stage else False,
         margin={"l": round(left), "r": round(right), "t": round(top), "b": round(BOTTOM * scale)},
         xaxis={"range": [0, seen], "showgrid": False, "visible": ink.stage, **depths,
@@ -185,58 +175,143 @@ def _middle(found: Places) -> float:
     return (min(heights) + max(heights)) / 2
 
 
-def _keys(found: Places, now: Graph, drawn: Sequence[Any]) -> list[list[Any]]:
-    """What arrow keys reach: [node, parent, x, y, name]; a stub is its most probable node."""
-    rows = []
-    for node in drawn:
-        at = found.graph.nodes[node]
-        name = _most_probable(now, at["folded"]) if "folded" in at else node
-        if isinstance(name, int):
-            rows.append([name, at["parent"], *found.at[node], found.label(node)])
-    return sorted(rows, key=lambda row: row[0])
-
-
-def _most_probable(now: Graph, nodes: Sequence[Any]) -> Any:
-    return max((node for node in nodes if node in now), key=lambda node: now.nodes[node]["path_prob"])
-
-
 def node_radius(path_prob: float) -> float:
     """Area grows with the path probability: 3.5 to 8.5 pixels."""
     return 3.5 + 5 * math.sqrt(min(max(path_prob, 0.0), 1.0))
 
 
-def _size(found: Places, at: Mapping[str, Any], ink: Ink) -> tuple[float, float]:
-    """Diameter and border of a node; the target's own token and stubs have no probability."""
-    radius = node_radius(at["path_prob"]) if "path_prob" in at else 7.0 if at["verdict"] != "folded" else 3.5
-    return 2 * radius * ink.marks * found.columns.scale, 0.75 + 2.5 * at.get("target_prob", 0.0)
+class _Painter:
+    """Traces of what `now` holds: links, rings, symbols by verdict, labels, second lines."""
 
+    def __init__(self, found: Places, now: Graph, ink: Ink) -> None:
+        self.found, self.now, self.ink, self.scale = found, now, ink, found.columns.scale
+        self.drawn: dict[Any, Mapping[str, Any]] = {
+            node: now.nodes[node] if node in now else at
+            for node, at in found.graph.nodes.items()
+            if node in now or any(one in now for one in at.get("folded", ()))
+        }
+        self.kinds: dict[str, list[Any]] = {kind: [] for kind in (*LOOKS, GONE, "folded")}
+        for node, at in self.drawn.items():
+            self.kinds[at["verdict"]].append(node)
+        self.tips = ink.tips(list(self.drawn))
 
-def _links(found: Places, now: Graph, drawn: Sequence[Any], ink: Ink) -> list[Spec]:
-    kinds: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in _LINKS}
-    scale, ends = found.columns.scale, found.columns.ends
-    for node in drawn:
-        at = now.nodes[node] if node in now else found.graph.nodes[node]
-        parent = at["parent"]
-        if parent not in now:
-            continue
-        xs, ys = kinds[_kind(at, now.nodes[parent])]
-        (x1, y1), y0 = found.at[node], found.at[parent][1]
-        x1 -= _size(found, at, ink)[0] / 2 + 3
-        start = round(found.label_end(parent) + 3, 1)
-        if y0 == y1:
-            xs += [start, round(x1, 1), None]
-            ys += [y0, y1, None]
-            continue
-        bend = max(start, ends[at["depth"] - 1] + 2 * scale)
-        xs += [start, *(round(bend + t * (x1 - bend), 1) for t, _ in _BENDS), None]
-        ys += [y0, *(round(y0 + t * (y1 - y0), 1) for _, t in _BENDS), None]
-    return [
-        {"type": "scatter", "mode": "lines", "x": xs, "y": ys, "hoverinfo": "skip", "name": name,
-         "showlegend": bool(name and xs), "opacity": 0.4 if ink.faint and kind != "path" else 1,
-         "line": {"color": color, "width": wide * scale, "dash": dash}}
-        for kind, (xs, ys) in kinds.items()
-        for color, wide, dash, name in [_LINKS[kind]]
-    ]  # fmt: skip
+    def traces(self) -> list[Spec]:
+        """All, in a fixed number."""
+        return [*self._links(), self._rings(), *map(self._marks, self.kinds), *self._texts()]
+
+    def keys(self) -> list[list[Any]]:
+        """What arrow keys reach: [node, parent, x, y, name]; a stub is its most probable node."""
+        rows = [
+            [self._number(node), at["parent"], *self.found.at[node], self.found.label(node)]
+            for node, at in self.drawn.items()
+        ]
+        return sorted([row for row in rows if row[0] is not None], key=lambda row: row[0])
+
+    def _number(self, node: Any) -> int | None:
+        """The number of a drafted node; a stub has that of its most probable one."""
+        held = self._held(node)
+        node = held[0] if held else node
+        return node if isinstance(node, int) else None
+
+    def _held(self, stub: Any) -> list[Any]:
+        """The nodes folded into it, the most probable first."""
+        nodes, folded = self.now.nodes, self.drawn[stub].get("folded", ())
+        return sorted((one for one in folded if one in nodes), key=lambda one: -nodes[one]["path_prob"])
+
+    def _trace(self, mode: str, name: str, nodes: Sequence[Any], dx: float = 0, dy: float = 0, **more: Any) -> Spec:
+        at, dx, dy = self.found.at, dx * self.scale, dy * self.scale
+        return {
+            "type": "scatter", "mode": mode, "name": name, "hoverinfo": "skip", "showlegend": False,
+            "x": [round(at[node][0] + dx, 1) for node in nodes],
+            "y": [round(at[node][1] + dy, 1) for node in nodes], **more,
+        }  # fmt: skip
+
+    def _size(self, node: Any) -> tuple[float, float]:
+        """Diameter and border; the target's own token and stubs have no probability."""
+        at, scale = self.drawn[node], self.scale
+        radius = node_radius(at["path_prob"]) if "path_prob" in at else 7.0 if at["verdict"] != "folded" else 3.5
+        return round(2 * radius * self.ink.marks * scale, 1), round((0.75 + 2.5 * at.get("target_prob", 0)) * scale, 2)
+
+    def _links(self) -> list[Spec]:
+        kinds: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in _LINKS}
+        found, faint = self.found, self.ink.faint
+        for node, at in self.drawn.items():
+            parent = at["parent"]
+            if parent not in self.now:
+                continue
+            xs, ys = kinds[_kind(at, self.now.nodes[parent])]
+            (x1, y1), y0 = found.at[node], found.at[parent][1]
+            start, end = found.label_end(parent) + 3, x1 - self._size(node)[0] / 2 - 3
+            bend = max(start, found.columns.ends[at["depth"] - 1] + 2 * self.scale)
+            curve = _BENDS if y0 != y1 else ((1.0, 1.0),)
+            xs += [round(start, 1), *(round(bend + t * (end - bend), 1) for t, _ in curve), None]
+            ys += [y0, *(round(y0 + t * (y1 - y0), 1) for _, t in curve), None]
+        return [
+            self._trace("lines", name, (), line={"color": color, "width": wide * self.scale, "dash": dash})
+            | {"x": xs, "y": ys, "showlegend": bool(name and xs), "opacity": 0.4 if faint and kind != "path" else 1}
+            for kind, (xs, ys) in kinds.items()
+            for color, wide, dash, name in [_LINKS[kind]]
+        ]
+
+    def _rings(self) -> Spec:
+        """Around what the last tick changed, and around the selected node."""
+        picked = self.ink.selected
+        nodes = [node for node in self.drawn if node in self.ink.rings or (node == picked and node in self.now)]
+        ways = [(INK, 2, 7) if node == picked else (MUTED, 1.2, 5) for node in nodes]
+        line = {"color": [color for color, *_ in ways], "width": [wide * self.scale for _, wide, _ in ways]}
+        sizes = [sum(self._size(node)) + gap * self.scale for node, (*_, gap) in zip(nodes, ways, strict=True)]
+        marker = {"symbol": "circle", "size": sizes, "color": "rgba(0,0,0,0)", "opacity": 1, "line": line}
+        return self._trace("markers", "changed, selected", nodes, marker=marker)
+
+    def _marks(self, kind: str) -> Spec:
+        look, nodes = LOOKS.get(kind), self.kinds[kind]
+        sizes = [self._size(node) for node in nodes]
+        faint = kind == GONE or (self.ink.faint and kind not in _COMMITTED)
+        filled, color = look is not None and look.filled, look.color if look and kind != "root" else MUTED
+        symbol: Any = look.symbol.removesuffix("-open") if look else "square" if kind == "folded" else "circle"
+        if any("symbol" in self.drawn[node] for node in nodes):
+            symbol = [self.drawn[node].get("symbol", symbol) for node in nodes]
+        line = {"color": INK if filled else color, "width": [border for _, border in sizes]}
+        marker = {"symbol": symbol, "size": [size for size, _ in sizes], "opacity": 1, "line": line}
+        tips = [self.tips.get(node) or self._tip(node) for node in nodes]
+        pick: Spec = {"meta": {"click": "node"}, "customdata": list(map(self._number, nodes))} if self.ink.pick else {}
+        return self._trace("markers", look.label if look else _NAMES[kind], nodes, **pick) | {
+            "showlegend": bool(nodes), "hoverinfo": "text", "hovertext": tips, "opacity": 0.45 if faint else 1,
+            "marker": marker | {"color": color if filled else PAPER},
+        }  # fmt: skip
+
+    def _tip(self, node: Any) -> str:
+        at, every = self.drawn[node], self.now.nodes
+        quote = f"'{at['label']}'"
+        if node == OWN:
+            return lines(f"{quote} · id {at['token']}", f"{at['verdict']}: the target's own token; it is the next root")
+        if "folded" not in at:
+            return lines(f"{quote} · draft {at['draft_prob']:.3f} · path {at['path_prob']:.3f}", at["verdict"])
+        held = self._held(node)
+        some = [f"{one} '{every[one]['label']}' · path {every[one]['path_prob']:.3f}" for one in held[:5]]
+        more = [f"and {len(held) - 5} more"] if len(held) > 5 else []
+        return lines(f"{len(held)} nodes are folded here, below node {at['parent']}:", *some, *more)
+
+    def _texts(self) -> Iterator[Spec]:
+        """The labels, those of what is committed in bold, and the second lines, as long as their column is wide."""
+        fonts: tuple[tuple[str, float, Spec], ...] = (
+            ("labels", 1, {"color": INK, "weight": 600}),
+            ("other labels", 0.5 if self.ink.faint else 1, {"color": MUTED}),
+            ("struck labels", 0.5, {"color": MUTED, "lineposition": "through"}),
+        )
+        which = {kind: 0 if kind in _COMMITTED else 2 if kind == GONE else 1 for kind in self.kinds}
+        for place, (name, opacity, font) in enumerate(fonts):
+            nodes = [node for kind, nodes in self.kinds.items() for node in nodes if which[kind] == place]
+            yield self._text(name, nodes, map(self.found.label, nodes), 0, FONT, font) | {"opacity": opacity}
+        chars, notes = self.found.columns.chars, self.ink.notes
+        noted = [node for node, at in self.drawn.items() if notes.get(node) and at["verdict"] != GONE]
+        cut = [markup.clip(notes[node], chars[self.drawn[node]["depth"]]) for node in noted]
+        yield self._text("notes", noted, cut, 11.5, 11, {"color": MUTED})
+
+    def _text(self, name: str, nodes: Sequence[Any], said: Iterable[str], dy: float, size: float, font: Spec) -> Spec:
+        font = {"family": PLOT_MONO, "size": round(size * self.scale, 1), **font}
+        text = [escape(one) for one in said]
+        return self._trace("text", name, nodes, LABEL_X - 2, dy, text=text, textposition="middle right", textfont=font)
 
 
 def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
@@ -245,93 +320,6 @@ def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
     if at["verdict"] == GONE:
         return "struck"
     return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
-
-
-def _marks(kind: str, nodes: Sequence[Any], found: Places, now: Graph, ink: Ink, tips: Mapping[Any, str]) -> Spec:
-    look, scale = LOOKS.get(kind), found.columns.scale
-    every = [now.nodes[node] if node in now else found.graph.nodes[node] for node in nodes]
-    sizes = [_size(found, at, ink) for at in every]
-    faint = kind == GONE or (ink.faint and kind not in _COMMITTED)
-    filled, color = look is not None and look.filled, look.color if look and kind != "root" else MUTED
-    symbol = look.symbol.removesuffix("-open") if look else "square" if kind == "folded" else "circle"
-    trace: Spec = {
-        "type": "scatter", "mode": "markers", "name": look.label if look else _NAMES[kind], "showlegend": bool(nodes),
-        "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
-        "hovertext": [tips.get(node) or _tip(node, at, now) for node, at in zip(nodes, every, strict=True)],
-        "hoverinfo": "text",
-        "opacity": 0.45 if faint else 1,
-        "marker": {
-            "symbol": [at.get("symbol", symbol) for at in every] if any("symbol" in at for at in every) else symbol,
-            "size": [round(size, 1) for size, _ in sizes], "color": color if filled else PAPER, "opacity": 1,
-            "line": {"color": INK if filled else color, "width": [round(border * scale, 2) for _, border in sizes]},
-        },
-    }  # fmt: skip
-    if ink.pick:
-        trace["meta"] = {"click": "node"}
-        trace["customdata"] = [
-            _most_probable(now, at["folded"]) if "folded" in at else node if isinstance(node, int) else None
-            for node, at in zip(nodes, every, strict=True)
-        ]
-    return trace
-
-
-def _tip(node: Any, at: Mapping[str, Any], now: Graph) -> str:
-    quote = f"'{at['label']}'"
-    if node == OWN:
-        return lines(f"{quote} · id {at['token']}", f"{at['verdict']}: the target's own token; it is the next root")
-    if "folded" not in at:
-        return lines(f"{quote} · draft {at['draft_prob']:.3f} · path {at['path_prob']:.3f}", at["verdict"])
-    held = sorted((one for one in at["folded"] if one in now), key=lambda one: -now.nodes[one]["path_prob"])
-    some = [f"{one} '{now.nodes[one]['label']}' · path {now.nodes[one]['path_prob']:.3f}" for one in held[:5]]
-    more = [f"and {len(held) - 5} more"] if len(held) > 5 else []
-    return lines(f"{len(held)} nodes are folded here, below node {at['parent']}:", *some, *more)
-
-
-def _rings(found: Places, now: Graph, drawn: Sequence[Any], ink: Ink) -> Spec:
-    """Around what the last tick changed, and around the selected node."""
-    nodes = [node for node in drawn if node in now and (node in ink.rings or node == ink.selected)]
-    scale = found.columns.scale
-    sizes = [sum(_size(found, now.nodes[node], ink)) + (7 if node == ink.selected else 5) * scale for node in nodes]
-    chosen = [node == ink.selected for node in nodes]
-    line = {
-        "color": [INK if one else MUTED for one in chosen],
-        "width": [(2 if one else 1.2) * scale for one in chosen],
-    }
-    return {
-        "type": "scatter", "mode": "markers", "hoverinfo": "skip", "showlegend": False, "name": "changed, selected",
-        "x": [found.at[node][0] for node in nodes], "y": [found.at[node][1] for node in nodes],
-        "marker": {"symbol": "circle", "size": sizes, "color": "rgba(0,0,0,0)", "opacity": 1, "line": line},
-    }  # fmt: skip
-
-
-def _texts(found: Places, kinds: Mapping[str, Sequence[Any]], ink: Ink) -> list[Spec]:
-    """The labels, those of what is committed in bold, and the second lines, as long as their column is wide."""
-    strong = [node for kind, nodes in kinds.items() for node in nodes if kind in _COMMITTED]
-    plain = [node for kind, nodes in kinds.items() for node in nodes if kind not in _COMMITTED and kind != GONE]
-    noted = [node for node in (*strong, *plain) if ink.notes.get(node)]
-    chars, label = found.columns.chars, found.label
-    notes = [markup.clip(ink.notes[node], chars[found.graph.nodes[node]["depth"]]) for node in noted]
-    gone = kinds[GONE]
-    return [
-        _text("labels", found, strong, map(label, strong), color=INK, weight=600),
-        _text("other labels", found, plain, map(label, plain), color=MUTED, opacity=0.5 if ink.faint else 1),
-        _text("struck labels", found, gone, map(label, gone), color=MUTED, opacity=0.5, lineposition="through"),
-        _text("notes", found, noted, notes, 11.5, color=MUTED, size=11),
-    ]
-
-
-def _text(
-    name: str, found: Places, nodes: Sequence[Any], said: Iterable[str], below: float = 0, *,
-    opacity: float = 1, size: float = FONT, **font: Any,
-) -> Spec:  # fmt: skip
-    scale = found.columns.scale
-    return {
-        "type": "scatter", "mode": "text", "hoverinfo": "skip", "showlegend": False, "name": name,
-        "x": [round(found.at[node][0] + (LABEL_X - 2) * scale, 1) for node in nodes],
-        "y": [round(found.at[node][1] + below * scale, 1) for node in nodes],
-        "text": [escape(one) for one in said], "textposition": "middle right", "opacity": opacity,
-        "textfont": {"family": PLOT_MONO, "size": round(size * scale, 1), **font},
-    }  # fmt: skip
 
 
 def _notes(step: Step, position: PlaybackPosition) -> dict[int, str]:
@@ -364,19 +352,8 @@ def _decided(events: Sequence[Event]) -> str:
 
 def table(step: Step) -> str:
     """Every node, as an HTML table."""
-    head = (
-        "node",
-        "token",
-        "depth",
-        "parent",
-        "source",
-        "draft p",
-        "path p",
-        "target p",
-        "target's choice",
-        "verdict",
-        "reason",
-    )
+    head = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
+            "reason")  # fmt: skip
     rows = (
         (r.index, markup.label(r.token, step.texts), int(step.tree.depth[r.index]), int(step.tree.parent[r.index]),
          step.tree.source[r.index], f"{r.draft_prob:.3f}", f"{r.path_prob:.3f}",
