@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speclab.bench.summary import Spread
-from speclab.views.markup import plotly_text
+from speclab.views.figures import escape
 from speclab.views.palette import PHASE_COLORS, PLOT_SANS, SOURCE_COLORS
 
 INK, RULE = "#737A82", "rgba(128,134,140,0.4)"
@@ -36,7 +36,7 @@ def spreads(
     """One row per method: median as a mark, quartiles as a bar; a dashed rule marks the baseline's median."""
     figure = _figure(names=list(rows), x=unit)
     for group, color, symbol in (("speclab", SPECLAB, "circle"), ("transformers", TRANSFORMERS, "diamond-open")):
-        own = {plotly_text(name): each for name, each in rows.items() if (name in transformers) == (group != "speclab")}
+        own = {escape(name): each for name, each in rows.items() if (name in transformers) == (group != "speclab")}
         if own:
             figure.add_scatter(
                 x=[each.median for each in own.values()], y=list(own), mode="markers", name=group,
@@ -69,9 +69,9 @@ def trade(rows: Mapping[str, tuple[float, float]], plain: tuple[float, float]) -
         )  # fmt: skip
     for number, (name, (x, y)) in enumerate(rows.items(), 1):
         figure.add_scatter(
-            x=[x], y=[y], mode="markers+text", name=f"{number} {plotly_text(name)}", text=[str(number)],
+            x=[x], y=[y], mode="markers+text", name=f"{number} {escape(name)}", text=[str(number)],
             textposition="top center", marker={**_mark(number - 1), "size": 12},
-            hovertemplate=f"{plotly_text(name)}: %{{x:.2f}} tokens in %{{y:.2f}} ms<extra></extra>",
+            hovertemplate=f"{escape(name)}: %{{x:.2f}} tokens in %{{y:.2f}} ms<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(range=[0, wide])
     figure.update_yaxes(range=[0, tall])
@@ -86,7 +86,7 @@ def stacked(rows: Mapping[str, Mapping[str, float]], unit: str, looks: Looks = P
         values = [row.get(part, 0.0) for row in rows.values()]
         if any(values):
             figure.add_bar(
-                x=values, y=[plotly_text(name) for name in rows], orientation="h", name=part,
+                x=values, y=[escape(name) for name in rows], orientation="h", name=part,
                 marker={"color": color, "pattern": {"shape": hatch, "fgcolor": "#fff", "solidity": 0.25, "size": 6}},
                 hovertemplate=f"%{{y}}, {part}: %{{x:.3g}} {unit}<extra></extra>",
             )  # fmt: skip
@@ -118,10 +118,10 @@ def lines(series: Mapping[str, Mapping[float, Spread]], x: str, y: str, *, level
     for number, (name, points) in enumerate(series.items()):
         mark = _mark(number)
         figure.add_scatter(
-            x=list(points), y=[each.median for each in points.values()], mode="lines+markers", name=plotly_text(name),
+            x=list(points), y=[each.median for each in points.values()], mode="lines+markers", name=escape(name),
             error_y=_quartiles(list(points.values()), mark["color"], thickness=1.2, width=4),
             marker={**mark, "size": 9}, line={"color": mark["color"], "dash": DASHES[number % len(DASHES)], "width": 2},
-            hovertemplate=f"{plotly_text(name)}, {x} %{{x:g}}: %{{y:.3g}} {y}<extra></extra>",
+            hovertemplate=f"{escape(name)}, {x} %{{x:g}}: %{{y:.3g}} {y}<extra></extra>",
         )  # fmt: skip
     if level is not None:
         figure.add_hline(y=level, line={"dash": "dash", "width": 1.5, "color": INK})
@@ -164,7 +164,7 @@ def _figure(*, names: Sequence[str] = (), height: int = 0, room: int = 0, x: str
         }
     )  # fmt: skip
     if names:
-        order = [plotly_text(name) for name in reversed(names)]
+        order = [escape(name) for name in reversed(names)]
         figure.update_yaxes(type="category", categoryorder="array", categoryarray=order, showgrid=False)
         figure.update_xaxes(rangemode="tozero")
     return figure

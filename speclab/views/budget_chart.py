@@ -96,7 +96,7 @@ def cost_spec(step: Step, record: BudgetRecord) -> Spec:
         {"x": nodes, "y": rate, "yaxis": "y2", "line": {"color": blue}, "hovertemplate": "%{x} nodes: %{y:.0f} /s"},
         {"x": [chosen], "y": [rate[chosen - 1]], "yaxis": "y2", "mode": "markers+text", "cliponaxis": False,
          "text": [f"you are here: {chosen} verified"], "marker": {"color": blue, "size": 11}, "hoverinfo": "skip",
-         "textposition": "bottom right" if chosen < most / 2 else "bottom left"},
+         "textposition": "top right" if chosen < most / 2 else "top left"},
     ]  # fmt: skip
     xaxis = {
         "title": {"text": "nodes verified, the most probable first"},
@@ -104,8 +104,7 @@ def cost_spec(step: Step, record: BudgetRecord) -> Spec:
         "tickformat": "d",
     }
     layout = stacked([100, 100], ["pass, ms (measured)", "expected tokens/s"], ["", ""], xaxis)
-    for axis in ("yaxis", "yaxis2"):
-        layout[axis]["rangemode"] = "tozero"
+    layout["yaxis"]["rangemode"], layout["yaxis2"]["range"] = "tozero", [0, 1.3 * max(rate)]
     return spec(data, label=summary(step), shapes=[upright(chosen)], meta={"name": "budget"}, **layout)
 
 

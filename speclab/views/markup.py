@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TypeGuard
 
 from speclab.files import byte_count
 from speclab.trace.records import Value
-from speclab.views.palette import LOOKS, SANS, Theme
+from speclab.views.palette import SANS, Theme
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
@@ -91,11 +90,6 @@ escape: Callable[[str], str] = lru_cache(maxsize=4096)(html.escape)
 """For XML and HTML, in text and in attributes. Kept: a picture repeats its few styles and labels hundreds of times."""
 
 
-def plotly_text(text: str) -> str:
-    """For plotly, which reads some tags, entities and `$…$` as markup."""
-    return html.escape(text, quote=False).replace("$", "&#36;")
-
-
 _NEVER_EMPTY = {"div", "span", "td", "th", "p", "b", "s"}  # HTML reads `<div/>` as an opening tag
 _PAD = "padding:2px 14px 2px 0;font-variant-numeric:tabular-nums"
 
@@ -168,47 +162,6 @@ def _cell(value: object) -> str:
     return tag("td", escape(str(value)), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
 
 
-def _star(r: float) -> str:
-    points = [
-        (r * scale * math.sin(math.pi * i / 5), -r * scale * math.cos(math.pi * i / 5))
-        for i, scale in enumerate([1.25, 0.55] * 5)
-    ]
-    return "M" + "L".join([f"{number(x)} {number(y)}" for x, y in points]) + "Z"
-
-
-def _cross(r: float) -> str:
-    a, n = number(0.42 * r), number
-    far, near = n(0.95 * r), n(0.53 * r)
-    return (
-        f"M-{far} -{near}L-{near} -{far}L0 -{a}L{near} -{far}L{far} -{near}L{a} 0L{far} {near}L{near} {far}L0 {a}"
-        f"L-{near} {far}L-{far} {near}L-{a} 0Z"
-    )
-
-
-def _diamond(r: float) -> str:
-    wide, tall = number(r), number(1.2 * r)
-    return f"M0 -{tall}L{wide} 0L0 {tall}L-{wide} 0Z"
-
-
-@lru_cache(maxsize=4096)
-def shape(kind: str, x: float, y: float, r: float, border: float, theme: Theme) -> str:
-    """One symbol, its border outside it. Open ones are filled with the page's colour: lines do not shine through."""
-    look = LOOKS[kind]
-    color = theme.root if kind == "root" else look.color
-    fill, stroke = (color, theme.ink) if look.filled else (theme.paper, color)
-    style = f"fill:{fill};stroke:{stroke};stroke-width:{number(2 * border)};paint-order:stroke"
-    if not look.filled:
-        style = f"fill:{fill};stroke:{stroke};stroke-width:{number(border)}"
-        r += border / 2
-    if look.symbol.startswith("circle"):
-        return tag("circle", cx=x, cy=y, r=r, style=style)
-    if look.symbol == "square":
-        return tag("rect", x=x - 0.85 * r, y=y - 0.85 * r, width=1.7 * r, height=1.7 * r, style=style)
-    d = {"star": _star, "x": _cross, "diamond": _diamond}[look.symbol](r)
-    place = f"translate({number(x)} {number(y)})"
-    return tag("path", d=d, transform=place, style=style)
-
-
 @lru_cache(maxsize=256)
 def legend(entries: tuple[tuple[str, str, float], ...], x: float, y: float, room: float) -> tuple[str, float]:
     """Lays (drawing around (0, 0), label, width of the drawing) out in rows; returns the markup and its height."""
@@ -230,8 +183,6 @@ def swatch(style: str, drawing: str = "") -> str:
     return tag("rect", x=-6.0, y=-6.0, width=12.0, height=12.0, style=style) + drawing
 
 
-MOST = 80
-"""Iterations of a line at most, the newest."""
 MEANINGS = {
     "consensus": "n-gram lengths that agree on the first token",
     "spine": "copied tokens laid as the spine",
@@ -274,7 +225,7 @@ def counts(value: Value) -> TypeGuard[float]:
 
 def change(before: Value, after: Value) -> str:
     """`▲ 0.2`, `▼ 3`, `=`; the new value where it is no number."""
-    if before == after:
+    if before == after or (isinstance(before, float) and written("", before) == written("", after)):
         return "="
     if not counts(before) or not counts(after):
         return "changed"
@@ -290,20 +241,6 @@ def bar(share: float, color: str, room: int = 110) -> Drawn:
     return Drawn(
         tag("span", tag("span", style=style), aria_hidden="true", style=f"display:inline-block;width:{room}px")
     )
-
-
-def line(values: Sequence[float], ink: str, room: int = 90) -> Drawn:
-    """The course of a value over the iterations, lowest to highest; nothing where it never moved."""
-    shown = values[-MOST:]
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
-    if low == high:
-        return Drawn("")
-    pitch = room / max(len(shown) - 1, 1)
-    points = (f"{pitch * i:.1f} {15 - 13 * (v - low) / (high - low):.1f}" for i, v in enumerate(shown))
-    path = tag("path", d="M" + "L".join(points), style=f"fill:none;stroke:{ink};stroke-width:1.5")
-    words = f"over the iterations from {shown[0]:.3g} to {shown[-1]:.3g}, between {low:.3g} and {high:.3g}"
-    size = {"xmlns": "http://www.w3.org/2000/svg", "width": room, "height": 17, "viewBox": f"0 0 {room} 17"}
-    return Drawn(tag("svg", title(words), path, role="img", aria_label=words, **size))
 
 
 def cards(*blocks: str) -> str:

@@ -24,7 +24,7 @@ from view_samples import (
 )
 
 from speclab.trace.records import Trace
-from speclab.views import markup, token_text
+from speclab.views import figures, markup, token_text
 
 BYS = ["verdict", "source", "iteration", "probability"]
 
@@ -105,10 +105,10 @@ def test_nothing_invisible_is_left_escaping_can_be_undone_and_clipping_keeps_its
     shown = markup.display(text)
     assert shown
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
-    for escaped in (markup.escape(text), markup.plotly_text(text)):
+    for escaped in (markup.escape(text), figures.escape(text)):
         assert html.unescape(escaped) == text
         assert not {"<", ">"} & set(escaped)
-    assert "$" not in markup.plotly_text(text)
+    assert "$" not in figures.escape(text)
     assert not {'"', "'"} & set(markup.escape(text))
     clipped = markup.clip(shown, columns)
     assert markup.width(clipped) <= columns
