@@ -10,7 +10,7 @@ from ipywidgets import HTML, Button, HBox, VBox
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
 from speclab.lab.widgets import set_if_changed, set_visible
-from speclab.views.explain import step_words, warning
+from speclab.views.explain import linked, step_words, warning
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 
@@ -63,7 +63,7 @@ class Status(VBox):
         name, meaning = _BADGES[frame.live]
         badge = tag("span", name, class_="sl-badge", title=meaning)
         spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
-        said = tag("span", escape(state.status), role="status", aria_live="polite")
+        said = tag("span", linked(state.status), role="status", aria_live="polite")
         changed, would_be = step_words(frame.step), self._would_be()
         warned = tag("span", warning(changed)) if changed else ""
         done = f"{state.done} of {state.total} tokens" if state.total else ""

@@ -155,21 +155,16 @@ def hovers(step: Step, nodes: Sequence[int], known: bool = True) -> list[tuple[s
     return tips
 
 
-def tooltips(step: Step) -> list[str]:
-    """The tooltip of every node."""
-    return ["\n".join(lines) for lines in hovers(step, range(len(step.tree)))]
-
-
 def roots_origin(step: Step) -> str:
     """Where node 0 comes from, in words."""
     return "verified root" if verified_root(step) else "drafted root"
 
 
-_NAMED = re.compile(r"\b(nodes?|iterations?) (\d+(?:(?:, | and | or | to )\d+)*)", re.IGNORECASE)
+_NAMED = re.compile(r"\b(nodes?|iterations?) (\d+(?:(?:, | and | or | to )\d+)*)(?![\d:])", re.IGNORECASE)
 
 
 def linked(sentence: str) -> str:
-    """A sentence as HTML in which "node 6", "nodes 3 and 5" and "iteration 4" are links to click."""
+    """A sentence as HTML in which "node 6", "nodes 3 and 5" and "iteration 4" are links; not its subject, "Node 6:"."""
 
     def link(found: re.Match[str]) -> str:
         kind, first = found[1].lower().removesuffix("s"), True

@@ -26,7 +26,7 @@ from speclab.errors import SettingsError, TraceError
 from speclab.files import write_whole
 from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
-from speclab.views.explain import plural, position_summary, run_words, summary, warning
+from speclab.views.explain import linked, plural, position_summary, run_words, summary, warning
 from speclab.views.figures import Drawing, Part, figure
 from speclab.views.markup import display, escape, tag
 from speclab.views.palette import THEMES, ThemeName
@@ -36,7 +36,6 @@ from speclab.views.side_by_side import Beside
 
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within an SVG
 _LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
-_NODE = re.compile(r"\b([Nn]ode) (\d+)")
 ROOM = Room(tree=840, mask=420, height=400)
 """The stage of a page on a screen of 1,366 pixels and more; it scrolls sideways on others."""
 NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
@@ -249,11 +248,6 @@ FACTS = ("token", "id", "parent", "depth", "source", "draft p", "path p", "targe
 
 def _word(step: Step, token: int) -> str:
     return display(step.texts[token]) if token in step.texts else f"#{token}"
-
-
-def linked(sentence: str) -> str:
-    """A sentence as HTML, with a link for each node that it names."""
-    return _NODE.sub(r'<a href="#" data-node="\2">\1 \2</a>', escape(sentence))
 
 
 def _body(trace: Trace, name: str, note: str) -> Iterator[str]:

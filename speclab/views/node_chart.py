@@ -131,19 +131,11 @@ def node_spec(step: Step, node: int) -> Spec:
         max(0.0, 1 - sum([shown.get(token, 0.0) for token in kept])) if shown else None for shown in (target, draft)
     ]
     rows.append(Row("the rest", rest))
-    columns = [("target p", "after this node", TARGET), ("draft q", "after this node", DRAFT)]
-    return bars_spec(columns, rows, label=node_sentence(step, node), view=f"node-{node}")
-
-
-def node_sentence(step: Step, node: int) -> str:
-    """What followed a node, in one sentence, and what of it is not recorded."""
-    record, children = step.nodes[node], step.tree.children[node]
-    accepted = [child for child in children if step.nodes[child].verdict == "accepted"]
-    fate = f"; node {accepted[0]} was accepted" if accepted else "; none of them was accepted" if children else ""
-    unknown = "" if record.draft_top else " The draft's distribution is not recorded here: this node was not expanded."
-    name, choice = quoted(record.token, step.texts), quoted(record.target_choice, step.texts)
-    drafted = "no child was" if not children else f"{len(children)} child{'ren were' if len(children) > 1 else ' was'}"
-    return f"After node {node} {name} the target chose {choice}; {drafted} drafted{fate}.{unknown}"
+    columns = [
+        ("target p", "after this node", TARGET),
+        ("draft q", "after this node" if draft else "not recorded: this node was not expanded", DRAFT),
+    ]
+    return bars_spec(columns, rows, label=why(step, node), view=f"node-{node}")
 
 
 def token_text_of(token: int, step: Step) -> str:
@@ -354,20 +346,6 @@ def residual_parts(step: Step, draw: int | None = None) -> list[Part]:
         markup.tag("p", markup.escape(not_recorded(step)), class_="sl-note"),
     ]
     return [markup.tag("div", *words, class_="speclab-residual"), residual_spec(step, draw)]
-
-
-def residual_table(step: Step) -> str:
-    """Every token of the record, as an HTML table; empty where nothing was sampled."""
-    left = step.residual
-    if left is None:
-        return ""
-    rows = (
-        (label(one.token, step.texts), f"{one.target:.4f}", "–" if one.draft is None else f"{one.draft:.4f}",
-         f"{one.residual:.4f}", "drawn" if one.token == step.bonus else "")
-        for one in left.tokens
-    )  # fmt: skip
-    caption = f"Where sampling stopped in iteration {step.index + 1}, {where(step)} ({step.rule})"
-    return markup.table(caption, ("token", "target p", "draft q", "residual", ""), rows)
 
 
 # The tab

@@ -77,3 +77,19 @@ def test_pruned_children_are_told_together(count, values):
 def test_small_probabilities_keep_a_digit():
     said = {0: "0%", 0.00001: "<0.1%", 0.004: "0.4%", 0.07: "7.0%", 0.934: "93%", 1: "100%"}
     assert {prob: explain.percent(prob) for prob in said} == said
+
+
+@pytest.mark.parametrize(
+    ("said", "links"),
+    [
+        ("Iteration 3: node 6 <b>was</b> rejected.", ["node 6"]),
+        ("Nodes 3, 5 and 12 came after iteration 4.", ["Nodes 3", "5", "12", "iteration 4"]),
+        ("Flatten: 5 nodes in order; 2 of 12 nodes '&amp; node'.", []),
+    ],
+)
+def test_what_a_sentence_names_is_a_link_and_the_words_stay(said, links):
+    root = parse(explain.linked(said))
+    assert "".join(root.itertext()) == said
+    found = [*root.iter("a")]
+    assert [link.text for link in found] == links
+    assert all(link.text.endswith(link.get("data-node") or link.get("data-iteration")) for link in found)
