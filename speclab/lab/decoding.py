@@ -70,8 +70,12 @@ class Decoder(Navigator):
 
     @action("loading", "prepare")
     def prepare(self) -> None:
-        """Loads the models that the form names, before the first step asks for them."""
-        self.models.load(self._read().models)
+        """Loads the models that the form names, before they are asked for; a recording can be walked meanwhile."""
+        models = self._read().models
+        if self._state.trace.steps and not self._state.frame.live:
+            self.models.expect(models)
+        else:
+            self.models.load(models)
 
     @action("loading", "apply")
     def start(self) -> None:

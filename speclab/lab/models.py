@@ -42,16 +42,16 @@ class Loading:
         self._ended, self._stopped, self._left = Event(), stopped, False
         self._pair: ModelPair | None = None
         self._error: BaseException | None = None
+        Thread(target=self._work, name="speclab-loading", daemon=True).start()
 
     def pair(self, say: Callable[[str], None]) -> ModelPair:
-        """Loads, telling `say` what is being done.
+        """Waits for the models, telling `say` what is being done.
 
         Raises:
             CancelledError: it was left.
             SpeclabError: as `load_pair` raises.
         """
-        say(self._status)
-        Thread(target=self._work, name="speclab-loading", daemon=True).start()
+        say(f"Loading {self.name}…")
         while not self._ended.wait(PACE):
             if self._stopped.is_set():
                 self._left = True
@@ -85,7 +85,7 @@ class Loading:
 
 
 class LoadedModels:
-    """The models of a lab: those it was given, or the newest it loaded. Loads on the worker's thread.
+    """The models of a lab: those it was given, or the newest it loaded.
 
     Args:
         given: the pair that the caller gave.
@@ -96,14 +96,23 @@ class LoadedModels:
     def __init__(self, given: ModelPair | None, stopped: Event, say: Callable[[str], None]) -> None:
         self.pair, self._given = given, given
         self._choice: ModelChoice | None = None
+        self._expected: tuple[ModelChoice | None, Loading] | None = None
         self._stopped, self._say = stopped, say
+
+    def expect(self, models: ModelChoice | None) -> None:
+        """Begins to load this choice while a recording is looked at; what goes wrong is said when it is asked for."""
+        if self.pair is None and self._expected is None:
+            self._expected = models, Loading(models or ModelChoice(), self._stopped)
 
     def load(self, models: ModelChoice | None) -> ModelPair:
         """The pair of this choice, None for the given one; loaded once. Where it fails, the former stays."""
         if models is None and self._given is not None:
             self.pair, self._choice = self._given, None
         elif self.pair is None or self.pair is self._given or models != self._choice:
-            self.pair = Loading(models or ModelChoice(), self._stopped).pair(self._say)
+            expected, self._expected = self._expected, None
+            begun = expected is not None and expected[0] == models
+            loading = expected[1] if begun and expected else Loading(models or ModelChoice(), self._stopped)
+            self.pair = loading.pair(self._say)
             self._choice = models
         assert self.pair is not None
         return self.pair
