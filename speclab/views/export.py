@@ -22,12 +22,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from speclab.errors import SettingsError, TraceError
+from speclab.errors import SettingsError, SpeclabError, TraceError
 from speclab.files import write_whole
 from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
 from speclab.views.explain import linked, plural, position_summary, run_words, summary, warning
-from speclab.views.figures import Drawing, Part, figure
+from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
 from speclab.views.markup import display, escape, tag
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
@@ -38,7 +38,6 @@ _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within 
 _LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
 ROOM = Room(tree=840, mask=420, height=400)
 """The stage of a page on a screen of 1,366 pixels and more; it scrolls sideways on others."""
-NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
 NO_KALEIDO = (
     "A .png or .svg needs the package kaleido and Chrome or Chromium: pip install kaleido, name the browser in "
     "BROWSER_PATH if it is not on the PATH, or save as .html and use the picture's own buttons."
@@ -161,7 +160,8 @@ def export_html(
         note: a sentence to stand above, such as what another setting would have changed.
 
     Raises:
-        TraceError: the folder is missing, read-only or full, or plotly is missing.
+        TraceError: the folder is missing, read-only or full.
+        SpeclabError: plotly is missing.
     """
     place = Path(path)
     opened = min(1, len(trace.steps)) if cursor is None else cursor
@@ -335,7 +335,7 @@ def _plotly() -> str:
     """plotly.js of the installed package, packed."""
     found = find_spec("plotly")
     if found is None or found.origin is None:
-        raise TraceError(NO_PLOTLY)
+        raise SpeclabError(NO_PLOTLY)
     script = Path(found.origin).parent / "package_data" / "plotly.min.js"
     return b64encode(gzip.compress(script.read_bytes(), 9, mtime=0)).decode()
 

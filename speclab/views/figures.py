@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from speclab.errors import SpeclabError
 from speclab.views.markup import display
 from speclab.views.palette import PLOT_MONO, PLOT_SANS, THEMES, ThemeName
 
@@ -31,6 +32,7 @@ Drawing = Part | Sequence[Part]
 
 INK, MUTED, LINE, FAINT, PAPER = (f"var(--sl-{role})" for role in ("ink", "muted", "line", "faint", "paper"))
 """Colours by role: text, secondary text, rules, faint rules, the ground."""
+NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
 FONT = 12
 """Size of type in pixels; nothing is set below 11."""
 
@@ -182,9 +184,15 @@ HIDDEN_AXIS = {"visible": False, "fixedrange": False}
 
 
 def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
-    """The drawing as a plotly Figure: validated, with the colours of a theme, and a legend where traces have one."""
-    from plotly.graph_objects import Figure
+    """The drawing as a plotly Figure: validated, with the colours of a theme, and a legend where traces have one.
 
+    Raises:
+        SpeclabError: plotly is missing.
+    """
+    try:
+        from plotly.graph_objects import Figure
+    except ImportError:
+        raise SpeclabError(NO_PLOTLY) from None
     made = resolved(drawn, theme)
     made["data"] = [_worded(trace) for trace in made["data"]]
     layout, ground = made["layout"], THEMES[theme].paper

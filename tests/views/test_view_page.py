@@ -18,7 +18,7 @@ from made_run import made_run
 from traces import TREE, step_of, trace_of
 from view_samples import odd_tokens, steps, trace
 
-from speclab.errors import TraceError
+from speclab.errors import SpeclabError, TraceError
 from speclab.trace.records import Trace
 from speclab.views import explain, export
 from speclab.views.export import changes, describe, export_html, page, parts_of
@@ -173,5 +173,5 @@ def test_a_run_is_exported_from_its_first_iteration_with_a_sentence_above(tmp_pa
         export_html(trace_of(), tmp_path / "missing" / "run.html")
     monkeypatch.setattr(export, "find_spec", lambda _: None)
     export._plotly.cache_clear()
-    with pytest.raises(TraceError, match="pip install plotly"):
+    with pytest.raises(SpeclabError, match="pip install plotly"):
         export_html(run, path)
