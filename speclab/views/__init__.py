@@ -4,9 +4,9 @@
 
     views.tree(step)            views.mask(step, selected=6)        views.timeline(trace)
 
-Each has arrows, tooltips and a legend of its own, and is a plotly Figure: its layout can be changed, `write_image` saves
-it. `graph` gives the draft tree as a networkx graph, `text` the text as HTML. Nothing is loaded until it is drawn, and no
-module in here has the name of one of these functions, so they are right in whatever order modules are imported.
+Each is a plotly Figure: its layout can be changed, `write_image` saves it. `graph` gives the draft tree as a networkx
+graph, `text` the text as HTML. Nothing is loaded until it is drawn, and no module in here has the name of one of these
+functions, so they are right in whatever order modules are imported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _figure(module: str, name: str, *given: Any, theme: ThemeName, lacks: str = 
     drawn = _of(module, name)(*given, **{key: value for key, value in named.items() if value is not None})
     specs = [part for part in ([drawn] if isinstance(drawn, dict) else drawn) if isinstance(part, dict)]
     _need(specs, lacks)
-    return _of("figures", "figure")(specs[0], theme)  # type: ignore[no-any-return]
+    return _of("figures", "figure")(specs[0], theme)
 
 
 def _need(held: Any, lacks: str) -> None:
