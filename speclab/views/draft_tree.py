@@ -21,7 +21,7 @@ from speclab.views.playback import WHOLE, PlaybackPosition
 
 LEFT, RIGHT, TOP, BOTTOM, LAST = 10, 4, 26, 4, 6
 """Pixels around the tree at scale 1: the depths stand above it, `LAST` is for the second line of the last row."""
-PITCH = 24.0, 44.0
+PITCH = 24.0, 52.0
 """Pixels from one row to the next: at least, with room for a second line of type, and at most."""
 NARROW = 21.0
 """Pixels between rows at least, where there is more to be shown than was drafted."""
@@ -52,8 +52,8 @@ def tree_spec(
 
     Places are the same at every position, so a growing tree does not jump. `scale`: of type and marks.
     """
-    whole = graph(step)
-    now = whole if position == WHOLE else graph(step, position)
+    whole = graph(step, tops=False)
+    now = whole if position == WHOLE else graph(step, position, tops=False)
     known = position.reached("verify")
 
     def tips(nodes: Sequence[Any]) -> dict[Any, str]:

@@ -23,7 +23,7 @@ from speclab.files import write_whole
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 from speclab.views import playback
-from speclab.views.markup import clip, label, width
+from speclab.views.markup import clip, label, quoted, width
 from speclab.views.playback import WHOLE, PlaybackPosition
 
 Graph: TypeAlias = "nx.DiGraph[Any]"
@@ -32,21 +32,24 @@ OWN = "own"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def graph(step: Step, position: PlaybackPosition = WHOLE) -> Graph:
+def graph(step: Step, position: PlaybackPosition = WHOLE, *, tops: bool = True) -> Graph:
     """An iteration as a graph, edges from parent to child; what is not known at `position`, or is nothing, is left out.
 
     Nodes are the numbers of the drafted tokens, and "own" for the target's own token. Attributes of nodes: token,
     text, label, parent, depth, position, source, draft_prob, log_prob, path_prob, mask_row, kv_slot, verdict, reason,
-    accepted, target_prob, target_choice, target_choice_text, entropy. Of the graph: index, prefix_length, phase, rule,
-    note and the settings in force. All of them can be written as GraphML.
+    accepted, target_prob, target_choice, target_choice_text, entropy, draft_top, target_top. Of the graph: index,
+    prefix_length, phase, rule, note and the settings in force. All of them can be written as GraphML.
+
+    Args:
+        tops: whether the most probable next tokens are among them, as text: most of what there is to be read.
     """
+    verdicts, known, texts = playback.verdicts(step, position), position.reached("verify"), step.texts
     own = (step.bonus, playback.own_kind(step)) if playback.own_shown(step, position) else None
-    accepted = step.accepted if position.reached("accept") else ()
-    made = tree_graph(step.tree, step.texts, playback.verdicts(step, position), accepted, own)
+    accepted = [node for node in step.accepted if verdicts[node] == "accepted"]
+    made = tree_graph(step.tree, texts, verdicts, accepted, own)
+    about = {"rule": step.rule or None, "note": step.note or None, **step.settings}
     made.graph |= {"index": step.index, "prefix_length": step.prefix_length, "phase": position.phase}
-    made.graph |= {key: value for key, value in (("rule", step.rule), ("note", step.note)) if value}
-    made.graph |= {name: value for name, value in step.settings.items() if value is not None}
-    known, texts = position.reached("verify"), step.texts
+    made.graph |= {name: value for name, value in about.items() if value is not None}
     for record in step.nodes:
         at = made.nodes[record.index]
         at["position"] = step.prefix_length + at["depth"]
@@ -58,6 +61,9 @@ def graph(step: Step, position: PlaybackPosition = WHOLE) -> Graph:
                 at["target_prob"] = record.target_prob
         if at["verdict"] == record.verdict:
             at["reason"] = record.reason
+        for name, top in (("draft_top", record.draft_top), ("target_top", record.target_top)) if tops else ():
+            if top and (known or name == "draft_top"):
+                at[name] = ", ".join([f"{quoted(token, texts)} {prob:.4g}" for token, prob in top])
     made.remove_nodes_from(np.flatnonzero(~playback.present(step, position)).tolist())
     return made
 
@@ -77,29 +83,30 @@ def tree_graph(
         own: the target's own token after the path and its kind, "bonus" or "corrected".
     """
     made: Graph = tree.to_networkx()
-    taken = set(path)
-    rows = zip(tree.parent.tolist(), np.exp(tree.path_log_prob).tolist(), verdicts, strict=True)
-    for node, (parent, path_prob, verdict) in enumerate(rows):
-        at = made.nodes[node]
-        token = at["token"]
-        at |= {"label": label(token, texts), "parent": parent, "draft_prob": exp(at["log_prob"]),
-               "path_prob": path_prob, "verdict": verdict, "accepted": node in taken}  # fmt: skip
-        if token in texts:
-            at["text"] = _NOT_XML.sub(lambda found: f"<U+{ord(found[0]):04X}>", texts[token])
+    taken, parents, path_probs = set(path), tree.parent.tolist(), np.exp(tree.path_log_prob).tolist()
+    for (node, at), parent, path_prob, verdict in zip(made.nodes.items(), parents, path_probs, verdicts, strict=True):
+        at.update(
+            _named(at["token"], texts), parent=parent, draft_prob=exp(at["log_prob"]), path_prob=path_prob,
+            verdict=verdict, accepted=node in taken,
+        )  # fmt: skip
     if own is not None and own[0] is not None:
-        add_own(made, texts, own[0], own[1], path[-1] if path else 0 if verdicts[0] == "root" else -1)
+        attach(made, OWN, own[0], texts, path[-1] if path else 0 if verdicts[0] == "root" else -1, verdict=own[1])
     return made
 
 
-def add_own(made: Graph, texts: Mapping[int, str], token: int, kind: str, after: Any) -> None:
-    """Adds the target's own token after a node; after -1, in the root's column, for a drafted root was rejected."""
-    depth = 0 if after == -1 else made.nodes[after]["depth"] + 1
-    shown = label(token, texts)
-    made.add_node(OWN, token=token, label=shown, parent=after, depth=depth, verdict=kind, accepted=False)
-    if token in texts:
-        made.nodes[OWN]["text"] = _NOT_XML.sub(lambda found: f"<U+{ord(found[0]):04X}>", texts[token])
-    if after != -1:
-        made.add_edge(after, OWN)
+def attach(made: Graph, node: Any, token: int, texts: Mapping[int, str], parent: Any, **more: Any) -> None:
+    """Adds a node after another; after -1 in the root's column: there the target's own token replaces the root."""
+    depth = 0 if parent == -1 else made.nodes[parent]["depth"] + 1
+    made.add_node(node, **{**_named(token, texts), "parent": parent, "depth": depth, "accepted": False, **more})
+    if parent != -1:
+        made.add_edge(parent, node)
+
+
+def _named(token: int, texts: Mapping[int, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"token": token, "label": label(token, texts)}
+    if token in texts:  # as it is, but for what XML cannot hold
+        found["text"] = _NOT_XML.sub(lambda char: f"<U+{ord(char[0]):04X}>", texts[token])
+    return found
 
 
 def save_graph(step: Step, path: str | os.PathLike[str]) -> Path:

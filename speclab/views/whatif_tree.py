@@ -15,8 +15,8 @@ from speclab.trace.records import Step
 from speclab.views.draft_tree import GONE, Ink, staged
 from speclab.views.explain import hovers, plural
 from speclab.views.figures import Spec, lines
-from speclab.views.markup import escape, label, quoted, tag
-from speclab.views.networks import OWN, Graph, add_own, graph
+from speclab.views.markup import escape, quoted, tag
+from speclab.views.networks import OWN, Graph, attach, graph
 from speclab.views.palette import css
 from speclab.views.playback import verified_root
 
@@ -32,7 +32,7 @@ def whatif_spec(
     scale: float = 1.0,
 ) -> Spec:  # fmt: skip
     """The tree `found` over the step's own, as a figure. `selected`: a node of the step."""
-    own, both, names = graph(step), graph(step), _names(found)
+    own, both, names = graph(step, tops=False), graph(step, tops=False), _names(found)
     tips = _merge(both, step, found, names)
     new = {name for name in names if not isinstance(name, int)}
     unknown = {names[node]: "→ ?" for node in found.unknown}
@@ -65,9 +65,7 @@ def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict
             continue
         token, prob, path_prob = int(tree.token[node]), exp(tree.log_prob[node]), exp(tree.path_log_prob[node])
         parent, verdict = names[int(tree.parent[node])], "accepted" if name in path else "drafted"
-        both.add_node(name, token=token, label=label(token, step.texts), parent=parent, depth=int(tree.depth[node]),
-                      path_prob=path_prob, verdict=verdict, accepted=name in path)  # fmt: skip
-        both.add_edge(parent, name)
+        attach(both, name, token, step.texts, parent, path_prob=path_prob, verdict=verdict, accepted=name in path)
         tips[name] = lines(
             f"{quoted(token, step.texts)} · id {token} · would be drafted as well",
             f"draft {prob:.3f} · path {path_prob:.3f}",
@@ -75,7 +73,7 @@ def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict
         )
     if found.bonus is not None:
         last = names[found.accepted[-1]] if found.accepted else 0 if verified_root(step) else -1
-        add_own(both, step.texts, found.bonus, _own_kind(step, found), last)
+        attach(both, OWN, found.bonus, step.texts, last, verdict=_own_kind(step, found))
     return tips
 
 

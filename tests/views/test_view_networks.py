@@ -27,6 +27,7 @@ def test_the_graph_holds_the_record():
         assert (at["text"], at["depth"], at["source"]) == (
             step.texts[node.token], step.tree.depth[node.index], step.tree.source[node.index],
         )  # fmt: skip
+        assert at["target_top"].count("' 0.") == len(node.target_top)
     assert [node for node, at in made.nodes.items() if at["accepted"]] == list(step.accepted)
     assert made.nodes[OWN]["verdict"] == "bonus"
     assert OWN not in graph(ended_inside())
