@@ -1,35 +1,49 @@
 """The KV caches over one iteration: a strip for each, 64 slots per row, while the pass ran and after the commit.
 
-Kept rows carry their place on the path (1, 2, 3 …), so that a move shows as the same sign elsewhere.
+Kept rows carry their place on the path (1, 2, 3 …), so that a move shows as the same sign elsewhere; arrows lead there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.palette import LOOKS, MONO, Theme, ThemeName, css
+from speclab.views.figures import INK, MUTED, Spec, escape, spec, table_of
+from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition
 
-ROW, CELL, HIGH, GAP = 64, 12.0, 15.0, 3.0
-LEFT = 56.0
+ROW = 64
+"""Slots per row."""
+LEFT, HIGH, LEAST, TALLEST, NAMED = 84, 18, 11, 390, 96
+"""Pixels: the room for names; a row of slots, and at least, where many are to stay below the next. Then:
+nodes up to which tooltips quote their tokens."""
 ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
-STATES = {
-    "prompt": "prompt",
-    "committed": "committed",
-    "caught up": "committed, caught up now",
-    "speculative": "speculative",
-    "kept": "on the path: kept",
-    "dropped": "off the path: dropped",
-    "rebuilt": "committed, passed again",
-    "free": "allocated, free",
+TARGET = "target"
+MOVES = 12
+"""Moves written out; the table has them all."""
+_BLUE = LOOKS["accepted"].color
+STATES: dict[str, tuple[str, str, str]] = {
+    "prompt": ("prompt", "#8FA3B5", "·"),
+    "committed": ("committed", "rgba(143,163,181,.5)", ""),
+    "caught up": ("committed, caught up now", "rgba(143,163,181,.7)", "+"),
+    "speculative": ("speculative", "rgba(140,107,177,.3)", "?"),
+    "kept": ("on the path: kept", _BLUE, "1"),
+    "dropped": ("off the path: dropped", "rgba(213,94,0,.2)", "×"),
+    "rebuilt": ("committed, passed again", _BLUE, "r"),
+    "free": ("allocated, free", "rgba(125,135,145,.13)", ""),
 }
-ENTRIES = "#8FA3B5"
+"""Of every state of a slot: its meaning, its colour, its sign."""
+STRONG = {"kept", "rebuilt"}
+"""Their signs are white."""
+_CODES = {state: code for code, state in enumerate(STATES)}
 
 
 @dataclass(frozen=True)
@@ -51,13 +65,15 @@ class Strip:
     def during(self) -> list[str]:
         """The state of every slot in use while the pass ran."""
         record = self.record
-        end = record.before + (record.written if self._wrote() else 0)
+        end = record.before + (record.written if self.wrote else 0)
         kept, names = set(record.kept), ("dropped", "kept")
         if not self.position.reached("commit"):
             names = ("speculative", "speculative")
         return self._old(end) + [names[slot in kept] for slot in range(self.prefix, end)]
 
-    def _wrote(self) -> bool:
+    @property
+    def wrote(self) -> bool:
+        """Whether the rows of this pass are in the cache."""
         return self.record.name != "target" or self.position.reached("verify")
 
     def _old(self, end: int) -> list[str]:
@@ -69,118 +85,222 @@ class Strip:
 
     def used(self) -> set[str]:
         """The states that the picture shows."""
-        after = self.after if self.position.reached("commit") else []
-        return {*self.during, *after, "free"}
+        return {*self.during, *(self.after if self.position.reached("commit") else ()), "free"}
 
     def landed(self) -> dict[int, int]:
         """Where each kept slot stands after the commit."""
         base = self.record.after - len(self.record.kept)
         return {slot: base + place for place, slot in enumerate(self.record.kept)}
 
-
-def draw_slots(strip: Strip, after: bool, marked: int | None, y: float, colors: Theme) -> tuple[str, float]:
-    """The rows from `y` on; whole rows of committed entries are folded into one. Returns the markup and the next y."""
-    states, record = strip.after if after else strip.during, strip.record
-    first = max((min(record.before, record.after, strip.prefix) - 1) // ROW, 0) * ROW
-    parts = []
-    if first:
-        parts.append(_folded(first, strip.prompt, y, colors))
-        y += HIGH + GAP
-    end = first + max(-(-(len(states) - first) // ROW), 1) * ROW
-    end = max(min(end, record.capacity), len(states), first + 1)
-    order = {slot: ORDER[i] for i, slot in enumerate(record.kept[: len(ORDER)])}
-    if after:
-        order = {place: order[slot] for slot, place in strip.landed().items() if slot in order}
-    for start in range(first, end, ROW):
-        row = [states[slot] if slot < len(states) else "free" for slot in range(start, min(start + ROW, end))]
-        label = f"font:10px {MONO};fill:{colors.muted}"
-        parts.append(markup.text(start, LEFT - 8, y + 11, text_anchor="end", style=label))
-        parts.append(_row(row, start, order, marked, y, colors))
-        y += HIGH + GAP
-    return "".join(parts), y + 14
+    def nodes(self, *, after: bool) -> dict[int, int]:
+        """The node in each slot of the target's cache; where a draft keeps its nodes, no record says."""
+        if self.record.name != TARGET:
+            return {}
+        if after:
+            return {goal: slot - self.prefix for slot, goal in self.landed().items()}
+        return {slot: slot - self.prefix for slot in range(self.prefix, len(self.during))}
 
 
-def _folded(first: int, prompt: int, y: float, colors: Theme) -> str:
-    name = f"slots 0 to {first - 1}: committed" + (f", {min(prompt, first)} of them the prompt" if prompt else "")
-    box = markup.tag("rect", x=LEFT, y=y, width=ROW * CELL, height=HIGH, style=slot_fill("committed", colors))
-    middle = LEFT + ROW * CELL / 2
-    return box + markup.text(name, middle, y + 11, text_anchor="middle", style="font-size:10px")
+class _Row(NamedTuple):
+    """One row of the picture: slots from `start` on, or none; beside it `label`, on it `text` from slot `at` on."""
+
+    states: Sequence[str] = ()
+    start: int = 0
+    after: bool = False
+    label: str = ""
+    text: str = ""
+    at: float = -0.5
 
 
-def _row(row: Sequence[str], first: int, order: dict[int, str], marked: int | None, y: float, colors: Theme) -> str:
-    """Neighbours of one state share a rectangle; rules tell the slots apart."""
-    parts, start = [], 0
-    for i in range(1, len(row) + 1):
-        if i == len(row) or row[i] != row[start]:
-            tip = f"<title>slots {first + start} to {first + i - 1}: {STATES[row[start]]}</title>"
-            place = f'x="{LEFT + start * CELL:g}" y="{y:g}" width="{(i - start) * CELL:g}" height="{HIGH:g}"'
-            parts.append(f'<g>{tip}<rect style="{slot_fill(row[start], colors)}" {place}/></g>')
-            start = i
-    rules = "".join([f"M{LEFT + i * CELL:g} {y:g}v{HIGH:g}" for i in range(1, len(row)) if row[i] != "free"])
-    if rules:
-        parts.append(markup.tag("path", d=rules, style=f"stroke:{colors.paper};stroke-opacity:.7"))
-    parts.append(_signs(row, first, order, y))
-    if marked is not None and first <= marked < first + len(row):
-        frame = {"x": LEFT + (marked - first) * CELL - 1, "y": y - 1, "width": CELL + 2, "height": HIGH + 2}
-        parts.append(markup.tag("rect", style=f"fill:none;stroke:{colors.ink};stroke-width:2", **frame))
-    return "".join(parts)
+def _rows(strip: Strip, *, compact: bool) -> list[_Row]:
+    """One cache while the pass ran and after the commit; before it, the room for the latter stays empty."""
+    record, committed = strip.record, strip.position.reached("commit")
+    old = min(record.before, record.after, strip.prefix)
+    first = max(old - 4, 0) if compact else max(old - 1, 0) // ROW * ROW
+    path = {(slot - first) // ROW for slot in record.kept} | {0}
+    rows = [_Row(text=_title(strip))]
+    if first and not compact:
+        prompt = f", {min(strip.prompt, first)} of them the prompt" if strip.prompt else ""
+        rows.append(_Row(["committed"] * ROW, label="0", text=f"slots 0 to {first - 1}: committed{prompt}", at=ROW / 2))
+    for after, states, most, name in (
+        (False, strip.during, record.before + record.written, "pass" if strip.wrote else "before"),
+        (True, strip.after, record.after, "after"),
+    ):
+        rows += [_Row()] * (after * (1 + compact))
+        end = first + max(-(-(most - first) // ROW), 1) * ROW
+        end = max(min(end, record.capacity), most, first + 1)
+        for number, start in enumerate(range(first, end, ROW)):
+            shown = [states[slot] if slot < len(states) else "free" for slot in range(start, min(start + ROW, end))]
+            if compact and not after and number not in path:
+                continue
+            label = f"{name} {start} " if start == first else f"{start} "
+            rows.append(_Row(shown, start, after, label) if committed or not after else _Row())
+    return rows
 
 
-def _signs(row: Sequence[str], first: int, order: dict[int, str], y: float) -> str:
-    middle = y + HIGH / 2
-    crosses = "".join(
-        [f"M{LEFT + i * CELL + 3:g} {middle - 3:g}l6 6m0 -6l-6 6" for i, state in enumerate(row) if state == "dropped"]
-    )
-    parts = [markup.tag("path", d=crosses, style=_CROSS)] if crosses else []
-    for i, state in enumerate(row):
-        sign_at = LEFT + (i + 0.5) * CELL
-        if state in {"kept", "rebuilt"} and first + i in order:
-            parts.append(_letter(order[first + i], sign_at, middle))
-        elif state in _LETTERS and state != "kept":
-            parts.append(slot_sign(state, sign_at, middle))
-    return "".join(parts)
+def cache_spec(
+    step: Step,
+    selected: int | None = None,
+    *,
+    position: PlaybackPosition = WHOLE,
+    prompt_length: int = 0,
+    width: float | None = None,
+    scale: float = 1.0,
+    compact: bool = False,
+) -> Spec:
+    """The caches as a figure; a click on a slot of the target's selects its node.
+
+    Args:
+        step: an iteration.
+        selected: a node whose slot is framed.
+        position: how much of the iteration is shown; at commit rows move to their new slots.
+        prompt_length: how many of the first slots hold the prompt.
+        width: pixels; as wide as its place by default.
+        scale: of type.
+        compact: the target's cache alone, and of it the rows that hold the path.
+    """
+    strips = [strip for strip in _strips(step, prompt_length, position) if strip.record.name == TARGET or not compact]
+    names = markup.all_quoted(step.tree.token.tolist(), step.texts) if len(step.tree) <= NAMED else ()
+    rows: list[_Row] = []
+    signs: list[_Sign] = []
+    moves: list[tuple[_Place, _Place]] = []
+    frames: list[_Place] = []
+    for strip in strips:
+        places: tuple[dict[int, _Place], dict[int, _Place]] = {}, {}
+        new = _rows(strip, compact=compact)
+        for y, row in enumerate(new, start=len(rows)):
+            places[row.after].update({row.start + x: (x, y) for x in range(len(row.states)) if row.at < 0})
+        rows += new
+        for after in (False, True):
+            signs += _signs(strip, places[after], names, after=after)
+            nodes = strip.nodes(after=after)
+            frames += [place for slot, place in places[after].items() if nodes.get(slot, -1) == selected]
+        if position.reached("commit"):
+            before, later = places
+            moves += [(before[old], later[new]) for old, new in strip.record.moved if old in before and new in later]
+    high = max(LEAST, min(HIGH, TALLEST / max(len(rows), 1))) * scale
+    font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
+    labels = {y: row.label for y, row in enumerate(rows) if row.label}
+    return spec(
+        [_heatmap(rows, scale), *_texts(signs, font), _arrows(moves, scale)],
+        label=summary(step, position), height=len(rows) * high + 16, width=width, hoverdistance=6,
+        xaxis={"visible": False, "range": [-0.5, ROW - 0.5]},
+        yaxis={"range": [len(rows) - 0.5, -0.5], "tickvals": [y + 0.02 for y in labels], "showgrid": False,
+               "ticktext": [*labels.values()], "tickfont": font, "showline": False,
+               "labelalias": {str(y): f"slots {rows[y].start} to {rows[y].start + len(rows[y].states) - 1}"
+                              for y in labels}},
+        meta={"name": "caches", "selected": selected}, margin={"l": LEFT * scale, "r": 12, "t": 8, "b": 8},
+        shapes=[{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5,
+                 "line": {"color": INK, "width": 2 * scale}} for x, y in frames],
+        annotations=[
+            {"text": escape(row.text), "x": row.at, "y": y, "showarrow": False, "font": font | {"color": INK},
+             "xanchor": "left" if row.at < 0 else "center"}
+            for y, row in enumerate(rows) if row.text
+        ],
+    )  # fmt: skip
 
 
-_CROSS = f"stroke:{LOOKS['rejected'].color};stroke-width:1.3"
+_Place = tuple[int, int]
 
 
-@lru_cache(maxsize=4096)
-def _letter(letter: str, x: float, y: float, color: str = "#fff") -> str:
-    style = f"font:600 10px {MONO};fill:{color}"
-    return markup.tag("text", letter, x=x, y=y + 3.5, text_anchor="middle", style=style)
+class _Sign(NamedTuple):
+    """What stands in a slot, and what its tooltip says; a click selects `node`."""
+
+    x: int
+    y: int
+    sign: str
+    said: str
+    node: int | None
+    state: str
 
 
-@lru_cache(maxsize=4096)
-def slot_sign(state: str, x: float, y: float) -> str:
-    """What stands in a slot of this state, so that colour is not alone; nothing for plain entries."""
-    n = markup.number
-    if state == "dropped":
-        return markup.tag("path", d=f"M{n(x - 3)} {n(y - 3)}l6 6m0 -6l-6 6", style=_CROSS)
-    colors = {"speculative": LOOKS["drafted"].color, "caught up": css().ink}
-    return _letter(_LETTERS[state], x, y, colors.get(state, "#fff")) if state in _LETTERS else ""
+def _signs(strip: Strip, places: dict[int, _Place], names: Sequence[str], *, after: bool) -> list[_Sign]:
+    """Of every slot in use that has a sign; kept ones carry their place on the path."""
+    record, landed, nodes = strip.record, strip.landed(), strip.nodes(after=after)
+    order = {landed[slot] if after else slot: sign for slot, sign in zip(record.kept, ORDER, strict=False)}
+    found = []
+    for slot, state in enumerate(strip.after if after else strip.during):
+        if slot not in places or not STATES[state][2]:
+            continue
+        node = nodes.get(slot)
+        held = "" if node is None else f"node {node} {names[node]}, " if node < len(names) else f"node {node}, "
+        goal = f", moved to slot {landed[slot]}" if not after and landed.get(slot, slot) != slot else ""
+        sign = order.get(slot, STATES[state][2]) if state == "kept" else STATES[state][2]
+        found.append(_Sign(*places[slot], sign, escape(f"slot {slot}: {held}{state}{goal}"), node, state))
+    return found
 
 
-_LETTERS = {"kept": "1", "rebuilt": "r", "speculative": "?", "caught up": "+"}
-
-
-@cache
-def slot_fill(state: str, colors: Theme) -> str:
-    """The style of a slot."""
+def _heatmap(rows: Sequence[_Row], scale: float) -> dict[str, Any]:
+    blank = len(STATES)
+    codes = np.full((len(rows), ROW), blank, dtype=np.uint8)
+    for y, row in enumerate(rows):
+        codes[y, : len(row.states)] = [_CODES[state] for state in row.states]
+    colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
     return {
-        "prompt": f"fill:{ENTRIES};fill-opacity:.8",
-        "committed": f"fill:{ENTRIES};fill-opacity:.4",
-        "caught up": f"fill:{ENTRIES};fill-opacity:.5",
-        "speculative": f"fill:{LOOKS['drafted'].color};fill-opacity:.18",
-        "kept": f"fill:{LOOKS['accepted'].color}",
-        "dropped": f"fill:{LOOKS['rejected'].color};fill-opacity:.14",
-        "rebuilt": f"fill:{LOOKS['accepted'].color}",
-        "free": f"fill:none;stroke:{colors.faint}",
-    }[state]
+        "type": "heatmap", "z": table_of(codes), "zmin": -0.5, "zmax": blank + 0.5, "xgap": scale, "ygap": 2 * scale,
+        "colorscale": [[at / (blank + 1), color] for code, color in enumerate(colors) for at in (code, code + 1)],
+        "showscale": False, "meta": {"words": [*(meaning for meaning, _, _ in STATES.values()), "no slot"]},
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+    }  # fmt: skip
 
 
-TARGET = "target"
-MOVES = 12
-"""Moves written out; the table has them all."""
+def _texts(signs: Sequence[_Sign], font: dict[str, Any]) -> list[dict[str, Any]]:
+    """The signs with their tooltips, white on what is kept."""
+    return [
+        {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
+         "text": [sign.sign for sign in some], "textfont": font | {"color": color},
+         "hovertext": [sign.said for sign in some], "hovertemplate": "%{hovertext}<extra></extra>",
+         "customdata": [sign.node for sign in some], "meta": {"click": "node"}}
+        for strong, color in ((False, INK), (True, "#fff"))
+        if (some := [sign for sign in signs if (sign.state in STRONG) is strong])
+    ]  # fmt: skip
+
+
+def _arrows(moves: Sequence[tuple[_Place, _Place]], scale: float) -> dict[str, Any]:
+    """From the slot where a kept row was to where it is now."""
+    return {
+        "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
+        "y": [y for (_, start), (_, end) in moves for y in (start + 0.5, end - 0.5, None)],
+        "mode": "lines+markers", "line": {"color": MUTED, "width": 1.5 * scale}, "hoverinfo": "skip",
+        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 9 * scale, 0] * len(moves), "color": MUTED},
+    }  # fmt: skip
+
+
+def _strips(step: Step, prompt: int, position: PlaybackPosition) -> list[Strip]:
+    return [Strip(record, step.prefix_length, prompt, position) for record in step.caches]
+
+
+def _title(strip: Strip) -> str:
+    """`Target cache: 62 slots (1.2 MiB) → 15 (300.0 KiB)`."""
+    sizes = [len(strip.during), *([strip.record.after] if strip.position.reached("commit") else [])]
+    written = [f"{size} ({byte_count(size * strip.record.slot_bytes)})" for size in sizes]
+    return f"{strip.record.name.capitalize()} cache, slots: {' → '.join(written)}"
+
+
+def cache_notes(step: Step, position: PlaybackPosition = WHOLE) -> str:
+    """What the signs mean, and of every cache its bytes, the rows that moved and what was checked, as HTML."""
+    strips = _strips(step, 1, position)
+    used = {state for strip in strips for state in strip.used()}
+    key = [_swatch(state) for state in STATES if state in used]
+    lines = [markup.tag("p", *key, class_="sl-key")]
+    for record in [strip.record for strip in strips]:
+        size = byte_count(record.slot_bytes)
+        said = [f"{record.name.capitalize()}: {size} per slot, {record.capacity} allocated"]
+        if position.reached("commit"):
+            moves = ", ".join([f"{old}→{new}" for old, new in record.moved[:MOVES]])
+            more = f" and {len(record.moved) - MOVES} more" if len(record.moved) > MOVES else ""
+            said.append(f"moved {moves or 'nothing'}{more}")
+            said += [f"{'✓' if ok else '✗'} {name}" for name, ok in checks(record)]
+        lines.append(markup.tag("p", markup.escape(" · ".join(said)), class_="sl-said"))
+    return "".join(lines)
+
+
+def _swatch(state: str) -> str:
+    meaning, color, sign = STATES[state]
+    ink = "#fff" if state in STRONG else "inherit"
+    style = f"display:inline-block;width:1.2em;text-align:center;margin-right:.3em;background:{color};color:{ink}"
+    box = markup.tag("span", markup.escape(sign) or "\u00a0", style=style, aria_hidden="true")
+    return markup.tag("span", box, markup.escape(meaning), style="margin-right:1.1em;white-space:nowrap")
 
 
 @lru_cache(maxsize=256)
@@ -216,76 +336,6 @@ def _told(record: CacheRecord) -> str:
     )
 
 
-def cache_svg(
-    step: Step,
-    selected: int | None = None,
-    theme: ThemeName = "light",
-    *,
-    prompt_length: int = 0,
-    position: PlaybackPosition = WHOLE,
-) -> str:
-    """The caches as one SVG string. `prompt_length`: how many of the first slots hold the prompt."""
-    colors = css(theme)
-    y, parts = 18.0, []
-    strips = _strips(step, prompt_length, position)
-    for strip in strips:
-        slot = step.nodes[selected].kv_slot if selected is not None and strip.record.name == TARGET else None
-        part, y = _cache(strip, slot, y, colors)
-        parts.append(part)
-    key, height = _legend({state for strip in strips for state in strip.used()}, colors, y + 4)
-    return markup.svg(LEFT + ROW * CELL + 24, y + height + 4, summary(step, position), colors, [*parts, key])
-
-
-def _strips(step: Step, prompt: int, position: PlaybackPosition) -> list[Strip]:
-    return [Strip(record, step.prefix_length, prompt, position) for record in step.caches]
-
-
-def _cache(strip: Strip, slot: int | None, y: float, colors: Theme) -> tuple[str, float]:
-    record, right = strip.record, LEFT + ROW * CELL
-    allocated = byte_count(record.capacity * record.slot_bytes)
-    room = f"{byte_count(record.slot_bytes)} per slot · {record.capacity} allocated ({allocated})"
-    parts = [
-        markup.text(f"{record.name.capitalize()} cache", 8, y, style="font-weight:600"),
-        markup.text(room, right, y, text_anchor="end", style=f"fill:{colors.muted}"),
-    ]
-    y += 24
-    committed = strip.position.reached("commit")
-    times = [("while the pass ran" if strip.position.reached("verify") else "before the pass", False, slot)]
-    if committed:
-        times.append(("after the commit", True, None if slot is None else strip.landed().get(slot)))
-    for name, after, marked in times:
-        length = len(strip.after if after else strip.during)
-        words = f"{name}: {plural(length, 'slot')}, {byte_count(length * record.slot_bytes)}"
-        parts.append(markup.text(words, LEFT, y, style=f"fill:{colors.muted}"))
-        drawn, y = draw_slots(strip, after, marked, y + 8, colors)
-        parts.append(drawn)
-    if not committed:
-        return "".join(parts), y + 8
-    notes, y = _notes(record, y, colors)
-    return "".join(parts) + notes, y + 30
-
-
-def _notes(record: CacheRecord, y: float, colors: Theme) -> tuple[str, float]:
-    moves = ", ".join([f"{old}→{new}" for old, new in record.moved[:MOVES]])
-    more = f" and {len(record.moved) - MOVES} more" if len(record.moved) > MOVES else ""
-    texts = [markup.text(f"moved: {moves}{more}" if moves else "moved: nothing", LEFT, y + 2)]
-    for i, (name, ok) in enumerate(checks(record)):
-        style = "" if ok else f"fill:{LOOKS['rejected'].color};font-weight:600"
-        x, at = LEFT + (i % 2) * ROW * CELL / 2, y + 19 + 17 * (i // 2)
-        texts.append(markup.text(f"{'✓' if ok else '✗'} {name}", x, at, style=style or None))
-    return markup.tag("g", *texts, style=f"fill:{colors.muted}"), y + 19 + 17
-
-
-def _legend(used: set[str], colors: Theme, y: float) -> tuple[str, float]:
-    entries = [
-        (markup.swatch(slot_fill(state, colors), slot_sign(state, 0, 0)), name, 12.0)
-        for state, name in STATES.items()
-        if state in used
-    ]
-    key, height = markup.legend(tuple(entries), LEFT, y, ROW * CELL)
-    return markup.tag("g", key, style=f"fill:{colors.muted}"), height
-
-
 def table(step: Step) -> str:
     """Every figure of every cache, as an HTML table."""
     rows = (
@@ -294,17 +344,6 @@ def table(step: Step) -> str:
          "; ".join([f"{name}: {'yes' if ok else 'NO'}" for name, ok in checks(r)]))
         for r in step.caches
     )  # fmt: skip
-    head = (
-        "cache",
-        "before",
-        "written",
-        "kept",
-        "moved",
-        "after",
-        "committed",
-        "capacity",
-        "bytes per slot",
-        "in use",
-        "checks",
-    )
+    head = ("cache", "before", "written", "kept", "moved", "after", "committed", "capacity", "bytes per slot", "in use",
+            "checks")  # fmt: skip
     return markup.table(f"KV caches over iteration {step.index + 1}, in slots", head, rows)

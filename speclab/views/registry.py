@@ -223,6 +223,20 @@ def _mask(step: Step, selected: int | None, position: PlaybackPosition, room: Ro
     )
 
 
+def _cache(step: Step, selected: int | None, position: PlaybackPosition, prompt_length: int) -> Drawing:
+    drawn = cache_slots.cache_spec(step, selected, position=position, prompt_length=prompt_length)
+    return [drawn, cache_slots.cache_notes(step, position)]
+
+
+def _commit(step: Step, selected: int | None, position: PlaybackPosition, prompt_length: int, room: Room) -> Drawing:
+    """At commit the target's cache comes to the stage: rows move there."""
+    if position.phase != "commit" or not step.caches:
+        return ""
+    return cache_slots.cache_spec(
+        step, selected, position=position, prompt_length=prompt_length, scale=room.scale, compact=True
+    )
+
+
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
     View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", page="no", always=True),
@@ -235,8 +249,10 @@ for _view in (
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
     View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
-    View("cache", cache_slots.cache_svg, ("step", "selected", "position", "prompt_length", "theme"),
-         "Caches", table=cache_slots.table, empty="What the KV caches hold appears here."),
+    View("commit", _commit, ("step", "selected", "position", "prompt_length", "room"), place="below", page="no",
+         empty=""),
+    View("cache", _cache, ("step", "selected", "position", "prompt_length"), "Caches",
+         table=cache_slots.table, empty="What the KV caches hold appears here."),
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
     View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),

@@ -166,7 +166,9 @@ def _positions(step) -> None:
     for moment in (*playback.positions(step)[:12], *events):
         explain.position_summary(step, moment)
         draft_tree.tree_spec(step, 0, position=moment)
-        cache_slots.cache_svg(step, 0, position=moment)
+        cache_slots.cache_spec(step, 0, position=moment)
+        cache_slots.cache_spec(step, 0, position=moment, compact=True)
+        attention_mask.mask_spec(step, 0, position=moment, mode="compare")
 
 
 def _view(view: View, trace: Trace, cursor: int) -> None:
