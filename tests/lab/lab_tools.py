@@ -54,6 +54,11 @@ def said_of_memory(lab: Lab) -> str:
     return lab.config.models.memory.value
 
 
+def html(slot: Slot) -> str:
+    """The HTML parts of what a slot shows."""
+    return "".join(part for part in json.loads(slot.drawing or "[]") if isinstance(part, str))
+
+
 class Messages(list[dict[str, Any]]):
     """Messages from widgets to the browser."""
 

@@ -6,7 +6,7 @@ import csv
 import re
 from html import unescape
 
-from lab_tools import PROMPT, Messages, settle
+from lab_tools import PROMPT, Messages, html, settle
 
 import speclab
 from speclab.engine.session import Session
@@ -126,10 +126,10 @@ def test_the_table_is_saved_as_csv_and_copied_and_drawn_only_where_seen(lab, tmp
     table = lab.compare(THREE, max_new_tokens=12)
     assert not messages.of(panel.picture)
     assert not messages.of(panel.progress)
-    assert copy.value == ""
+    assert html(copy) == ""
     lab.panels.tabs.show_tab(COMPARE)
     assert settle(lab)
-    copied = unescape(re.search(r' data-copy="([^"]*)"', copy.value)[1])
+    copied = unescape(re.search(r' data-copy="([^"]*)"', html(copy))[1])
     saved = list(csv.DictReader(table.to_csv().splitlines()))
     assert list(csv.DictReader(copied.splitlines(), delimiter="\t")) == saved
     panel.path.value = str(tmp_path / "mine.csv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, decoded, show
+from lab_tools import decoded, show
 
 import speclab
 from speclab.costs import measured as cost_curves
@@ -18,20 +18,19 @@ def made_costs(monkeypatch):
     monkeypatch.setattr(cost_curves, "curve_of", lambda _: CURVE)
 
 
-def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make, messages):
+def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make):
     lab = decoded(make, STRATEGY, speclab.IsotropicTree(budget="auto"))
     widget = lab.panels.tabs.views["strategy"]
-    assert f"{lab.state.step.budget.verified} verified" in widget.value
-    assert CAPTION in widget.value
-    first = widget.value
-    messages.clear()
+    assert f"{lab.state.step.budget.verified} verified" in widget.drawing
+    assert CAPTION in widget.drawing
+    first = widget.drawing
     lab.back()
     show(lab, STRATEGY)
-    assert widget.value != first
-    assert Messages(messages.of(widget)).size <= PANEL_BYTES
+    assert widget.drawing != first
+    assert len(widget.drawing) <= PANEL_BYTES
     lab.fork(budget="fixed")
     lab.step()
-    assert CAPTION not in widget.value, "a fixed budget shows no curve"
+    assert CAPTION not in widget.drawing, "a fixed budget shows no curve"
 
 
 def test_the_budget_is_chosen_in_the_form_and_a_slider_says_that_costs_decide(make):

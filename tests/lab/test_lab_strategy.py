@@ -6,11 +6,11 @@ import re
 import threading
 
 import pytest
-from lab_tools import Messages, decoded, settle, show
+from lab_tools import Messages, decoded, html, settle, show
 
 import speclab
 
-STRATEGY, SUCCESSORS = "Strategy", "Successors"
+STRATEGY = "Strategy"
 STEP_MESSAGES, PANEL_BYTES = 24, 40_000
 GOOSE = speclab.Goose(node_budget=12, bypass="off")
 
@@ -27,11 +27,11 @@ def write(lab, text: str) -> str:
 
 
 def table(lab) -> str:
-    return re.sub(r'<td style="[^"]*">', "<td>", lab.panels.tabs.lookup.view.drawing)
+    return re.sub(r'<td style="[^"]*">', "<td>", html(lab.panels.tabs.lookup.view))
 
 
 def panel(lab) -> str:
-    return lab.panels.tabs.views["strategy"].drawing
+    return html(lab.panels.tabs.views["strategy"])
 
 
 def best(lab, *key: int, at: int | None = None) -> str:
@@ -48,7 +48,7 @@ def test_the_panel_shows_the_records_of_the_iteration_and_the_table_of_its_momen
         values = next(event.values for event in step.events if event.kind == "route")
         assert values["route"] in panel(lab)
         assert f"{values['table_rows']:,}</td>" in panel(lab)
-    show(lab, SUCCESSORS)
+    show(lab, STRATEGY)
     calls = lab.session.pair.target.calls
     lab.goto(3)
     assert "as iteration 3 left the table" in table(lab)
@@ -67,9 +67,11 @@ def test_the_panel_shows_the_records_of_the_iteration_and_the_table_of_its_momen
 @pytest.mark.parametrize("strategy", [speclab.DynaTree(), speclab.Autoregressive(), speclab.PromptLookup()])
 def test_the_panel_shows_any_strategy(make, strategy):
     lab = opened(make, STRATEGY, strategy)
-    assert "Accepted path." in panel(lab)
+    decides = strategy != speclab.Autoregressive()
+    assert ("Accepted path." in panel(lab)) == decides
+    assert bool(lab.panels.tabs.views["course"].drawing) == decides
     assert lab.panels.tabs.measure.layout.display == "none", "there are no baselines"
-    show(lab, SUCCESSORS)
+    show(lab, STRATEGY)
     assert "keeps no table" in table(lab)
     assert lab.state.error == ""
 
@@ -78,23 +80,21 @@ def test_a_step_sends_the_panel_in_sight_once_and_neither_draws_nor_looks_up_ano
     make, messages: Messages, monkeypatch
 ):
     lab = opened(make, STRATEGY)
-    pictures = {STRATEGY: lab.panels.tabs.views["strategy"], SUCCESSORS: lab.panels.tabs.lookup.view}
-    for tab, widget in pictures.items():
-        show(lab, tab)
-        before = widget.value
-        messages.clear()
-        lab.step()
-        assert widget.value != before
-        sent = Messages(messages.of(widget))
-        assert len(sent) == 1
-        assert sent.size <= PANEL_BYTES
-        assert len(messages) <= STEP_MESSAGES
+    tabs = lab.panels.tabs
+    slots = tabs.views["strategy"], tabs.views["course"], tabs.lookup.view
+    before = [slot.drawing for slot in slots]
+    messages.clear()
+    lab.step()
+    assert all(slot.drawing != was for slot, was in zip(slots, before, strict=True))
+    assert all(len(messages.of(slot)) == 1 for slot in slots)
+    assert len(messages) <= STEP_MESSAGES
+    assert sum(len(slot.drawing) for slot in slots) <= PANEL_BYTES
     messages.clear()
     lab.panels.update()
     lab.goto(lab.state.cursor)
     lab.panels.tabs.lookup.set_visible(True)
     assert settle(lab)
-    assert not messages.of(pictures[SUCCESSORS]), "where nothing changed nothing is sent"
+    assert not messages.of(tabs.lookup.view), "where nothing changed nothing is sent"
     show(lab, "Caches")
     asked = []
     monkeypatch.setattr(type(lab.session), "lookup", lambda *arguments: asked.append(arguments))
@@ -102,11 +102,11 @@ def test_a_step_sends_the_panel_in_sight_once_and_neither_draws_nor_looks_up_ano
     lab.step()
     lab.select(0)
     assert asked == []
-    assert not any(messages.of(widget) for widget in pictures.values())
+    assert not any(messages.of(slot) for slot in slots)
 
 
 def test_the_selected_node_and_the_token_written_are_looked_up(make):
-    lab = opened(make, SUCCESSORS, GOOSE.changed(score_threshold=0))
+    lab = opened(make, STRATEGY, GOOSE.changed(score_threshold=0))
     tree = lab.run(until=lambda step: len(step.tree) > 2).tree
     root, child = int(tree.token[0]), int(tree.token[1])
     assert f"&#x27;#{root}&#x27; (" in table(lab)
@@ -127,7 +127,7 @@ def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     lab.step()
 
     def person(index):
-        lab.panels.tabs.show_tab(SUCCESSORS)
+        lab.panels.tabs.show_tab(STRATEGY)
         lab.panels.tabs.lookup.written.value = f"#{index}"
 
     def meanwhile(step):
