@@ -115,7 +115,9 @@ def node_table(step: Step, node: int) -> str:
 def node_html(step: Step, selected: int | None) -> str:
     """Everything recorded about the selected node."""
     if selected is None:
-        message = "Select a node, in the tree or in the list above it, to read what is recorded of it."
+        message = (
+            "Click a node of the tree, a row of the mask, or a link in a sentence, to read what is recorded of it."
+        )
         return tag("div", message, class_="sl-empty")
     return node_table(step, selected)
 

@@ -52,8 +52,10 @@ def modelled_plain(steps: Sequence[Step]) -> Plain | None:
 
 def phase_seconds(steps: Sequence[Step]) -> dict[str, float]:
     """Seconds per phase, in the order of the phases; a phase that took no time is left out."""
-    names = dict.fromkeys([*PHASES, *(name for step in steps for name in step.seconds)])
-    total = {name: sum([step.seconds.get(name, 0.0) for step in steps]) for name in names}
+    total: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+    for step in steps:
+        for name, seconds in step.seconds.items():
+            total[name] = total.get(name, 0.0) + seconds
     return {name: seconds for name, seconds in total.items() if seconds > 0}
 
 

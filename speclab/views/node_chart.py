@@ -168,7 +168,7 @@ def draws(step: Step) -> tuple[Draw, ...]:
     q = {one.token: one.draft for one in left.tokens if one.draft is not None}
     final = {one.token: one.residual for one in left.tokens}
     if step.counts.lossy or not q or not left.trials:
-        return (*(Draw(trial, p, q) for trial in left.trials), Draw(None, final, {}))
+        return (*(Draw(trial, p, q) for trial in left.trials), Draw(None, p, q))
     found, scaled = [], False
     for place, trial in enumerate(left.trials):
         found.append(Draw(trial, p, q, scaled))
@@ -202,15 +202,15 @@ def residual_spec(step: Step, draw: int | None = None) -> Spec:
     tried = len(found) - 1 if draw is None else min(max(draw, 0), len(found) - 1)
     over = draw is None or draw >= len(found)
     before = found[0 if draw is None else max(tried - 1, 0)]
-    after = found[tried]
+    after = found[tried].p if tried < len(left.trials) else {one.token: one.residual for one in left.tokens}
     columns = [("target p", _of("its distribution", before, found), TARGET)]
     values: list[Mapping[int, float]] = [before.p]
     if before.q:
         columns.append(("draft q", _of("gave the candidates", before, found), DRAFT))
         values.append(before.q)
-    if tried or draw is None:
+    if tried or over:
         columns.append(("residual", _left(step, before), LEFT))
-        values.append(after.p)
+        values.append(after)
     rows = []
     rejected = {int(step.tree.token[one.trial.node]): one.trial.node for one in found[:tried] if one.trial}
     candidates = _candidates(step, left)

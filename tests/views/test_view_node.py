@@ -75,7 +75,7 @@ def test_what_is_not_recorded_is_said():
     said = "".join([part for part in node_chart.node_parts(went_on, 1) if isinstance(part, str)])
     assert "between its draws are not recorded" in said
     assert "equals the target" in said, "each child's outcome with its reason"
-    assert "Select a node" in node_chart.node_parts(five_nodes(), None)[0]
+    assert "Click a node" in node_chart.node_parts(five_nodes(), None)[0]
 
 
 @pytest.mark.parametrize(
