@@ -1,4 +1,4 @@
-"""Strings of SVG and HTML: tokens made visible and safe, tags, tables, symbols, legends, bars and small lines."""
+"""Strings of HTML: tokens made visible and safe, tags, tables, and values in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from speclab.files import byte_count
 from speclab.trace.records import Value
-from speclab.views.palette import SANS, Theme
+from speclab.views.palette import SANS
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
@@ -29,12 +29,9 @@ def display(text: str) -> str:
     """
     if not text:
         return "∅"
-    shown = "".join(
-        [
-            _VISIBLE.get(char) or (f"<U+{ord(char):04X}>" if unicodedata.category(char) in _HIDDEN else char)
-            for char in text
-        ]
-    )
+    kinds = map(unicodedata.category, text)
+    hidden = [f"<U+{ord(char):04X}>" if kind in _HIDDEN else char for char, kind in zip(text, kinds, strict=True)]
+    shown = "".join([_VISIBLE.get(char) or safe for char, safe in zip(text, hidden, strict=True)])
     if unicodedata.category(text[0]) in _MARKS:
         shown = "◌" + shown
     return _RUN.sub(lambda run: f"{run[1]}×{len(run[0])}", shown)
@@ -54,8 +51,7 @@ def labels(tokens: Iterable[int], texts: Mapping[int, str], columns: int) -> lis
 
 def quoted(token: int, texts: Mapping[int, str]) -> str:
     """A token inside a sentence: `'␣the'`."""
-    shown = display(texts[token]) if token in texts else f"#{token}"
-    return f"'{shown if len(shown) <= 12 else clip(shown, 24)}'"
+    return f"'{label(token, texts, 24)}'"
 
 
 def all_quoted(tokens: Iterable[int], texts: Mapping[int, str]) -> list[str]:
@@ -68,12 +64,8 @@ def width(text: str) -> int:
     """Columns of `text` in a monospaced font; wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
-    return sum(
-        [
-            0 if unicodedata.category(char) in _MARKS else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-            for char in text
-        ]
-    )
+    wide = [2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text]
+    return sum([0 if unicodedata.category(char) in _MARKS else size for char, size in zip(text, wide, strict=True)])
 
 
 def clip(text: str, columns: int) -> str:
@@ -87,7 +79,7 @@ def clip(text: str, columns: int) -> str:
 
 
 escape: Callable[[str], str] = lru_cache(maxsize=4096)(html.escape)
-"""For XML and HTML, in text and in attributes. Kept: a picture repeats its few styles and labels hundreds of times."""
+"""For HTML, in text and in attributes. Kept: a page repeats its few styles and labels hundreds of times."""
 
 
 _NEVER_EMPTY = {"div", "span", "td", "th", "p", "b", "s"}  # HTML reads `<div/>` as an opening tag
@@ -100,54 +92,22 @@ class Drawn(str):
     __slots__ = ()
 
 
-@lru_cache(maxsize=16384)
-def number(value: float) -> str:
-    """At most one decimal, without a trailing zero; never `-0`."""
-    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
-
-
 def tag(name: str, *children: str, **attributes: object) -> str:
     """One element. `children` are markup already; a trailing `_` in a name falls away, other `_` become `-`."""
     parts = [f"<{name}"]
     for key, value in attributes.items():
         if value is not None:
-            shown = (
-                f"{round(value, 1) + 0.0:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
-            )
-            parts.append(f' {key.rstrip("_").replace("_", "-")}="{shown}"')
+            parts.append(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"')
     inner = "".join(children)
     parts.append(f">{inner}</{name}>" if inner or name in _NEVER_EMPTY else "/>")
     return "".join(parts)
 
 
-def text(content: object, x: float, y: float, *, text_anchor: str = "", style: str | None = None) -> str:
-    """An SVG text; `content` is escaped."""
-    anchor = f' text-anchor="{text_anchor}"' if text_anchor else ""
-    look = f' style="{escape(style)}"' if style else ""
-    return f'<text x="{x:.5g}" y="{y:.5g}"{anchor}{look}>{escape(str(content))}</text>'
-
-
-def title(content: str) -> str:
-    """A tooltip."""
-    return f"<title>{escape(content)}</title>"
-
-
-def svg(width: float, height: float, label: str, theme: Theme, children: Iterable[str]) -> str:
-    """A picture of a fixed size in CSS pixels; `label` is what a screen reader says."""
-    style = f"font:11px {SANS};fill:{theme.ink};background:transparent;display:block"
-    w, h = number(width), number(height)
-    return tag(
-        "svg", *children, xmlns="http://www.w3.org/2000/svg", width=w, height=h, viewBox=f"0 0 {w} {h}", role="img",
-        aria_label=label, style=style, class_="speclab-svg",
-    )  # fmt: skip
-
-
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """An HTML table; numbers stand to the right, everything but `Drawn` is escaped."""
     cells = [tag("tr", *(_cell(value) for value in row)) for row in rows]
-    heading = tag(
-        "tr", *(tag("th", escape(name), scope="col", style="text-align:left;padding:2px 10px 2px 0") for name in head)
-    )
+    style = "text-align:left;padding:2px 10px 2px 0"
+    heading = tag("tr", *(tag("th", escape(name), scope="col", style=style) for name in head))
     return tag(
         "table", tag("caption", escape(caption), style="text-align:left;padding:4px 0"), tag("thead", heading),
         tag("tbody", *cells), class_="speclab-table", style=f"font:12px {SANS};border-collapse:collapse",
@@ -160,27 +120,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return tag("td", f"{value:.3g}", style=f"text-align:right;{_PAD}")
     return tag("td", escape(str(value)), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
-
-
-@lru_cache(maxsize=256)
-def legend(entries: tuple[tuple[str, str, float], ...], x: float, y: float, room: float) -> tuple[str, float]:
-    """Lays (drawing around (0, 0), label, width of the drawing) out in rows; returns the markup and its height."""
-    parts, left, top = [], x, y
-    for drawing, label, drawn in entries:
-        wide = drawn + 5.9 * width(label) + 28
-        if left + wide > x + room and left > x:
-            left, top = x, top + 20
-        place = f"translate({number(left + drawn / 2)} {number(top)})"
-        name = f'<text x="{left + drawn + 6:.5g}" y="{top + 4:.5g}">{escape(label)}</text>'
-        parts.append(f'<g transform="{place}">{drawing}</g>{name}')
-        left += wide
-    return "".join(parts), top - y + 20
-
-
-@lru_cache(maxsize=256)
-def swatch(style: str, drawing: str = "") -> str:
-    """A legend's square."""
-    return tag("rect", x=-6.0, y=-6.0, width=12.0, height=12.0, style=style) + drawing
 
 
 MEANINGS = {

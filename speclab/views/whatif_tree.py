@@ -164,7 +164,7 @@ def _dots(values: Sequence[float], threshold: float, place: Callable[[float], fl
         stacked[column] += 1
         fill = colors.ink if value >= threshold else colors.paper
         style = f"fill:{fill};stroke:{colors.ink if value >= threshold else colors.muted};stroke-width:1"
-        parts.append(tag("circle", cx=f"{across:.1f}%", cy=height, r=RADIUS, style=style))
+        parts.append(tag("circle", cx=f"{across:.1f}%", cy=round(height, 1), r=RADIUS, style=style))
     at, mark = f"{_percent(place(threshold)):.1f}%", "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
     parts.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, style=mark))
     look = "display:block;overflow:visible"
