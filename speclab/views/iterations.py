@@ -20,7 +20,7 @@ _OWN = {"bonus": "bonus", "corrected": "corrected", "": "the text ended inside t
 
 def timeline_spec(
     trace: Trace,
-    cursor: int,
+    cursor: int | None = None,
     hits: Hits = (),
     *,
     width: float | None = None,
@@ -29,9 +29,10 @@ def timeline_spec(
     """A strip of bars; a click anywhere above an iteration goes there.
 
     Args:
-        cursor: iterations shown; those after it are fainter.
+        cursor: iterations shown, by default all; those after it are fainter.
         hits: iterations at which breakpoints hold, with the reasons where they are known.
     """
+    cursor = len(trace.steps) if cursor is None else cursor
     first, steps = window(trace, cursor)
     last, span = first + len(steps), max(len(steps), LEAST)
     top = max([step.counts.longest_path + 1 for step in steps] + [len(step.committed) for step in steps] + [4])

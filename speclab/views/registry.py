@@ -239,7 +239,7 @@ def _commit(step: Step, selected: int | None, position: PlaybackPosition, prompt
 
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
-    View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", page="no", always=True),
+    View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
     View("tree", _tree, ("step", "selected", "position", "room"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,

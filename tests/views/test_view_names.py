@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import subprocess
 import sys
@@ -19,13 +20,15 @@ from speclab.errors import NotRecordedError, SpeclabError
 
 HOME = Path(views.__file__).parent
 MODULES = sorted(path.stem for path in HOME.glob("*.py") if path.stem != "__init__")
-OF_STEP = ["tree", "mask", "node"]
+OF_STEP = ["tree", "mask", "cache"]
 
 
 def test_no_module_has_the_name_of_a_public_function():
     assert set(views.__all__) & set(MODULES) == set()
-    public = {name for name, held in vars(views).items() if getattr(held, "__module__", "") == views.__name__}
-    assert {name for name in public if not name.startswith("_")} == set(views.__all__)
+    assert set(dir(views)) == set(views.__all__)
+    assert str(inspect.signature(views.tree)).endswith("theme: 'ThemeName' = 'light') -> 'Figure'")
+    with pytest.raises(AttributeError, match="no attribute 'forest'"):
+        _ = views.forest
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -44,11 +47,12 @@ def test_a_step_and_a_trace_are_figures_that_show_themselves(theme):
     for step in (five_nodes(), one_node(), odd_tokens(), large()):
         for name in OF_STEP:
             assert isinstance(getattr(views, name)(step, theme=theme), Figure), name
+        assert isinstance(views.node(step, 0, theme=theme), Figure)
     run = trace(6)
     assert {type(getattr(views, name)(run, theme=theme)) for name in ("timeline", "metrics")} == {Figure}
     shown = "tree", "mask"
     assert all(isinstance(getattr(views, name)(five_nodes(), selected=2, theme=theme), Figure) for name in shown)
-    assert isinstance(views.beside(run.steps[0], run.steps[1], theme=theme), Figure)
+    assert isinstance(views.beside(run.steps[:2], ("One", "Other"), theme=theme), Figure)
     assert isinstance(views.drafts(routed(), theme=theme), Figure)
     assert isinstance(views.residual(stopped(), theme=theme), Figure)
 
@@ -67,11 +71,10 @@ def test_what_a_record_lacks_is_one_sentence(monkeypatch):
     for name in ("residual", "drafts", "budget"):
         with pytest.raises(NotRecordedError, match=r"\.$"):
             getattr(views, name)(step)
-    with pytest.raises(NotRecordedError, match="There is no node 5: this tree has 0 to 4"):
+    with pytest.raises(NotRecordedError, match="no such node"):
         views.node(step, 5)
-    for name in ("timeline", "metrics"):
-        with pytest.raises(NotRecordedError, match="no iteration yet"):
-            getattr(views, name)(replace(run, steps=()))
+    with pytest.raises(NotRecordedError, match="no iteration yet"):
+        views.metrics(replace(run, steps=()))
     with pytest.raises(NotRecordedError, match=r"\.$"):
         views.routing(run)
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
