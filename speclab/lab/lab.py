@@ -30,7 +30,7 @@ from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
 from speclab.trace.files import load_trace
 from speclab.trace.records import Step, Trace
-from speclab.views.export import describe, snapshot, still
+from speclab.views.export import describe, snapshot
 from speclab.views.registry import Frame
 from speclab.views.runs import Fork
 
@@ -266,7 +266,7 @@ class Lab(VBox):
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
-        return {**bundle, "text/plain": describe(self.state.frame), "text/html": still(self.snapshot())}
+        return {**bundle, "text/plain": describe(self.state.frame), "text/html": self.snapshot()}
 
 
 def _default_strategy(pair: ModelPair | None) -> Strategy:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from html import unescape
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -26,18 +24,18 @@ from speclab.errors import SettingsError, SpeclabError, TraceError
 from speclab.files import write_whole
 from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
-from speclab.views.explain import linked, plural, position_summary, run_words, summary, warning
+from speclab.views.explain import linked, position_summary, run_words, summary, warning
 from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
 from speclab.views.markup import display, escape, tag
+from speclab.views.networks import save_graph
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
 from speclab.views.registry import VIEWS, Frame, Room, View, find
 from speclab.views.side_by_side import Beside
 
-_SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)  # pictures hold no SVG within an SVG
-_LABEL = re.compile(r'^<svg[^>]* aria-label="([^"]*)"')
 ROOM = Room(tree=840, mask=420, height=400)
 """The stage of a page on a screen of 1,366 pixels and more; it scrolls sideways on others."""
+_ENDINGS = (".html", ".png", ".svg", ".graphml")
 NO_KALEIDO = (
     "A .png or .svg needs the package kaleido and Chrome or Chromium: pip install kaleido, name the browser in "
     "BROWSER_PATH if it is not on the PATH, or save as .html and use the picture's own buttons."
@@ -76,19 +74,6 @@ def snapshot(frame: Frame, pictures: Mapping[str, bytes] | None = None) -> str:
     return tag("div", *shown, class_="speclab-snapshot")
 
 
-def still(markup: str) -> str:
-    """HTML with an image for each SVG in it, for pages that allow none; its words are the label of the SVG."""
-
-    def image(found: re.Match[str]) -> str:
-        label = _LABEL.match(found[0])
-        svg = found[0] if " xmlns=" in found[0] else found[0].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
-        source = "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
-        style = "background:#fff;max-width:100%"
-        return tag("img", alt=unescape(label[1]) if label else "", src=source, style=style)
-
-    return _SVG.sub(image, markup)
-
-
 def save_view(
     trace: Trace,
     cursor: int,
@@ -99,7 +84,7 @@ def save_view(
 ) -> Path:
     """Writes a view of `speclab.views.registry.VIEWS` by the ending of the path; returns that.
 
-    `.html`: a page of its own; `.png`, `.svg`: its first figure.
+    `.html`: a page of its own; `.png`, `.svg`: its first figure; `.graphml`: the draft tree as a graph.
 
     Raises:
         SettingsError: another ending, no such view, theme or iteration, or a view without a figure as a picture.
@@ -107,20 +92,21 @@ def save_view(
     """
     place, made = Path(path), find(view)
     ending = place.suffix.lower()
-    if ending not in {".html", ".png", ".svg"}:
+    if ending not in _ENDINGS:
         found = place.suffix or "a file without an ending"
-        raise SettingsError(f"A view is saved as .html, .png or .svg, not as {found!r}.")
+        raise SettingsError(f"A view is saved as {', '.join(_ENDINGS)}, not as {found!r}.")
     if theme not in THEMES:
         raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
     first = 0 if made.place == "text" else 1
     if not first <= cursor <= len(trace.steps):
         raise SettingsError(f"No iteration {cursor} has a picture of its {view}: {first} to {len(trace.steps)} have.")
-    parts = parts_of(made.render(Frame(trace, cursor, selected=selected), theme))
+    frame = Frame(trace, cursor, selected=selected)
+    if ending == ".graphml" and frame.step is not None:
+        return save_graph(frame.step, place)
+    parts = parts_of(made.render(frame, theme))
     if ending == ".html":
         return write_whole(place, _document(view, tag("main", id="view"), {"parts": _pack(parts)}).encode())
     figures = [part for part in parts if isinstance(part, dict)]
-    if parts and not figures and ending == ".svg" and str(parts[0]).startswith("<svg"):  # one that is no figure yet
-        return write_whole(place, str(parts[0]).encode())
     if not figures:
         raise SettingsError(f"The view {view!r} is HTML: save it as .html.")
     return write_whole(place, picture(figures[0], ending[1:], theme))
@@ -343,7 +329,3 @@ def _plotly() -> str:
 @cache
 def _read(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-__all__ = ["changes", "describe", "export_html", "page", "parts_of", "picture", "plural", "save_view", "snapshot",
-           "still"]  # fmt: skip
