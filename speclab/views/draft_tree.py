@@ -154,7 +154,8 @@ def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: f
     top, left, right = TOP * scale if ink.stage else BOTTOM * scale, LEFT * scale, RIGHT * scale
     across, down = width - left - right, height - top - BOTTOM * scale
     begin = max(min(_middle(found) - down / 2, found.height + LAST * scale - down), 0)
-    seen = wide.width if across < wide.width <= 1.1 * across else max(across, wide.path_end)
+    ends = (end for end in (wide.width, wide.path_end) if across < end <= networks.SQUEEZE * across)
+    seen = next(ends, across)  # all, or the path; of a longer one its beginning
     fit = {"x": [0, max(across, wide.width)], "y": [max(down, found.height), 0]}
     keys = {"selected": ink.selected, "nodes": painter.keys()} if ink.stage else {}
     depths = {"tickvals": wide.x, "ticktext": ["depth 0", *map(str, range(1, len(wide.x)))], "side": "top"}
@@ -162,7 +163,7 @@ def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: f
         painter.traces(), label=said, width=width, height=height, meta={"name": ink.name, "fit": fit, **keys},
         dragmode="pan" if ink.stage else False,
         margin={"l": round(left), "r": round(right), "t": round(top), "b": round(BOTTOM * scale)},
-        xaxis={"range": [0, seen], "showgrid": False, "visible": ink.stage, **depths,
+        xaxis={"range": [0, seen], "showgrid": False, "visible": ink.stage, **depths, "tickangle": 0,
                "tickfont": {"size": round(11 * scale), "color": MUTED}},
         yaxis={"range": [begin + down, begin], "visible": False},
         legend={"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "itemsizing": "constant"},

@@ -186,8 +186,8 @@ _FITS = ((16, 64), (16, 52), (16, 40), (14, 36), (12, 32), (10, 28), (8, 24), (7
 """From roomy to tight: characters of a token that are shown, and pixels from a column's labels to the next nodes."""
 _TIGHTER = ((3, 14), (0, 12))
 """Further ones, where else the root and the path would not both be seen."""
-_SQUEEZE = 1.08
-"""How far the gaps of the tightest may shrink, so that all is seen."""
+SQUEEZE = 1.1
+"""By how much the gaps of the tightest may shrink, so that all is seen."""
 _NOTE = 8
 """Characters that a column has room for at least, for the notes, unless it is tight."""
 
@@ -223,13 +223,14 @@ def columns(graphs: Sequence[Graph], room: float, scale: float = 1.0) -> Columns
         found = _columns(sizes, last, clipped, gutter, scale)
         if found.width <= room:
             return found
-    if found.width <= _SQUEEZE * room:
-        return found
+    tight = found
+    if tight.width <= SQUEEZE * room:
+        return tight
     for clipped, gutter in (*_FITS[-2:], *_TIGHTER):
         found = _columns(sizes, last, clipped, gutter, scale)
         if found.path_end <= room:
-            break
-    return found
+            return found
+    return found if found.path_end <= SQUEEZE * room else tight
 
 
 def _columns(sizes: Mapping[int, set[tuple[int, int]]], last: int, clipped: int, gutter: int, scale: float) -> Columns:

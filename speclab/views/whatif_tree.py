@@ -14,7 +14,7 @@ from speclab.drafters.measures import Measure, measured
 from speclab.trace.records import Step
 from speclab.views.draft_tree import GONE, Ink, staged
 from speclab.views.explain import hovers, plural
-from speclab.views.figures import Spec, lines
+from speclab.views.figures import MUTED, Spec, lines, note
 from speclab.views.markup import escape, quoted, tag
 from speclab.views.networks import OWN, Graph, attach, graph
 from speclab.views.palette import css
@@ -38,7 +38,12 @@ def whatif_spec(
     unknown = {names[node]: "→ ?" for node in found.unknown}
     ink = Ink(lambda _: tips, unknown, new, selected, name=f"what-if-{step.index + 1}")
     said = f"Draft tree. {whatif_sentence(step, found)}"
-    return staged(both, both, said, ink, width, height, scale, base=own)
+    drawn = staged(both, both, said, ink, width, height, scale, base=own)
+    signs = ["struck out: gone"] if len(names) - len(new) < len(step.tree) else []
+    signs += ["ringed: new"] if new else []
+    place = {"yanchor": "top", "align": "left", "font": {"size": 11 * scale, "color": MUTED}}
+    drawn["layout"]["annotations"] = [note("<br>".join(signs), 0, 1, **place)]  # above the root, where nothing is drawn
+    return drawn
 
 
 def _names(found: WhatIf) -> list[Any]:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from spine_samples import left_spine
 from view_samples import (
     ODD,
+    build_step,
+    draft_tree,
     drafted_root,
     ended_inside,
     five_nodes,
@@ -23,16 +25,21 @@ from view_samples import (
     words,
 )
 
-from speclab.views import draft_tree, legends, markup, playback
-from speclab.views.draft_tree import small_tree_specs, tree_spec
+from speclab.views import legends, markup, playback
+from speclab.views.draft_tree import small_tree_specs, table, tree_spec
 from speclab.views.figures import escape, figure
 from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places
 from speclab.views.palette import LOOKS
 from speclab.views.playback import PlaybackPosition
 
+
+def chain(nodes: int = 41):
+    return build_step(draft_tree([-1, *range(nodes - 1)]), tuple(range(1, nodes)))
+
+
 SAMPLES = (
     one_node, five_nodes, sixty_nodes, large, odd_tokens, drafted_root, lambda: drafted_root(accept=False),
-    ended_inside, left_spine, routed, united, stopped,
+    ended_inside, left_spine, routed, united, stopped, chain,
 )  # fmt: skip
 
 
@@ -121,7 +128,7 @@ def test_every_token_and_number_can_be_read(step):
     for node in step.nodes:
         shown = markup.clip(markup.label(node.token, step.texts), 16)
         assert f"{node.index} {escape(shown)}" in texts
-    listed = words(draft_tree.table(step))
+    listed = words(table(step))
     assert all(markup.label(node.token, step.texts) in listed for node in step.nodes)
 
 
@@ -178,6 +185,17 @@ def test_arrow_keys_reach_what_is_drawn_and_rings_stand_around_it():
     new = next(trace for trace in tree_spec(step, position=PlaybackPosition("draft", 2))["data"]
                if trace["name"] == "changed, selected")  # fmt: skip
     assert len(new["x"]) == (step.tree.depth == 2).sum()
+
+
+def test_what_is_seen_first_is_the_root_and_the_path_or_as_much_of_it_as_can_be_read():
+    for step in (sixty_nodes(), large(), odd_tokens(), chain(9)):
+        spec = tree_spec(step)
+        first, last = spec["layout"]["xaxis"]["range"]
+        path = [place for node, (_, *place) in marks(spec).items() if node in {0, *step.accepted}]
+        assert all(first < x < last and 0 <= y <= 420 for x, y, *_ in path)
+    seen, fit = tree_spec(chain())["layout"]["xaxis"]["range"], tree_spec(chain())["layout"]["meta"]["fit"]["x"]
+    assert seen[0] == 0
+    assert seen[1] < 700 < fit[1]
 
 
 def test_in_present_mode_type_and_marks_are_larger():
