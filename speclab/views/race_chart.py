@@ -12,7 +12,7 @@ from typing import Any, Literal
 from speclab.trace.records import Trace
 from speclab.views.explain import plural
 from speclab.views.figures import INK, LINE, MUTED, Part, Spec, lines, spec
-from speclab.views.markup import display, escape, tag
+from speclab.views.markup import display, escape, labelled, tag
 from speclab.views.metrics_chart import Plain, duration, modelled_plain
 from speclab.views.palette import LOOKS, MONO, SANS
 
@@ -74,8 +74,17 @@ def race(trace: Trace, beat: int, *, clock: Clock = "measured", plain: Plain | N
     if not trace.steps:
         return [tag("div", "The race needs a run: decode some iterations first.", class_="sl-empty")]
     run = race_of(trace, clock, plain)
-    now = min(max(beat, 0), run.beats) * run.beat
-    return [race_spec(run, now), _texts(trace, run, now)]
+    return _parts(trace, run, min(max(beat, 0), run.beats) * run.beat)
+
+
+def race_at(trace: Trace, cursor: int) -> list[Part]:
+    """Both tracks at the end of an iteration, for a cursor that plays through the run."""
+    run = race_of(trace)
+    return _parts(trace, run, run.ours.seconds[cursor - 1])
+
+
+def _parts(trace: Trace, run: Race, now: float) -> list[Part]:
+    return [labelled("Race", race_sentence(run, now)), race_spec(run, now), _texts(trace, run, now)]
 
 
 def race_of(trace: Trace, clock: Clock = "measured", plain: Plain | None = None) -> Race:
@@ -183,9 +192,8 @@ def _texts(trace: Trace, run: Race, now: float) -> str:
         text = tag("div", escape(cut), last, style=f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere")
         shown.append(tag("div", name, text, style="flex:1 1 320px;min-width:0;height:8.5em;overflow:hidden"))
     both = tag("div", *shown, style="display:flex;flex-wrap:wrap;gap:4px 28px")
-    said = tag("p", escape(race_sentence(run, now)), aria_live="polite", class_="sl-note")
     note = tag("p", escape(f"{run.note}{_same(trace)}"), class_="sl-note")
-    return tag("div", said, both, note, class_="speclab-race")
+    return tag("div", both, note, class_="speclab-race")
 
 
 def _same(trace: Trace) -> str:

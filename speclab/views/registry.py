@@ -23,6 +23,7 @@ from speclab.views import (
     metrics_chart,
     node_chart,
     proposals,
+    race_chart,
 )
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
@@ -255,6 +256,7 @@ for _view in (
          table=cache_slots.table, empty="What the KV caches hold appears here."),
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
+    View("race", race_chart.race_at, ("trace", "cursor"), page="no", empty="", tab="Metrics"),
     View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),
          empty="What the drafter knew and decided in an iteration appears here."),
     View("drafts", proposals.drafts_drawing, ("step", "regret"), table=proposals.nodes_table, empty="", tab="Strategy"),
