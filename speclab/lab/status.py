@@ -60,8 +60,8 @@ class Status(VBox):
         state = self._state
         if state.status != self._shown:
             self._shown, self._used = state.status, self._usage()
-        name, meaning = _BADGES[frame.live]
-        badge = tag("span", name, class_="sl-badge", title=meaning)
+        name = "live" if frame.live else "recorded" if frame.trace.steps else "ready"
+        badge = tag("span", name, class_="sl-badge", title=_BADGES[name])
         spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
         said = tag("span", linked(state.status), role="status", aria_live="polite")
         changed, would_be = step_words(frame.step), self._would_be()
@@ -80,6 +80,7 @@ class Status(VBox):
 
 
 _BADGES = {
-    True: ("live", "decoded by the models in this session"),
-    False: ("recorded", "a run recorded earlier, without its models"),
+    "live": "decoded by the models in this session",
+    "recorded": "a run recorded earlier, without its models: Run live lets them take over",
+    "ready": "no model has run yet: Step decodes the first iteration",
 }

@@ -1,4 +1,4 @@
-"""The lab before any model is loaded, and what it leaves behind without a kernel."""
+"""The run that is shown before any model is loaded, and how the models take over; what a lab leaves behind."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from html.parser import HTMLParser
 import pytest
 from lab_tools import settle
 
+import speclab
+from speclab.lab import Lab
+from speclab.lab.lab import recorded
 from speclab.trace.records import Trace
 from speclab.views.registry import VIEWS
 
@@ -20,12 +23,122 @@ from speclab.lab import Lab
 lab = Lab()
 assert lab.session is None
 assert lab.state.trace.steps, "no recorded run"
-lab.goto(2); lab.phase("draft"); lab.select(0); lab.goto(1); lab.snapshot()
+lab.step(); lab.run(until="iteration == 5"); lab.phase("draft"); lab.select(0); lab.goto(1); lab.snapshot()
+assert lab.session is None
 assert lab.state.error == "", lab.state.error
-assert "layout" in lab.panels.views["tree"].drawing
+assert '"data"' in lab.panels.views["tree"].drawing
 heavy = {"torch", "transformers", "plotly"} & set(sys.modules)
 assert not heavy, heavy
 """
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return speclab.load_pair()
+
+
+@pytest.fixture
+def first(monkeypatch, mini):
+    """A lab as it opens first: nothing is given."""
+    monkeypatch.setattr("speclab.models.pair.load_pair", lambda **_: mini)
+    lab = Lab()
+    yield lab
+    assert settle(lab)
+    lab.close()
+
+
+def ask(lab, method, *arguments):
+    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
+
+
+def badge(lab) -> str:
+    return re.search(r"sl-badge[^>]*>(\w+)<", lab.status.line.drawing)[1]
+
+
+def test_a_recorded_run_is_shown_and_walked_through_without_torch_or_plotly():
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_recording_is_what_the_lab_would_decode(first, mini):
+    trace, config = recorded(), first.state.applied
+    session = speclab.Session(mini, config.strategy, config.prompt, **config.settings)
+    for step in trace.steps:
+        again = session.step()
+        assert again.committed == step.committed
+        assert again.tree.token.tolist() == step.tree.token.tolist()
+        assert again.settings.items() >= step.settings.items()
+
+
+def test_step_walks_through_it_and_live_goes_on_in_the_same_place_and_says_so(first):
+    count = len(first.state.trace.steps)
+    assert badge(first) == "recorded"
+    for cursor in (2, 3):
+        assert first.step() is first.state.trace.steps[cursor - 1]
+    assert first.session is None
+    first.run_live()
+    assert (badge(first), first.state.cursor, first.session.cursor) == ("live", 3, 3)
+    assert "again, to the same text" in first.state.status
+    first.run_live()
+    assert "decode already" in first.state.status
+    assert first.step().index == 3
+    other = Lab()
+    other.goto(count)
+    assert other.step().index == count
+    assert "recording ends here" in other.state.status
+    assert other.state.frame.live
+    other.close()
+
+
+def test_run_looks_for_its_condition_in_the_recording_before_the_models_go_on(first):
+    assert first.run(until="iteration == 4").index == 3
+    assert first.session is None
+    assert "iteration == 4 (1st hit)" in first.state.status
+    assert first.run(until=f"iteration == {len(first.state.trace.steps) + 2}").index == first.session.cursor - 1
+    assert badge(first) == "live"
+
+
+@pytest.mark.parametrize("given", [{"prompt": "Once"}, {"strategy": speclab.FixedTree()}, {"max_new_tokens": 9}])
+def test_with_anything_given_no_recording_of_something_else_is_shown(given):
+    lab = Lab(**given)
+    assert (lab.state.cursor, len(lab.state.trace.steps), lab.state.applied) == (0, 0, None)
+    assert badge(lab) == "ready"
+    lab.close()
+
+
+def test_what_is_changed_on_the_recording_is_never_ignored(first):
+    first.goto(3)
+    form = first.config.strategy.form
+    form.controls["node_budget"].value = 6
+    step = first.step()
+    assert (step.index, step.settings["node_budget"], badge(first)) == (3, 6, "live")
+    assert len(first.forks) == 2, "the run of the recording, and a fork of it"
+    first.config.prompt.text.value = "The ship left the harbour"
+    assert "prompt" in first.state.pending
+    assert first.step().index == 0
+    assert first.session.prompt_ids == first.session.pair.encode("The ship left the harbour")
+    assert first.state.status.startswith("Applied: prompt. ")
+    assert first.state.pending == ""
+
+
+def test_showing_it_loads_the_models_beforehand_and_decodes_nothing(first, capsys):
+    bundle = first._repr_mimebundle_()
+    assert settle(first)
+    assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
+    assert first._controller.models.pair is not None
+    assert first.session is None
+    assert capsys.readouterr().out == ""
+
+
+def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, first):
+    monkeypatch.setattr("speclab.lab.lab.RECORDING", tmp_path / "missing.json.gz")
+    lab = Lab()
+    assert lab.state.trace == Trace((), 0, (), {}, {}, {})
+    assert "No iteration yet" in lab.panels.views["tree"].drawing
+    assert "Before the first iteration" in lab._repr_mimebundle_()["text/plain"]
+    assert lab.step().index == 0
+    assert settle(lab)
+    lab.close()
 
 
 class Tags(HTMLParser):
@@ -40,107 +153,36 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-@pytest.fixture
-def waiting(make, monkeypatch, pair):
-    """A lab that was given no models; the mini family's place is taken by the tiny pair."""
-    loads = []
-
-    def load_pair(*, report, **arguments):
-        loads.append(arguments)
-        return pair
-
-    monkeypatch.setattr("speclab.models.pair.load_pair", load_pair)
-    lab = make(None)
-    lab.loads = loads
-    return lab
-
-
-def test_a_recorded_run_is_shown_without_torch_or_plotly():
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_first_step_loads_the_models_and_goes_live(waiting, capsys):
-    assert settle(waiting)
-    assert waiting.loads == []
-    assert capsys.readouterr().out == ""
-    assert "recorded" in waiting.status.line.value
-    waiting.step()
-    assert waiting.loads == [{"name": "mini", "device": None, "dtype": None}]
-    assert waiting.state.cursor == waiting.session.cursor == 1
-    assert ">live<" in waiting.status.line.value
-    waiting.step()
-    assert len(waiting.loads) == 1
-
-
-def test_showing_it_loads_the_models_beforehand_and_no_figure(waiting):
-    waiting.goto(1)
-    bundle = waiting._repr_mimebundle_()
-    assert settle(waiting)
-    assert len(waiting.loads) == 1
-    assert waiting.session is None
-    assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
-    waiting._repr_mimebundle_()
-    waiting.step()
-    assert len(waiting.loads) == 1
-
-
-def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, pair, make):
-    monkeypatch.setattr("speclab.lab.lab.RECORDING", tmp_path / "missing.json.gz")
-    lab = make(None)
-    assert lab.state.trace == Trace((), 0, (), {}, {}, {})
-    assert "No iteration yet" in lab.panels.views["tree"].drawing
-    assert "Before the first iteration" in lab._repr_mimebundle_()["text/plain"]
-    assert settle(lab)
-
-
-def test_a_snapshot_shows_every_view_and_needs_nothing_else(lab):
+def test_a_snapshot_needs_nothing_else_and_a_page_that_cannot_be_written_is_said(lab, tmp_path):
     lab.run(until=lambda step: step.index == 2)
     lab.select(0)
     page = lab.snapshot()
-    tags = Tags(page).found
-    assert [name for name, _ in tags].count("svg") >= 4
     assert "Iteration 3" in page
-    outside = [value for _, attributes in tags for key, value in attributes.items() if key in {"src", "href"}]
-    assert [value for value in outside if not str(value).startswith("data:")] == []
-    assert "<script" not in page
-
-
-def test_an_exported_run_has_every_iteration_and_asks_nobody(lab, tmp_path):
-    lab.run()
-    path = lab.export(tmp_path / "run.html")
-    page = path.read_text(encoding="utf-8")
-    tags = Tags(page).found
-    assert [attributes["data-after"] for _, attributes in tags if "data-after" in attributes] == [
-        str(i) for i in range(len(lab.session.steps) + 1)
+    outside = [
+        value for _, attributes in Tags(page).found for key, value in attributes.items() if key in {"src", "href"}
     ]
-    slider = next(attributes for name, attributes in tags if name == "input")
-    assert (slider["max"], slider["value"]) == (str(len(lab.session.steps)), str(lab.state.cursor))
-    assert not re.search(r"""(?:src|href)=["']https?:|@import|url\(["']?https?:""", page)
+    assert [value for value in outside if not str(value).startswith(("data:", "#"))] == []
+    assert "<script" not in page
+    assert lab.export(tmp_path / "run.html").stat().st_size > 10_000
     assert lab.export(tmp_path / "missing" / "run.html") is None
     assert "cannot be written" in lab.state.error
 
 
-def test_text_of_a_prompt_is_escaped_everywhere(make, waiting):
-    evil = "<script>alert(1)</script>"
-    waiting.config.prompt.text.value = evil
-    waiting.step()
-    assert "<script>alert" not in waiting.state.error + waiting.status.message.value
-
-
-def test_a_broken_view_says_so_and_spares_the_others(lab, monkeypatch, caplog):
-    monkeypatch.setitem(VIEWS, "mask", replace(VIEWS["mask"], draw=lambda **_: 1 / 0))
-    lab.step()
-    assert "This view failed" in lab.panels.views["mask"].drawing
-    assert "<svg" in lab.panels.views["tree"].drawing
-    assert "division by zero" in caplog.text
-
-
-def test_a_bug_ends_in_the_panel_and_in_the_log(lab, monkeypatch, caplog):
-    monkeypatch.setattr(type(lab.session), "step", lambda *_, **__: {}["missing"])
+def test_text_of_a_prompt_is_escaped_and_a_broken_view_or_a_bug_says_so_and_spares_the_rest(lab, monkeypatch, caplog):
+    lab.config.prompt.text.value = "<script>alert(1)</script>"
     assert lab.step() is None
+    assert "<script>alert" not in lab.state.error + lab.status.message.value
+    lab.config.prompt.text.value = "5 17 3"
+    with monkeypatch.context() as broken:
+        broken.setitem(VIEWS, "mask", replace(VIEWS["mask"], draw=lambda **_: 1 / 0))
+        lab.step()
+    assert "This view failed" in lab.panels.views["mask"].drawing
+    assert '"data"' in lab.panels.views["tree"].drawing
+    assert "division by zero" in caplog.text
+    with monkeypatch.context() as broken:
+        broken.setattr(type(lab.session), "step", lambda *_, **__: {}["missing"])
+        assert lab.step() is None
     assert "Something went wrong inside speclab (KeyError)" in lab.state.error
     assert "Traceback" in lab.state.details
     assert "the lab failed" in caplog.text
-    monkeypatch.undo()
     assert lab.step() is not None

@@ -14,6 +14,7 @@ from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.engine.session import Session
 from speclab.lab.screen import packed
 from speclab.trace.conditions import parse
+from speclab.views.playback import positions
 from speclab.views.side_by_side import pinned_drawing
 
 CHANGED = parse("route != previous.route")
@@ -31,14 +32,14 @@ def test_it_decodes_what_a_session_decodes_to_the_end(lab, pair):
         step = lab.step()
         assert step.committed == alone.step().committed
         assert lab.state.step is step
-        assert lab.session.cursor == lab.state.cursor == lab.transport.cursor.value == count
+        assert lab.session.cursor == lab.state.cursor == count
     lab.goto(9)
     assert "no iteration 9" in lab.state.error
     assert lab.state.cursor == lab.session.cursor == 3
     lab.run()
     alone.run()
     assert lab.session.token_ids == alone.token_ids
-    assert lab.status.progress.value == lab.status.progress.max == len(lab.session.token_ids) == 40
+    assert lab.state.done == lab.state.total == len(lab.session.token_ids) == 40
     cursor = lab.state.cursor
     assert lab.step() is None
     assert "has ended" in lab.state.error
@@ -100,7 +101,7 @@ def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pa
 
 def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(lab):
     def seen():
-        return lab.panels.views["tree"].drawing, [chunk.value for chunk in lab.panels.text.body.children]
+        return lab.panels.views["tree"].drawing, lab.panels.text.tail.drawing
 
     before = seen()
     lab.step()
@@ -125,19 +126,17 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(
 
 
 def test_a_selected_node_is_marked_and_explained_everywhere(lab):
-    lab.run(until=lambda step: len(step.tree) > 2)
     lab.panels.tabs.show_tab("Node")
-    tree, mask, node = (*(lab.panels.views[name] for name in ("tree", "mask")), lab.panels.tabs.views["node"])
-    before = tree.drawing, mask.drawing, node.drawing
+    lab.run(until=lambda step: len(step.tree) > 2)
+    slots = [*(lab.panels.views[name] for name in ("tree", "mask")), lab.panels.tabs.views["node"]]
+    before = [slot.drawing for slot in slots]
     lab.select(1)
     assert lab.state.selected == 1
-    assert tree.drawing != before[0]
-    assert mask.drawing != before[1]
-    assert ">Node 1<" in node.drawing, "a sentence that names a node leads to it"
+    assert not any(slot.drawing == old for slot, old in zip(slots, before, strict=True))
     lab.select(999)
     assert "no node 999" in lab.state.error
     lab.select(None)
-    assert (tree.drawing, mask.drawing, node.drawing) == before
+    assert [slot.drawing for slot in slots] == before
 
 
 def test_a_fork_changes_what_follows_leaves_the_former_session_alone_or_says_why_it_cannot_be(lab):
@@ -160,18 +159,77 @@ def test_a_fork_changes_what_follows_leaves_the_former_session_alone_or_says_why
     assert lab.config.session.read().temperature == 0.5
 
 
-def test_a_pinned_step_stays_beside_the_next(lab):
+def test_what_is_kept_beside_or_measured_goes_with_the_prompt_it_was_of(lab):
     beside = lab.panels.views["beside"]
     first = lab.step()
     lab.pin()
     assert lab.panels.tabs.pin.description == "Unpin"
     second = lab.step()
     assert lab.state.pinned is first
-    assert beside.drawing == packed(pinned_drawing(second, first))
-    lab.pin()
-    lab.pin()
-    assert lab.state.pinned is None
+    assert beside.drawing == packed([*pinned_drawing(second, first)])
+    lab.pin(0)
+    lab.compare(["Autoregressive"], max_new_tokens=4)
+    lab.fork(max_branches=5)
+    assert lab.state.pinned is first, "a fork shares its text"
+    assert lab.state.frame.beside is not None
+    lab.config.prompt.text.value = "7 8 9"
+    lab.step()
+    assert (lab.state.pinned, lab.state.frame.beside, lab.state.compared) == (None, None, None)
     assert beside.drawing == ""
+
+
+def ask(lab, method, *arguments):
+    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
+
+
+def test_a_run_stops_at_any_breakpoint_says_which_and_how_often_and_goes_back_to_them(lab):
+    ask(lab, "run_until")
+    assert "No breakpoint is set" in lab.state.error
+    lab.status.dismiss()
+    for condition in ("iteration >= 3", "index == 1", "iteration >= 3"):
+        ask(lab, "add_breakpoint", condition)
+    ask(lab, "add_breakpoint", parse("nodes > 999"), "a large tree")
+    assert [point.label for point in lab.state.breakpoints] == ["index == 1", "iteration >= 3", "a large tree"]
+    for cursor, said in ((2, "index == 1 (1st hit)"), (3, "iteration >= 3 (1st hit)"), (4, "iteration >= 3 (2nd hit)")):
+        ask(lab, "run_until")
+        assert lab.state.cursor == cursor
+        assert said in lab.state.status
+    assert [point.hits for point in lab.state.breakpoints] == [(2,), (3, 4), ()]
+    assert lab.state.frame.hits == (2, 3, 4)
+    lab.goto(3)
+    assert ask(lab, "back_until").index == 1
+    assert "index == 1 (1st hit)" in lab.state.status
+    assert ask(lab, "back_until") is None
+    ask(lab, "remove_breakpoint", "iteration >= 3")
+    assert lab.state.frame.hits == (2,)
+    lab.goto(3)
+    lab.fork(max_branches=5)
+    assert lab.state.frame.hits == (2,), "counted anew over the run shown"
+    ask(lab, "run_until")
+    assert lab.session.done
+    assert lab.state.status.startswith("Ended (max_new_tokens). ")
+    ask(lab, "remove_breakpoint")
+    assert (lab.state.breakpoints, lab.state.frame.hits) == ((), ())
+
+
+def test_playing_shows_every_moment_decodes_where_the_record_ends_and_yields(make):
+    lab, seen = make(max_new_tokens=12), []
+    lab.state.observe(lambda change: seen.append((change["new"].cursor, change["new"].position)), names="frame")
+    lab.step()
+    ask(lab, "play", 0)
+    assert "choose one above 0" in lab.state.error
+    lab.goto(0)
+    seen.clear()
+    ask(lab, "play", 1e6)
+    assert lab.session.done
+    assert lab.state.status.startswith("Ended")
+    moments = [(i + 1, place) for i, step in enumerate(lab.session.steps) for place in positions(step)]
+    assert list(dict.fromkeys(seen)) == moments
+    lab.goto(0)
+    playing = lab._actions.ask(lab._controller.play, 0.01)
+    lab.select(None)
+    assert playing.result(30) is None
+    assert lab.state.cursor == 1
 
 
 def test_stop_or_anything_else_asked_for_ends_a_run_and_keeps_what_was_decoded(make):
