@@ -234,7 +234,7 @@ class Lab(VBox):
         elif isinstance(said.get("key"), str):
             self.transport.key(said["key"])
         elif isinstance(said.get("room"), dict):
-            ask(do.resize, said["room"])
+            do.resize(said["room"])
         elif said.get("drawn") and not self._prepared:  # not before: to load models would hold up the first pictures
             self._prepared = True
             ask(do.prepare)

@@ -77,9 +77,8 @@ class Navigator:
             raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
         self._state.change_frame(selected=node)
 
-    @action(key="resize")
     def resize(self, room: Mapping[str, Any]) -> None:
-        """Lays the stage out for these pixels."""
+        """Lays the stage out for these pixels; from any thread, for a run goes on meanwhile."""
         sizes = {name: int(room[name]) for name in ("tree", "mask", "height") if 0 < room.get(name, 0) < 10_000}
         self._state.change_frame(room=replace(self._state.frame.room, **sizes))
 
@@ -156,7 +155,7 @@ class Navigator:
         if points or frame.hits:
             points = changes["breakpoints"] = tuple([point.over(frame.trace.steps) for point in points])
             frame = replace(frame, hits=tuple(sorted({hit for point in points for hit in point.hits})))
-        self._state.update(**changes, frame=frame)
+        self._state.update(**changes, frame=replace(frame, room=self._state.frame.room))
 
 
 def describe(step: Step | None) -> str:

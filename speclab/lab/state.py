@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import RLock
 from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Tuple, Unicode
@@ -175,16 +176,21 @@ class LabState(HasTraits):
         """Of the newest iteration both of whose trees were verified on request; None where none was."""
         return self.frame.regret  # type: ignore[no-any-return]
 
+    def __init__(self, **traits: Any) -> None:
+        self._lock = RLock()
+        super().__init__(**traits)
+
     def change_frame(self, **changes: Any) -> None:
-        """Shows the frame with these attributes changed."""
-        self.update(frame=replace(self.frame, **changes))
+        """Shows the frame with these attributes changed; from any thread."""
+        with self._lock:
+            self.update(frame=replace(self.frame, **changes))
 
     def update(self, **changes: Any) -> None:
         """Changes several traits, and notifies of each when all are changed: what depends on two is drawn once.
 
         Name `status` first: a browser then has it last, when all it speaks of is on the screen.
         """
-        with batch_updates(), self.hold_trait_notifications():
+        with self._lock, batch_updates(), self.hold_trait_notifications():
             for name, value in changes.items():
                 setattr(self, name, value)
 

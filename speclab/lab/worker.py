@@ -110,6 +110,8 @@ class Worker:
                     self._drop(None)
                     return
                 self._running = self._waiting.popleft()
+                if self._running.yields and self._waiting:
+                    self.cancelled.set()
             _run(self._running)
 
 

@@ -32,7 +32,7 @@ from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
-from speclab.views.side_by_side import Beside, beside_drawing
+from speclab.views.side_by_side import Beside, beside_drawing, pair_drawing
 from speclab.views.token_text import table as text_table
 from speclab.views.token_text import text_html
 
@@ -211,6 +211,11 @@ def _decisions(step: Step, selected: int | None) -> Drawing:
     return [] if left is None or selected == (left.node or 0) else node_chart.residual_parts(step)
 
 
+def _redone(step: Step, redone: Step | None) -> Drawing:
+    """An iteration before and after its settings changed."""
+    return "" if redone is None else pair_drawing(redone, step, "before", "now")
+
+
 def tables_html(trace: Trace, cursor: int) -> str:
     """The tables of all views that do not show theirs, and of the iterations."""
     frame = Frame(trace, cursor)
@@ -248,6 +253,7 @@ for _view in (
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
+    View("redone", _redone, ("step", "redone"), "Decoded anew", "below", empty=""),
     View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
     View("commit", _commit, ("step", "selected", "position", "prompt_length", "room"), place="below", page="no",

@@ -121,11 +121,10 @@ def test_what_is_changed_on_the_recording_is_never_ignored(first):
     assert first.state.pending == ""
 
 
-def test_showing_it_loads_the_models_beforehand_and_decodes_nothing(first, capsys):
+def test_showing_it_decodes_nothing(first, capsys):
     bundle = first._repr_mimebundle_()
     assert settle(first)
     assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
-    assert first._controller.models.pair is not None
     assert first.session is None
     assert capsys.readouterr().out == ""
 
