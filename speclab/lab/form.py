@@ -23,6 +23,7 @@ from ipywidgets import (
 )
 from pydantic.fields import FieldInfo
 from traitlets import Any as AnyTrait
+from traitlets import Bool, dlink
 
 from speclab.drafters.measures import measure_of
 from speclab.errors import SettingsError
@@ -48,6 +49,7 @@ class Probability(HBox):
     """
 
     value = AnyTrait(0.0)
+    disabled = Bool()
 
     def __init__(self, low: float, high: float, *, logarithmic: bool, description: str, tooltip: str) -> None:
         self.min, self.max, self._logarithmic = low, high, logarithmic
@@ -61,6 +63,8 @@ class Probability(HBox):
         on_change(self.slider, self._slid)
         on_change(self.box, self._typed)
         on_change(self, self._written)
+        for part in (self.slider, self.box):
+            dlink((self, "disabled"), (part, "disabled"))
 
     def place(self, value: float) -> float:
         """How far from the left end a value lies, 0 to 1."""

@@ -84,9 +84,10 @@ class Transport(VBox):
             "[": (do.phase_by, -1), "]": (do.phase_by, 1),
         }  # fmt: skip
         if name == "Escape":
-            if not self._state.busy:
-                set_if_changed(self.present, value=False)
-            self._actions.stop()
+            if self.present.value and not self._state.busy:
+                self.present.value = False
+            else:
+                self._actions.stop()
         elif name in wanted and not (self.step.disabled and wanted[name][0] == step):
             self._actions.ask(*wanted[name])
 

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
 from lab_tools import every, settle
 
 from speclab.lab.actions import action
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS
+from speclab.views.playback import PHASES
 
 NAMES = [
-    "lab",
-    "step",
-    "back",
-    "first",
-    "last",
-    "run",
-    "run-until",
-    "stop",
-    "cursor",
-    "status",
-    "error",
-    "mask",
-    "text",
-    "caches",
-    "metrics",
-    "settings",
-    "apply",
-    "phase-next",
-    "phase-back",
-]
+    "lab", "change", "prompt", "apply", "step", "back", "next", "first", "last", "play", "live", "run", "until",
+    "run-until", "back-until", "stop", "present", "more", "phase-next", "phase-back", "status", "error", "tree", "mask",
+    "text", "cache", "metrics", "settings",
+]  # fmt: skip
 LABELS = [point.label for point in BREAKPOINTS]
 
 
@@ -40,6 +26,8 @@ def click(lab, button):
 
 
 def test_each_selector_names_one_widget_and_each_control_says_what_it_is(lab):
+    lab.config.unfold()
+    lab.transport.more.value = True
     classes = [name for widget in every(lab) for name in getattr(widget, "_dom_classes", ())]
     assert [name for name in NAMES if classes.count(f"speclab-{name}") != 1] == []
     controls = [w for w in every(lab) if isinstance(w, (Button, Checkbox, Dropdown, Text, Textarea, ToggleButton))]
@@ -48,34 +36,64 @@ def test_each_selector_names_one_widget_and_each_control_says_what_it_is(lab):
     assert [w for w in controls if isinstance(w, Button) and not w.tooltip] == []
 
 
-def test_buttons_move_through_a_run_its_phases_and_nodes(lab, monkeypatch):
-    row, phases = lab.transport, lab.panels.phases
-    for button, cursor in ((row.step, 1), (row.step, 2), (row.back, 1), (row.first, 0), (row.last, 2)):
+def test_buttons_and_keys_move_through_a_run_and_its_phases(lab):
+    row, phases = lab.transport, lab.transport.phases
+    moves = (row.step, 1), (row.step, 2), (row.back, 1), (row.next, 2), (row.next, 2), (row.first, 0), (row.last, 2)
+    for button, cursor in moves:
         click(lab, button)
-        assert lab.state.cursor == lab.session.cursor == row.cursor.value == cursor
+        assert lab.state.cursor == lab.session.cursor == cursor
+    for key, cursor in (("ArrowLeft", 1), ("ArrowRight", 2), ("ArrowRight", 2), (" ", 3), ("?", 3)):
+        row.key(key)
+        assert settle(lab)
+        assert lab.state.cursor == cursor
     click(lab, phases.back)
     assert lab.state.phase == phases.names.value == "commit"
     phases.names.value = "verify"
     assert settle(lab)
     click(lab, phases.next)
     assert lab.state.phase == phases.names.value == "accept"
-    lab.panels.node.value = 0
+    row.key("[")
     assert settle(lab)
-    assert lab.state.selected == 0
+    assert lab.state.phase == "verify"
+    phases.names.value = "draft"
+    assert settle(lab)
+    assert lab.state.position.level == 1, "drafting is entered at its first level"
+    click(lab, row.last)
     for _ in range(4):
         row.step.click()
     assert settle(lab)
-    assert lab.state.cursor == 6, "clicks on Step add up"
-    gone, goto, busy = [], lab.session.goto, threading.Event()
-    monkeypatch.setattr(lab.session, "goto", lambda index: (gone.append(index), goto(index))[1])
-    lab._actions.ask(lambda: busy.wait(30))
-    for index in (1, 2, 3):
-        row.cursor.value = index
-    busy.set()
-    assert settle(lab)
-    assert gone == [3], "of several places to go the newest counts"
+    assert lab.state.cursor == 7, "clicks on Step add up"
     click(lab, row.run)
     assert lab.session.done
+
+
+def test_play_shows_every_moment_decodes_and_pauses(lab):
+    row, seen = lab.transport, []
+    lab.state.observe(lambda change: seen.append((change["new"].cursor, change["new"].position.phase)), "frame")
+    lab._actions.ask(lab._controller.play, 1000)
+    until = time.monotonic() + 30
+    while (2, "accept") not in seen and time.monotonic() < until:
+        time.sleep(0.005)
+    assert row.play.description == "❚❚ Pause"
+    row.play.click()
+    assert settle(lab)
+    assert row.play.description == "▶ Play"
+    assert list(dict.fromkeys(phase for cursor, phase in seen if cursor == 1)) == list(PHASES)
+    assert lab.state.error == ""
+    assert not lab.session.done
+
+
+def test_presenting_makes_type_and_marks_larger_until_escape(lab):
+    row = lab.transport
+    row.present.value = True
+    assert settle(lab)
+    assert lab.state.frame.room.scale > 1.5
+    assert "speclab-presenting" in lab._dom_classes
+    lab.step()
+    row.key("Escape")
+    assert settle(lab)
+    assert lab.state.frame.room.scale == 1
+    assert "speclab-presenting" not in lab._dom_classes
 
 
 def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
@@ -93,7 +111,7 @@ def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
     assert lab.state.cursor == 1
 
 
-def test_run_until_offers_every_condition_forwards_and_backwards(lab):
+def test_a_run_stops_at_every_kind_of_condition_forwards_and_backwards(lab):
     until = lab.transport.until
     for index, point in enumerate(BREAKPOINTS):
         lab.goto(0)
@@ -105,33 +123,60 @@ def test_run_until_offers_every_condition_forwards_and_backwards(lab):
         held = [i + 1 for i, step in enumerate(lab.session.steps[: lab.state.cursor - 1]) if until.read()(step)]
         click(lab, until.backward)
         assert held == [] or lab.state.cursor == held[-1]
+        click(lab, until.chips.children[0])
+        assert not lab.state.breakpoints
 
 
-def test_the_row_says_at_once_what_is_wrong_and_offers_the_names(lab):
+def test_breakpoints_are_a_list_with_counts_and_the_reason_of_each_stop(lab):
+    until = lab.transport.until
+    until.condition.value = LABELS.index("fewer accepted than")
+    until.argument.value = "3"
+    click(lab, until.add)
+    until.condition.value = BREAKPOINTS.index(ANY_EXPRESSION)
+    until.argument.value = "iteration == 4"
+    until.argument.comm.handle_msg(
+        {"content": {"data": {"method": "custom", "content": {"event": "submit"}}}, "buffers": []}
+    )
+    assert settle(lab)
+    assert [point.label for point in lab.state.breakpoints] == ["fewer accepted than 3", "iteration == 4"]
+    while lab.state.cursor < 4:
+        assert "Stopped: fewer accepted than 3" in lab.state.status
+        click(lab, until.forward)
+    assert "iteration == 4 (1st hit)" in lab.state.status
+    few = len([step for step in lab.session.steps if len(step.accepted) < 3])
+    assert [chip.description.split(" · ")[1] for chip in until.chips.children] == [
+        f"{few} hit{'s' * (few != 1)} ✕", "1 hit ✕",
+    ]  # fmt: skip
+    assert until.toggle.description.endswith("+1")
+    click(lab, until.chips.children[0])
+    assert [point.label for point in lab.state.breakpoints] == ["iteration == 4"]
+
+
+def test_what_is_wrong_with_a_condition_is_one_sentence_at_once(lab):
     row = lab.transport.until
-    assert row.hint.layout.display == "none"
+    assert not row.hint.value
     row.condition.value = LABELS.index("fewer accepted than")
     row.argument.value = "many"
-    assert "write a whole number" in row.hint.value
+    assert "write a whole number, not" in row.hint.value
+    assert row.add.disabled
     click(lab, row.forward)
-    assert "write a whole number, not 'many'" in lab.state.error
-    assert lab.state.cursor == 0
-    lab.status.dismiss()
+    assert (lab.state.cursor, lab.state.error, row.layout.display) == (0, "", None)
     row.condition.value = BREAKPOINTS.index(ANY_EXPRESSION)
     assert row.argument.value == ANY_EXPRESSION.default
-    assert "names of an expression" in row.hint.value
-    row.argument.value = 'text contains "a"'
-    assert "Column 6" in row.hint.value
-    assert not lab.state.error
-    for text, button, cursor in (("iteration == 2", row.forward, 2), ("index == 0", row.backward, 1)):
-        row.argument.value = text
-        assert "sl-bad" not in row.hint.value
-        click(lab, button)
-        assert lab.state.cursor == cursor
-    row.argument.value = "index =="
+    assert "<summary>names</summary>" in row.hint.value
+    for typed, said in (
+        ('text contains "a"', "Column 6"),
+        ("acepted < 2", "did you mean accepted"),
+        ("index ==", "cannot be read"),
+    ):
+        row.argument.value = typed
+        alert = row.hint.value.partition("</div>")[0]
+        assert said in alert
+        assert len(alert) < 250
+    row.argument.value = "iteration == 2"
+    assert "sl-bad" not in row.hint.value
     click(lab, row.forward)
-    assert "cannot be read" in lab.state.error
-    assert lab.state.cursor == 1
+    assert lab.state.cursor == 2
 
 
 def test_errors_stay_until_dismissed_and_are_escaped(lab):

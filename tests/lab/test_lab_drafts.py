@@ -10,15 +10,15 @@ from speclab.analysis.routing import regret
 from speclab.views import proposals
 from speclab.views.explain import CHANGES
 
-CACHES, DRAFTS, DECISIONS = "Caches", "Drafts", "Decisions"
-STEP_MESSAGES, PANEL_BYTES = 26, 60_000
+CACHES, STRATEGY, NODE = "Caches", "Strategy", "Node"
+STEP_MESSAGES, PANEL_BYTES = 12, 90_000
 BOTH = speclab.DualDraft(
     first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01), second=speclab.PromptLookup()
 )
 DRAWN = speclab.FixedTree(depth=2, branching=3, candidates="without_replacement")
 
 
-def opened(make, tab=DRAFTS, strategy=BOTH, **settings):
+def opened(make, tab=STRATEGY, strategy=BOTH, **settings):
     return decoded(make, tab, strategy, **settings)
 
 
@@ -63,8 +63,8 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     step = with_two_trees(lab)
     chosen = next(one.name for one in step.proposals if one.chosen)
     assert f"{chosen}: verified" in panel(lab)
-    assert panel(lab).count("not verified</b>") == 1
-    assert "Routing over" in panel(lab)
+    assert panel(lab).count(": not verified, ") == 1
+    assert "Routing over" in lab.panels.tabs.views["routing"].drawing
     button, text, cursor = lab.panels.tabs.verify, lab.session.token_ids, lab.session.cursor
     trace, lengths = lab.session.trace, [runner.length for runner in lab.session.pair.runners.values()]
     assert button.layout.display is None
@@ -85,10 +85,10 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     assert lab.state.regret is None
 
 
-def test_one_tree_alone_has_no_button_and_says_so(make):
+def test_one_tree_alone_has_no_button_and_no_panel(make):
     lab = opened(make, strategy=speclab.DynaTree())
     assert lab.panels.tabs.verify.layout.display == "none"
-    assert "One tree was drafted here." in panel(lab)
+    assert not panel(lab)
     lab._actions.ask(lab._controller.verify_all)
     assert settle(lab)
     assert "had no second tree" in lab.state.error
@@ -113,20 +113,22 @@ def test_a_step_with_the_trees_open_sends_each_picture_once(make, messages: Mess
     assert not messages.of(lab.panels.tabs.views["drafts"]), "unchanged, and then unseen"
 
 
-def test_the_bars_stand_with_the_node_where_a_sampled_walk_stopped(make):
-    lab = opened(make, DECISIONS, strategy=DRAWN, temperature=1.0)
+def test_the_draws_stand_once_with_the_node_where_sampling_stopped_if_that_is_selected(make):
+    lab = opened(make, NODE, strategy=DRAWN, temperature=1.0)
     step = lab.state.step
-    stop = step.residual.node
-    why, decisions = lab.panels.views["why"], lab.panels.tabs.views["decisions"]
-    assert "draws without replacement" in decisions.value
+    stop, views = step.residual.node, lab.panels.tabs.views
+    says = lambda name: "Where sampling stopped." in views[name].drawing  # noqa: E731
+    assert "draws without replacement" in views["decisions"].drawing
+    assert (says("node"), says("decisions")) == (False, True)
     lab.select(stop)
-    assert "Where sampling stopped." in why.value
+    assert (says("node"), says("decisions")) == (True, False)
     lab.select((stop + 1) % len(step.tree))
-    assert "Where sampling stopped." not in why.value
+    assert (says("node"), says("decisions")) == (False, True)
     assert "Where sampling stopped." in lab.snapshot()
     lab.fork(temperature=0.0)
     lab.step()
-    assert "Where sampling stopped." not in decisions.value
+    assert not says("node")
+    assert not says("decisions")
 
 
 def test_tries_are_recorded_with_the_numbers_that_decided(make):
@@ -147,25 +149,27 @@ def test_tries_are_recorded_with_the_numbers_that_decided(make):
     assert tries
 
 
-def test_a_rule_that_changes_the_output_says_so_in_red_words(make):
-    """Where settings are picked, in the status line, in the metrics, and in what is saved."""
+def test_a_rule_that_changes_the_output_says_so_in_words(make):
+    """In the line that says what runs, in the status line, in the metrics, and in what is saved."""
     lab = make(strategy=DRAWN.changed(candidates="top"), temperature=1.0)
+    lab.config.unfold()
+    lab.config.pickers.children[-1].toggle.value = True  # Advanced
     lab.step()
-    says = lab.config.lossy, lab.status.line
-    threshold = lab.config.session.controls["typical_epsilon"].layout
-    assert says[0].layout.display == threshold.display == "none"
-    assert CHANGES not in says[1].value
+    line, status, epsilon = lab.config.sampling_line, lab.status.line, lab.config.session.controls["typical_epsilon"]
+    assert CHANGES not in line.value + status.drawing
+    assert epsilon.disabled
     lab.config.session.controls["acceptance"].value = "typical"
-    assert says[0].layout.display is threshold.display is None
-    assert CHANGES in says[0].value
-    assert "color:" in says[0].value
-    lab.fork(acceptance="typical")
+    assert CHANGES in line.value
+    assert "color:" in line.value
+    assert not epsilon.disabled
     lab.step()
-    assert CHANGES in lab.status.line.value
+    assert CHANGES in status.drawing
     show(lab, "Metrics")
     assert CHANGES in lab.panels.tabs.views["metrics"].drawing
     assert "1 of 2 iterations" in lab.snapshot()
     lab.back()
-    assert CHANGES not in lab.status.line.value
+    assert CHANGES not in status.drawing
     lab.config.session.controls["temperature"].value = 0.0
-    assert says[0].layout.display == "none"
+    assert CHANGES not in line.value
+    assert lab.config.session.controls["acceptance"].disabled
+    assert "greedy" in lab.config.session.controls["acceptance"].tooltip

@@ -106,10 +106,11 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
 
 def test_a_lab_over_given_models_says_nothing_and_looks_nothing_up(make, messages):
     lab = make()
+    memory = lab.config.models.memory
     messages.clear()
     lab.step()
-    assert not messages.of(lab.config.models.memory)
-    assert lab.config.models.memory._worker._thread is None
+    assert not messages.of(memory)
+    assert memory._worker._thread is None
 
 
 def test_a_load_says_how_far_it_is(make, held):
@@ -220,11 +221,11 @@ def test_memory_in_use_goes_with_a_line_that_is_sent_anyway(make, messages, monk
     monkeypatch.setattr(memory, "usage", lambda device: f"memory: {next(counts)} MiB in use")
     lab = make(max_new_tokens=200)
     lab.step()
-    assert " MiB in use" in lab.status.line.value
+    assert " MiB in use" in lab.status.line.drawing
     with_memory = _step_messages(lab, messages)
     monkeypatch.setattr(memory, "usage", lambda device: "")
     lab.step()
-    assert "in use" not in lab.status.line.value
+    assert "in use" not in lab.status.line.drawing
     assert with_memory <= _step_messages(lab, messages)
 
 
@@ -241,12 +242,13 @@ def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
     monkeypatch.setattr(lab._controller.models, "pair", gpu)
     lab.step()
-    assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.value
-    assert "target without CUDA graphs: no memory was left for a pass" in lab.status.line.value
+    assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.drawing
+    assert "target without CUDA graphs: no memory was left for a pass" in lab.status.line.drawing
 
 
 def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
     lab = Lab()
+    memory = lab.config.models.memory
     lab._actions.ask(lab._controller.prepare)
     assert held.begun.wait(30)
     lab.close()
@@ -254,4 +256,4 @@ def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
     held.go.set()
     assert lab._controller.models.pair is None
     lab.config.models.look()
-    assert lab.config.models.memory._worker._thread is None
+    assert memory._worker._thread is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
-from lab_tools import PROMPT, settle
+from lab_tools import PROMPT, every, settle
 from pydantic import TypeAdapter, ValidationError
 
 from speclab.drafters import strategies
@@ -14,7 +14,8 @@ from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.errors import SettingsError
 from speclab.lab import Lab
-from speclab.lab.form import NOTCHES, Form, Probability, control, main_fields, title
+from speclab.lab.config import NEXT
+from speclab.lab.form import NOTCHES, Fold, Form, Probability, control, main_fields, title
 from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.prompts import examples
@@ -117,6 +118,49 @@ def test_symbols_of_the_paper_stand_beside_the_name():
     assert title("root", fields["root"]) == "root"
 
 
+def test_one_line_says_what_runs_and_unfolds_the_pickers(make):
+    lab = make(None, prompt="<b>Once</b> upon", temperature=0.7)
+    said = lab.config.models_line.value + lab.config.quote.description + lab.config.sampling_line.value
+    for part in ("mini", "draft model", "DynaTree", "<b>Once</b> upon", "temperature 0.7"):
+        assert part in said
+    assert lab.config.pickers.layout.display == "none"
+    assert not lab.config.session.controls, "what nobody sees is not made"
+    lab.config.quote.click()
+    assert lab.config.pickers.layout.display is None
+    shown = every(lab.config.pickers)
+    assert {lab.config.prompt.text, lab.config.strategy.choice, lab.config.models.name} <= set(shown)
+    assert lab.config.models.device not in shown, "folded under Advanced"
+    advanced = next(widget for widget in shown if isinstance(widget, Fold))
+    advanced.toggle.value = True
+    assert lab.config.models.device in every(advanced)
+    assert lab.config.session.controls["seed"] in every(advanced)
+    lab.config.toggle.value = False
+    assert lab.config.pickers.layout.display == "none"
+
+
+def test_what_is_pending_is_applied_by_step_and_what_cannot_be_disables_it(lab):
+    row = lab.transport
+    lab.step()
+    assert row.step.description == "Step"
+    assert row.note.layout.display == "none"
+    lab.config.session.controls["temperature"].value = 0.5
+    assert row.step.description == "Apply & step"
+    assert "temperature" in row.note.value
+    row.key("apply")
+    assert settle(lab)
+    assert (row.step.description, row.note.layout.display) == ("Step", "none")
+    assert lab.session.settings.temperature == 0.5
+    assert lab.state.cursor == 2
+    lab.config.prompt.text.value = " "
+    assert row.step.disabled
+    assert "prompt is empty" in row.note.value
+    session = lab.session
+    for name in ("apply", " "):
+        row.key(name)
+    assert settle(lab)
+    assert (lab.session, lab.state.cursor, lab.state.error) == (session, 2, "")
+
+
 def test_a_changed_setting_says_that_apply_forks_and_does(lab):
     lab.step()
     lab.step()
@@ -150,6 +194,7 @@ def test_another_prompt_starts_a_new_run(lab):
     lab.step()
     lab.config.prompt.text.value = "7, 8 9"
     assert "starts a new run" in lab.config.note.value
+    lab.config.when.value = NEXT
     apply(lab)
     assert lab.session.prompt_ids == [7, 8, 9]
     assert lab.state.cursor == 0
@@ -269,4 +314,4 @@ def test_a_view_of_ones_own_has_a_tab(make, monkeypatch):
     lab = make()
     lab.panels.tabs.show_tab("Size")
     step = lab.step()
-    assert lab.panels.tabs.views["size"].drawing == f"<p>{len(step.tree)} nodes</p>"
+    assert f"<p>{len(step.tree)} nodes</p>" in lab.panels.tabs.views["size"].drawing
