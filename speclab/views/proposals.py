@@ -112,7 +112,7 @@ def choice_words(step: Step) -> str:
         return f"{words} They were verified as one, of {plural(len(step.tree) - 1, 'node')}."
     place = next(i for i, one in enumerate(step.proposals) if one.chosen)
     name, ahead = step.proposals[place].name, margin(step, place)
-    why = f"by a margin of {figure(ahead)}" if ahead else "for of two equal trees the first is"
+    why = f"by a margin of {figure(ahead)}" if ahead else "as the first of two equal trees"
     return f"{words} {name} was verified, {why}."
 
 

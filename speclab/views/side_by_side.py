@@ -68,6 +68,18 @@ def texts_words(one: Trace, other: Trace, cursor: int) -> str:
     return f"{up_to} {quoted(mine[same], texts)} against {quoted(theirs[same], texts)}."
 
 
+def texts_table(one: Trace, other: Beside, cursor: int) -> str:
+    """Both texts token by token around the place where they part, one below the other; nothing where they do not."""
+    runs = {"this run": one.token_ids(cursor), other.name: other.trace.token_ids(cursor)}
+    same, texts = common(*runs.values()), {**one.texts, **other.trace.texts}
+    if same == min(map(len, runs.values())) or one.prompt_ids != other.trace.prompt_ids:
+        return ""
+    places = range(max(same - 4, 0), same + 8)
+    rows = [(name, *(label(ids[i], texts, 12) if i < len(ids) else "" for i in places)) for name, ids in runs.items()]
+    head = ["token", *(f"{i + 1} ≠" if i == same else str(i + 1) for i in places)]
+    return table("The texts where they part", head, rows)
+
+
 def common(one: Sequence[int], other: Sequence[int]) -> int:
     """Tokens that both begin with."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -184,7 +196,7 @@ def beside_drawing(
     parts: list[Part] = []
     if beside is not None:
         words = runs_words(trace, beside.trace, cursor)
-        parts.append(_said(f"Beside {beside.name}", words))
+        parts.append(_said(f"Beside {beside.name}", words) + texts_table(trace, beside, cursor))
         if 0 < cursor <= len(beside.trace.steps) and not (brief and SAME in words):
             steps = trace.steps[cursor - 1], beside.trace.steps[cursor - 1]
             parts.append(trees_spec(steps, ("This run", beside.name), 0))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from speclab import views
 from speclab.views.runs import COPIED, copy_button
 
 pytestmark = pytest.mark.browser
@@ -14,7 +17,11 @@ BARRED = "Object.defineProperty(navigator, 'clipboard', {value: undefined});"
 @pytest.fixture
 def page(browser, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(f'<meta charset="utf-8">{copy_button("Copy", TABLE, "Save it instead.", "the table")}<textarea>')
+    button = copy_button("Copy", TABLE, "Save it instead.", "the table")
+    script = Path(views.__file__).with_name("plots.js").read_text(encoding="utf-8")
+    path.write_text(
+        f'<meta charset="utf-8">{button}<textarea></textarea><script>{script}makePlots(null, document.body)</script>'
+    )
     context = browser.new_context()
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()

@@ -28,7 +28,7 @@ def test_the_choice_is_said_with_both_means_and_the_margin():
     margin = proposals.figure(step.proposals[CODE].confidence - step.proposals[PROSE].confidence)
     holds(proposals.choice_words(step), "prose with 5 nodes", "code with 4 nodes", *means, f"by a margin of {margin}")
     same = replace(step, proposals=tuple(replace(one, score=0.5, chosen=one.name == "prose") for one in step.proposals))
-    holds(proposals.choice_words(same), "compared by 0.500", "prose was verified, for of two equal trees the first is")
+    holds(proposals.choice_words(same), "compared by 0.500", "prose was verified, as the first of two equal trees")
     assert [proposals.figure(value) for value in (0.41254, 0.01234, 1.0)] == ["0.413", "0.0123", "1.000"]
 
 

@@ -68,6 +68,17 @@ def test_texts_are_compared_token_by_token(two):
     assert "prompts differ" in runs_words(one, replace(other, prompt_ids=(1,)), 2)[1]
 
 
+def test_texts_that_part_stand_below_each_other_around_that_place(two):
+    one, other = two
+    at = side_by_side.common(one.token_ids(), other.token_ids())
+    page = words(side_by_side.texts_table(one, Beside(1, "<fork>", other), 6))
+    for ids in (one.token_ids(), other.token_ids()):
+        assert "".join(side_by_side.label(token, one.texts) for token in ids[at - 4 : at + 8]) in page
+    assert f"{at + 1} ≠" in page
+    assert "<fork>" in page
+    assert side_by_side.texts_table(one, Beside(1, "fork", one), 6) == ""
+
+
 def titles(drawing) -> list[str]:
     return [note["text"] for one in figures(drawing) for note in one["layout"]["annotations"]]
 
