@@ -8,15 +8,15 @@ the mask hides would be an error, and is marked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speclab.trace.records import Step
 from speclab.views import markup
-from speclab.views.attention_mask import COLORS, HIDDEN, PREFIX, WORDS, WRONG_COLOR, categories
-from speclab.views.figures import MUTED, Spec, escape, spec, table_of
+from speclab.views.attention_mask import COLORS, HIDDEN, MISSING, PREFIX, WORDS, WRONG_COLOR, categories
+from speclab.views.figures import MUTED, Spec, coded, escape, spec
 from speclab.views.palette import PLOT_MONO
 
 Weights = NDArray[np.float32]
@@ -66,7 +66,7 @@ def attention_spec(
     columns = _columns(step, node, picked(weights, layer, head), prefix)
     names = [escape(column.name) for column in columns]
     font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
-    bars: dict[str, Any] = {
+    bars = {
         "type": "bar", "y": [round(column.weight, 5) for column in columns], "hovertext": names,
         "marker": {"color": [WRONG_COLOR if column.wrong else COLORS[column.code] for column in columns],
                    "line": {"width": 0}},
@@ -74,13 +74,8 @@ def attention_spec(
         "cliponaxis": False, "constraintext": "none", "customdata": [column.node for column in columns],
         "hovertemplate": "%{hovertext}: %{y:.4f}<extra></extra>", "meta": {"click": "node"},
     }  # fmt: skip
-    row: dict[str, Any] = {
-        "type": "heatmap", "z": table_of(np.array([[column.code for column in columns]], np.uint8)), "y": [0],
-        "yaxis": "y2", "zmin": -0.5, "zmax": len(COLORS) - 0.5, "xgap": 1, "showscale": False,
-        "colorscale": [[at / len(COLORS), color] for code, color in enumerate(COLORS) for at in (code, code + 1)],
-        "text": [[f"{WORDS[column.code]} {name}" for column, name in zip(columns, names, strict=True)]],
-        "hovertemplate": f"node {node} %{{text}}<extra></extra>",
-    }  # fmt: skip
+    codes = np.array([[column.code for column in columns]], np.uint8)
+    row = coded(codes, COLORS, WORDS, y=[0], yaxis="y2", xgap=1, hovertemplate="%{text}<extra></extra>")
     top = max([column.weight for column in columns])
     return spec(
         [bars, row], label=attention_summary(step, node, weights, layer, head), height=HEIGHT * scale, width=width,
@@ -104,13 +99,20 @@ def picked(weights: Weights, layer: int | None = None, head: int | None = None) 
     return mean
 
 
+def _codes(step: Step, node: int) -> list[int]:
+    """The node's row of the mask, one code for each weight."""
+    row = categories(step)[node, : step.prefix_length + len(step.tree)]
+    codes: list[int] = np.where(row == MISSING, HIDDEN, row).tolist()
+    return codes
+
+
 def _label(column: _Column) -> str:
     return f"× {column.weight:.2g}" if column.wrong else f"{column.weight:.2f}" if column.weight >= 0.05 else ""
 
 
 def _columns(step: Step, node: int, values: NDArray[np.float64], prefix: Sequence[str]) -> list[_Column]:
     """The prefix: its first token, what lies between, the newest; the nodes, and what a large tree hides from this."""
-    length, codes = step.prefix_length, categories(step)[node].tolist()
+    length, codes = step.prefix_length, _codes(step, node)
 
     def token(at: int) -> _Column:
         said = markup.display(prefix[at]) if at < len(prefix) else ""
@@ -143,7 +145,7 @@ def attention_summary(
     step: Step, node: int, weights: Weights, layer: int | None = None, head: int | None = None
 ) -> str:
     """One sentence: whose attention, how much of it goes to the prefix and to which nodes, and whether any leaks."""
-    length, values, codes = step.prefix_length, picked(weights, layer, head), categories(step)[node]
+    length, values = step.prefix_length, picked(weights, layer, head)
     whose = f"Node {node} {markup.quoted(int(step.tree.token[node]), step.texts)}"
     layers = "mean of all layers" if layer is None else f"layer {layer}"
     heads = "mean of all heads" if head is None else f"head {head}"
@@ -151,7 +153,7 @@ def attention_summary(
     for at in np.argsort(-values[length:], kind="stable")[:3].tolist():
         shares[f"{values[length + at]:.0%} to {'itself' if at == node else f'node {at}'}"] = values[length + at]
     said = ", ".join([share for share, weight in shares.items() if weight >= 0.005])
-    leak = float(values[codes == HIDDEN].sum())
+    leak = float(values[np.array(_codes(step, node)) == HIDDEN].sum())
     check = "nothing to what the mask hides" if leak <= LEAK else f"✗ {leak:.2g} to what the mask hides"
     return f"{whose}, {layers}, {heads}: {said}; {check}."
 

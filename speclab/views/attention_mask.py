@@ -17,7 +17,20 @@ from speclab.trace.records import Step
 from speclab.tree import Bools
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import FAINT, INK, MUTED, PAPER, Spec, escape, indexed_png, spec, table_of
+from speclab.views.figures import (
+    FAINT,
+    INK,
+    MUTED,
+    PAPER,
+    Spec,
+    coded,
+    escape,
+    frame,
+    indexed_png,
+    note,
+    spec,
+    table_of,
+)  # fmt: skip
 from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition, present
 
@@ -44,42 +57,29 @@ TOP, BOTTOM, RIGHT, BAND, GAP, ROW, LARGEST = 42, 26, 10, 62, 5, 13, 56
 """Pixels: margins, the folded prefix and what is left beside it, a row whose label can be read, the largest cell."""
 
 
-def categories(step: Step) -> Codes:
-    """`[n, prefix + n]` uint8 of what the target was given: 0 hidden, 1 prefix, 2 ancestor, 3 self."""
-    n = len(step.tree)
-    tree = np.where(step.mask, ANCESTOR, HIDDEN).astype(np.uint8)
-    np.fill_diagonal(tree, np.where(step.mask.diagonal(), SELF, HIDDEN))
-    return np.hstack([_prefix_cells(step, n), tree])
-
-
 def mismatches(step: Step) -> tuple[Bools, Bools]:
     """Two `[n, n]` bool: should be seen but is hidden; is seen but should be hidden."""
     expected = step.tree.ancestor_mask()
     return expected & ~step.mask, step.mask & ~expected
 
 
-def cells(step: Step, position: PlaybackPosition = WHOLE) -> Codes:
-    """`[N, N]` codes of the nodes, then the rows that are no candidates, as far as they are there."""
-    n, size = len(step.tree), len(step.tree) + len(step.extra)
+def categories(step: Step, position: PlaybackPosition = WHOLE) -> Codes:
+    """`[N, prefix + N]` codes of the nodes, then the rows that are no candidates, as far as they are there."""
+    n, size, given = len(step.tree), len(step.tree) + len(step.extra), position.reached("verify")
     grid = np.full((size, size), HIDDEN, dtype=np.uint8)
-    grid[:n, :n][step.mask if position.reached("verify") else step.tree.ancestor_mask()] = ANCESTOR
+    grid[:n, :n][step.mask if given else step.tree.ancestor_mask()] = ANCESTOR
     for row, extra in enumerate(step.extra, start=n):
         grid[row, list(extra.sees)] = SEEN
     np.fill_diagonal(grid, np.where(grid.diagonal() == HIDDEN, HIDDEN, SELF))
-    if position.reached("verify"):
-        for wrong, code in zip(mismatches(step), (MISSING, EXTRA), strict=True):
-            grid[:n, :n][wrong] = code
+    for wrong, code in zip(mismatches(step), (MISSING, EXTRA), strict=True):
+        grid[:n, :n][wrong & given] = code
     absent = np.full(size, not position.reached("flatten"))
     absent[:n] = ~present(step, position)
-    grid[absent], grid[:, absent] = ABSENT, ABSENT
+    newest = np.arange(step.prefix_length)[None, :] >= step.prefix_length - np.array(_prefix_seen(step))[:, None]
+    grid[:, absent] = ABSENT
+    grid = np.hstack([np.where(newest, PREFIX, HIDDEN).astype(np.uint8), grid])
+    grid[absent] = ABSENT
     return grid
-
-
-def _prefix_cells(step: Step, rows: int) -> Codes:
-    """`[rows, prefix]`: the newest tokens that each row sees."""
-    seen = np.array(_prefix_seen(step)[:rows])[:, None]
-    shown = np.arange(step.prefix_length)[None, :] >= step.prefix_length - seen
-    return np.where(shown, PREFIX, HIDDEN).astype(np.uint8)
 
 
 class _Grid(NamedTuple):
@@ -110,15 +110,8 @@ def _grid(size: int, before: int | None, name: int, width: float, height: float,
         if cell >= ROW * scale:
             break
     wide = cell if before is None else min(wide / (before + size), cell)
-    return _Grid(
-        size,
-        -0.5 - (band / cell if before is None else before),
-        wide,
-        cell,
-        left,
-        scale,
-        cell >= ROW * scale and characters == name,
-    )
+    start = -0.5 - (band / cell if before is None else before)
+    return _Grid(size, start, wide, cell, left, scale, named=cell >= ROW * scale and characters == name)
 
 
 def mask_spec(
@@ -141,90 +134,67 @@ def mask_spec(
         height, width: pixels.
         scale: of type and marks.
     """
-    codes, whole = cells(step, position), mode == "full"
+    whole, n, prefix = categories(step, position), len(step.tree), step.prefix_length
+    codes, full = whole[:, prefix:], mode == "full"
     there = np.flatnonzero(codes.diagonal() != ABSENT).tolist()
     tokens = [*step.tree.token.tolist(), *(row.token for row in step.extra)]
     labels = [f"{row} {name}" for row, name in enumerate(markup.labels(tokens, step.texts, NAME))]
-    grid = _grid(
-        len(codes), step.prefix_length if whole else None, max(map(markup.width, labels)), width, height, scale
-    )
-    drawn = np.hstack([_prefix_cells(step, len(codes)), codes]) if whole else codes
-    drawn[codes.diagonal() == ABSENT] = ABSENT
+    said = markup.all_quoted(tokens, step.texts)
+    names = {str(row): escape(f"{'node' if row < n else 'row'} {row} {said[row]}") for row in there}
+    grid = _grid(len(codes), prefix if full else None, max(map(markup.width, labels)), width, height, scale)
+    drawn = whole if full else codes
     small = drawn.size <= MANY
-    names = _names(step, tokens, there)
-    data = [] if whole else [_band(step, there, grid, small=small)]
-    data += [_heatmap(drawn, grid)] if small else [_image(drawn), *_rows(step, codes, names, grid)]
+    gap, place = scale if grid.wide >= 7 else 0, {"x0": codes.shape[1] - drawn.shape[1], "dx": 1, "y0": 0, "dy": 1}
+    data = [] if full else [_band(step, there, grid, small=small)]
+    if small:
+        data.append(coded(drawn, COLORS, WORDS, xgap=gap, ygap=gap, hovertemplate="%{y} %{text} %{x}<extra></extra>",
+                          meta={"click": "row"}, **place))  # fmt: skip
+    else:
+        data += [{"type": "image", "source": indexed_png(drawn, PIXELS), "hoverinfo": "skip", **place}]
+        data += _rows(step, codes, names, grid)
     data += [_rules(step, there, grid), *_marks(step, codes, dots=mode == "compare" and small, cell=grid.high)]
     right = grid.start + (width - grid.left - RIGHT) / grid.wide
     low = (height - (TOP + BOTTOM) * scale) / grid.high - 0.5
     columns = {row: str(row) for row in there[:: grid.every(22, grid.wide)]}
     rows = {row: labels[row] if grid.named else str(row) for row in there[:: grid.every(ROW, grid.high)]}
+    aliases = names if small else {}
     return spec(
         data, label=summary(step), height=height, width=width,
-        xaxis=_axis(columns, names if small else {}, grid)
-        | {"side": "top", "range": [round(grid.start, 2), round(right, 2)]},
-        yaxis=_axis(rows, names if small else {}, grid)
-        | {"range": [round(low, 2), -0.5]},
-        meta={"name": "mask", "rows": [round(grid.start + 0.5, 2), len(step.tree)], "selected": selected},
+        xaxis=_axis(columns, aliases, scale, range=[round(grid.start, 2), round(right, 2)], side="top"),
+        yaxis=_axis(rows, aliases, scale, range=[round(low, 2), -0.5]),
+        meta={"name": "mask", "rows": [round(grid.start + 0.5, 2), n], "selected": selected},
         margin={"l": round(grid.left), "r": RIGHT, "t": round(TOP * scale), "b": round(BOTTOM * scale)},
-        shapes=[*([] if whole else _fold(there[-1] + 0.5, grid)), *_frame(selected, there, grid)],
-        annotations=_notes(step, there, grid, _told(step, position, dots=small) if mode == "compare" else ""),
+        shapes=[*([] if full else _fold(there[-1] + 0.5, grid)), *_frames(selected, there, grid)],
+        annotations=_notes(step, there, grid, _verdict(step, position) if mode == "compare" else ""),
     )  # fmt: skip
 
 
-def _axis(labels: dict[int, str], names: dict[int, str], grid: _Grid) -> dict[str, Any]:
+def _axis(labels: dict[int, str], names: dict[str, str], scale: float, **more: Any) -> Spec:
     """Labels where there is room; in tooltips every number is said with its token.
 
     Ticks stand a hair beside their rows: plotly gives a tooltip the tick's label where the two meet.
     """
-    return {
-        "tickvals": [row + 0.02 for row in labels], "ticktext": [*map(escape, labels.values())],
-        "labelalias": {str(row): name for row, name in names.items()},
-        "tickfont": {"size": round(11 * grid.scale), "family": PLOT_MONO, "color": MUTED}, "showgrid": False,
-        "showline": False, "scaleanchor": False,
-    }  # fmt: skip
+    font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
+    return {"tickvals": [row + 0.02 for row in labels], "ticktext": [*map(escape, labels.values())], "tickfont": font,
+            "labelalias": names, "showgrid": False, "showline": False, "scaleanchor": False, **more}  # fmt: skip
 
 
-def _names(step: Step, tokens: list[int], there: list[int]) -> dict[int, str]:
-    """Every row that is there, in words."""
-    n, said = len(step.tree), markup.all_quoted(tokens, step.texts)
-    return {row: escape(f"{'node' if row < n else 'row'} {row} {said[row]}") for row in there}
-
-
-def _heatmap(drawn: Codes, grid: _Grid) -> dict[str, Any]:
-    """Cell by cell; plots.js and `figures.figure` put the words of `meta` into tooltips."""
-    rows, columns = drawn.shape
-    gap = grid.scale if grid.wide >= 7 and grid.high >= 7 else 0
-    steps = [[at / len(COLORS), color] for code, color in enumerate(COLORS) for at in (code, code + 1)]
-    return {
-        "type": "heatmap", "z": table_of(drawn), "x0": rows - columns, "dx": 1, "y0": 0, "dy": 1, "zmin": -0.5,
-        "zmax": len(COLORS) - 0.5, "colorscale": steps, "showscale": False, "xgap": gap, "ygap": gap,
-        "hovertemplate": "%{y} %{text} %{x}<extra></extra>", "meta": {"click": "row", "words": WORDS},
-    }  # fmt: skip
-
-
-def _image(drawn: Codes) -> dict[str, Any]:
-    rows, columns = drawn.shape
-    return {"type": "image", "source": indexed_png(drawn, PIXELS), "x0": rows - columns, "dx": 1, "y0": 0, "dy": 1,
-            "hoverinfo": "skip"}  # fmt: skip
-
-
-def _rows(step: Step, codes: Codes, names: dict[int, str], grid: _Grid) -> list[dict[str, Any]]:
+def _rows(step: Step, codes: Codes, names: dict[str, str], grid: _Grid) -> list[Spec]:
     """Over an image, a clear cell for each row, which says what the row sees; and the diagonal."""
     alike, last = len({*_prefix_seen(step)}) == 1, len(names) - 1
-    text = [""] * len(codes)
-    for row, name in names.items():
-        seen = np.flatnonzero((codes[row] != HIDDEN) & (codes[row] != MISSING) & (codes[row] != ABSENT)).tolist()
+    text, visible = [[""]] * len(codes), (codes != HIDDEN) & (codes != MISSING) & (codes != ABSENT)
+    for row in map(int, names):
+        seen = np.flatnonzero(visible[row]).tolist()
         more = f" and {len(seen) - 16} more" if len(seen) > 16 else ""
         prefix = "" if alike else f"<br>and {_seen(step, row)}"
-        text[row] = f"{name} sees nodes {', '.join(map(str, seen[:16]))}{more}{prefix}"
+        text[row] = [f"{names[str(row)]} sees nodes {', '.join(map(str, seen[:16]))}{more}{prefix}"]
     tip = f"%{{text}}<br>and {_seen(step, 0)}" if alike else "%{text}"
+    ink = {"color": INK, "width": round(max(1.0, grid.wide), 1)}
     return [
-        {"x": [0, last], "y": [0, last], "mode": "lines", "hoverinfo": "skip",
-         "line": {"color": INK, "width": round(max(1.0, grid.wide), 1)}},
-        {"type": "heatmap", "z": table_of(np.zeros((len(codes), 1), np.uint8)), "y0": 0, "dy": 1,
+        {"x": [0, last], "y": [0, last], "mode": "lines", "hoverinfo": "skip", "line": ink},
+        {"type": "heatmap", "z": table_of(np.zeros((len(codes), 1), np.uint8)), "y0": 0, "dy": 1, "text": text,
          "x": [round(grid.start, 2), grid.size - 0.5], "colorscale": [[0, CLEAR], [1, CLEAR]], "showscale": False,
-         "text": [[line] for line in text], "hovertemplate": f"{tip}<extra></extra>", "meta": {"click": "row"}},
+         "hovertemplate": f"{tip}<extra></extra>", "meta": {"click": "row"}},
     ]  # fmt: skip
 
 
@@ -237,7 +207,7 @@ def _seen(step: Step, row: int) -> str:
     return f"all {length} prefix tokens" if seen == length else f"the newest {seen} of {length} prefix tokens"
 
 
-def _band(step: Step, there: list[int], grid: _Grid, *, small: bool) -> dict[str, Any]:
+def _band(step: Step, there: list[int], grid: _Grid, *, small: bool) -> Spec:
     """The folded prefix: each row's share of it, the newest tokens to the right; rows alike are one bar in an image."""
     seen, full = _prefix_seen(step), (BAND * grid.scale) / grid.wide / max(step.prefix_length, 1)
     runs = [[row] for row in there] if small else [[*rows] for _, rows in groupby(there, seen.__getitem__)]
@@ -253,7 +223,7 @@ def _band(step: Step, there: list[int], grid: _Grid, *, small: bool) -> dict[str
     }  # fmt: skip
 
 
-def _fold(end: float, grid: _Grid) -> list[dict[str, Any]]:
+def _fold(end: float, grid: _Grid) -> list[Spec]:
     """Two torn edges down the middle of the band: something is left out here."""
     count = max(round((end + 0.5) * grid.high / 8), 1)
     middle, reach = grid.start + BAND / 2 * grid.scale / grid.wide, 3 * grid.scale / grid.wide
@@ -265,7 +235,7 @@ def _fold(end: float, grid: _Grid) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _rules(step: Step, there: list[int], grid: _Grid) -> dict[str, Any]:
+def _rules(step: Step, there: list[int], grid: _Grid) -> Spec:
     """Lines where a level begins, and where rows follow that are no candidates."""
     depth = [*step.tree.depth.tolist(), *(-1 for _ in step.extra)]
     x: list[float | None] = []
@@ -277,7 +247,7 @@ def _rules(step: Step, there: list[int], grid: _Grid) -> dict[str, Any]:
     return {"x": x, "y": y, "mode": "lines", "line": {"color": MUTED, "width": 1}, "opacity": 0.7, "hoverinfo": "skip"}
 
 
-def _marks(step: Step, codes: Codes, *, dots: bool, cell: float) -> list[dict[str, Any]]:
+def _marks(step: Step, codes: Codes, *, dots: bool, cell: float) -> list[Spec]:
     """Open boxes where an entry is wrongly hidden, crosses where one is wrongly shown; dots where one is expected."""
     expected = np.zeros(codes.shape, dtype=np.bool_)
     n = len(step.tree)
@@ -295,48 +265,30 @@ def _marks(step: Step, codes: Codes, *, dots: bool, cell: float) -> list[dict[st
     ]  # fmt: skip
 
 
-def _frame(selected: int | None, there: list[int], grid: _Grid) -> list[dict[str, Any]]:
-    """Two rectangles around the row and the column of a node; they stand off where cells are tiny."""
+def _frames(selected: int | None, there: list[int], grid: _Grid) -> list[Spec]:
+    """Around the row and the column of a node; the frames stand off where cells are tiny."""
     if selected not in there:
         return []
-    line = {"color": INK, "width": 1.5 * grid.scale}
     x, y = (0.5 + max(0.0, (4 - pixels) / 2 / pixels) for pixels in (grid.wide, grid.high))
-    last = there[-1] + 0.5
-    return [
-        {"type": "rect", "x0": grid.start, "x1": last, "y0": selected - y, "y1": selected + y, "line": line},
-        {"type": "rect", "x0": selected - x, "x1": selected + x, "y0": -0.5, "y1": last, "line": line},
-    ]
+    last, wide = there[-1] + 0.5, 1.5 * grid.scale
+    row = frame((grid.start, last), (selected - y, selected + y), wide)
+    return [row, frame((selected - x, selected + x), (-0.5, last), wide)]
 
 
-def _notes(step: Step, there: list[int], grid: _Grid, verdict: str) -> list[dict[str, Any]]:
+def _notes(step: Step, there: list[int], grid: _Grid, verdict: str) -> list[Spec]:
     """The prefix by its length, the depths under their columns, and a verdict where one is asked for."""
-
-    def note(text: str, x: float, y: float, **place: Any) -> dict[str, Any]:
-        font = {"size": round(11 * grid.scale), "color": MUTED}
-        return {"text": text, "x": x, "y": y, "showarrow": False, "font": font, "yanchor": "top"} | place
-
     n, depth, low = len(step.tree), step.tree.depth.tolist(), there[-1] + 0.5
-    notes = [
-        note(f"prefix {step.prefix_length}", -0.5, -0.5, xanchor="right", yanchor="bottom", xshift=-6),
-        note("depth", -0.7, low, xanchor="right"),
-    ]
-    if verdict:
-        place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-        notes.append(note(verdict, 0, 1, yshift=round(20 * grid.scale), **place))
+    look = {"font": {"size": round(11 * grid.scale), "color": MUTED}}
+    place = {"xref": "x", "yref": "y", **look}
+    below = {**place, "xanchor": "center", "yanchor": "top"}
+    notes = [note(f"prefix {step.prefix_length}", -0.5, -0.5, **place | {"xanchor": "right", "xshift": -6})]
+    notes.append(note("depth", -0.7, low, **below | {"xanchor": "right"}))
+    notes += [note(f"{verdict} (dots: expected)", 0, 1, yshift=round(20 * grid.scale), **look)] if verdict else []
     for level, nodes in groupby([row for row in there if row < n], depth.__getitem__):
         first, *rest = nodes
         if (len(rest) + 1) * grid.wide >= 8 * len(str(level)) * grid.scale:
-            notes.append(note(str(level), first + len(rest) / 2, low))
-    if there[-1] >= n:
-        notes.append(note("no candidates", (n + grid.size - 1) / 2, low))
-    return notes
-
-
-def _told(step: Step, position: PlaybackPosition, *, dots: bool) -> str:
-    missing, extra = (int(part.sum()) for part in mismatches(step))
-    said = f"✗ {missing} wrongly hidden □, {extra} wrongly shown ×" if missing or extra else "✓ given = expected"
-    said = said if position.reached("verify") else "expected; nothing is given yet"
-    return f"{said} (dots: expected)" if dots else said
+            notes.append(note(str(level), first + len(rest) / 2, low, **below))
+    return notes + ([note("no candidates", (n + grid.size - 1) / 2, low, **below)] if there[-1] >= n else [])
 
 
 def summary(step: Step) -> str:
@@ -347,11 +299,13 @@ def summary(step: Step) -> str:
     return f"Mask: {rows} {_prefix(step)} and {seen} of {n * n} tree entries; {_verdict(step)}.{extra}"
 
 
-def _verdict(step: Step) -> str:
+def _verdict(step: Step, position: PlaybackPosition = WHOLE) -> str:
     missing, extra = (int(part.sum()) for part in mismatches(step))
+    if not position.reached("verify"):
+        return "expected; nothing is given yet"
     if not missing and not extra:
-        return "given = expected (the ancestor closure)"
-    return f"given ≠ expected: {missing} hidden that should be seen, {extra} seen that should be hidden"
+        return "✓ given = expected"
+    return f"✗ given ≠ expected: {missing} wrongly hidden, {extra} wrongly shown"
 
 
 def _prefix(step: Step) -> str:

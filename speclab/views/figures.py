@@ -238,6 +238,19 @@ def table_of(matrix: NDArray[np.uint8]) -> dict[str, str]:
     return {"dtype": "u1", "bdata": b64encode(matrix.tobytes()).decode(), "shape": f"{rows}, {columns}"}
 
 
+def coded(codes: NDArray[np.uint8], colors: Sequence[str], words: Sequence[str], **more: Any) -> Spec:
+    """A heatmap of codes, each in its colour; plots.js and `figure` put its word into tooltips, as `%{text}`."""
+    steps = [[at / len(colors), color] for code, color in enumerate(colors) for at in (code, code + 1)]
+    look = {"type": "heatmap", "z": table_of(codes), "zmin": -0.5, "zmax": len(colors) - 0.5, "colorscale": steps}
+    return {**look, "showscale": False, **more, "meta": {"words": words, **more.get("meta", {})}}
+
+
+def frame(x: tuple[float, float], y: tuple[float, float], width: float) -> Spec:
+    """A rectangle, as a shape."""
+    line = {"color": INK, "width": width}
+    return {"type": "rect", "x0": x[0], "x1": x[1], "y0": y[0], "y1": y[1], "line": line}
+
+
 def indexed_png(matrix: NDArray[np.uint8], colors: Sequence[tuple[int, int, int, int]]) -> str:
     """A matrix of categories as the `data:` address of a PNG, a pixel an entry. `colors`: of each, red to opacity."""
     rows, columns = matrix.shape

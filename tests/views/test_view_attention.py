@@ -22,7 +22,7 @@ PREFIX_TEXTS = [" the", "<b>", "$x$", "\n"]
 
 def weights_of(step: Step, node: int, layers: int = 3, heads: int = 2) -> np.ndarray:
     """Random weights on what the mask allows; each head's add up to one."""
-    allowed = categories(step)[node] != HIDDEN
+    allowed = categories(step)[node, : step.prefix_length + len(step.tree)] != HIDDEN
     found = np.random.default_rng(node).gamma(0.5, 1, (layers, heads, len(allowed))) * allowed
     return (found / found.sum(axis=-1, keepdims=True)).astype(np.float32)
 

@@ -81,7 +81,7 @@ def test_mismatches_are_told_by_colour_mark_sentence_and_table():
     assert marks(mask_spec(wrong(), mode="compare"), "circle") == {
         (row, column) for row, column in np.argwhere(five_nodes().tree.ancestor_mask()).tolist()
     }
-    assert "1 hidden that should be seen, 1 seen that should be hidden" in attention_mask.summary(wrong())
+    assert "1 wrongly hidden, 1 wrongly shown" in attention_mask.summary(wrong())
     assert words(attention_mask.table(wrong())).count("differs") == 2
 
 
@@ -108,7 +108,7 @@ def test_a_window_narrows_the_band_and_rows_that_are_no_candidates_follow():
     assert cells[5:].tolist() == [[SEEN, 0, 0, 0, 0, SELF, 0], [SEEN, 0, 0, 0, 0, SEEN, SELF]]
     assert (cells[:5, 5:] == HIDDEN).all()
     assert spec["layout"]["meta"]["rows"][1] == 5, "they are no nodes to be selected"
-    assert (attention_mask.categories(windowed())[:, :12] == PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6]
+    assert (attention_mask.categories(windowed())[:, :12] == PREFIX).sum(axis=1).tolist() == [8, 7, 7, 6, 6, 12, 11]
     assert "6 to 8 of 12 prefix tokens" in attention_mask.summary(windowed())
     assert "2 further rows are no candidates" in attention_mask.summary(windowed())
     table = words(attention_mask.table(windowed()))
