@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import INK, MUTED, Spec, escape, spec, table_of
+from speclab.views.figures import INK, MUTED, Spec, coded, escape, frame, note, spec
 from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition
 
@@ -27,8 +27,6 @@ LEFT, HIGH, LEAST, TALLEST, NAMED = 84, 18, 11, 390, 96
 nodes up to which tooltips quote their tokens."""
 ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
 TARGET = "target"
-MOVES = 12
-"""Moves written out; the table has them all."""
 _BLUE = LOOKS["accepted"].color
 STATES: dict[str, tuple[str, str, str]] = {
     "prompt": ("prompt", "#8FA3B5", "·"),
@@ -43,7 +41,7 @@ STATES: dict[str, tuple[str, str, str]] = {
 """Of every state of a slot: its meaning, its colour, its sign."""
 STRONG = {"kept", "rebuilt"}
 """Their signs are white."""
-_CODES = {state: code for code, state in enumerate(STATES)}
+_CODES = {state: code for code, state in enumerate((*STATES, ""))}
 
 
 @dataclass(frozen=True)
@@ -102,39 +100,35 @@ class Strip:
 
 
 class _Row(NamedTuple):
-    """One row of the picture: slots from `start` on, or none; beside it `label`, on it `text` from slot `at` on."""
+    """One row of the picture: slots from `start` on, or none; `label` stands beside it, `text` in it."""
 
     states: Sequence[str] = ()
     start: int = 0
     after: bool = False
     label: str = ""
     text: str = ""
-    at: float = -0.5
 
 
 def _rows(strip: Strip, *, compact: bool) -> list[_Row]:
     """One cache while the pass ran and after the commit; before it, the room for the latter stays empty."""
     record, committed = strip.record, strip.position.reached("commit")
-    old = min(record.before, record.after, strip.prefix)
-    first = max(old - 4, 0) if compact else max(old - 1, 0) // ROW * ROW
-    path = {(slot - first) // ROW for slot in record.kept} | {0}
+    first = max(min(record.before, record.after, strip.prefix) - 1, 0) // ROW * ROW
+    path = {slot // ROW * ROW for slot in (first, *record.kept)}
     rows = [_Row(text=_title(strip))]
     if first and not compact:
         prompt = f", {min(strip.prompt, first)} of them the prompt" if strip.prompt else ""
-        rows.append(_Row(["committed"] * ROW, label="0", text=f"slots 0 to {first - 1}: committed{prompt}", at=ROW / 2))
+        rows.append(_Row(["committed"] * ROW, label="0 ", text=f"slots 0 to {first - 1}: committed{prompt}"))
     for after, states, most, name in (
         (False, strip.during, record.before + record.written, "pass" if strip.wrote else "before"),
         (True, strip.after, record.after, "after"),
     ):
-        rows += [_Row()] * (after * (1 + compact))
-        end = first + max(-(-(most - first) // ROW), 1) * ROW
-        end = max(min(end, record.capacity), most, first + 1)
-        for number, start in enumerate(range(first, end, ROW)):
+        rows += [_Row()] * after
+        end = max(min(-(-max(most, first + 1) // ROW) * ROW, record.capacity), most, first + 1)
+        for start in range(first, end, ROW):
             shown = [states[slot] if slot < len(states) else "free" for slot in range(start, min(start + ROW, end))]
-            if compact and not after and number not in path:
-                continue
-            label = f"{name} {start} " if start == first else f"{start} "
-            rows.append(_Row(shown, start, after, label) if committed or not after else _Row())
+            row = _Row(shown, start, after, f"{name} {start} " if start == first else f"{start} ")
+            if not compact or after or start in path:
+                rows.append(row if committed or not after else _Row())
     return rows
 
 
@@ -169,7 +163,7 @@ def cache_spec(
         places: tuple[dict[int, _Place], dict[int, _Place]] = {}, {}
         new = _rows(strip, compact=compact)
         for y, row in enumerate(new, start=len(rows)):
-            places[row.after].update({row.start + x: (x, y) for x in range(len(row.states)) if row.at < 0})
+            places[row.after].update({row.start + x: (x, y) for x in range(len(row.states) * (not row.text))})
         rows += new
         for after in (False, True):
             signs += _signs(strip, places[after], names, after=after)
@@ -181,22 +175,24 @@ def cache_spec(
     high = max(LEAST, min(HIGH, TALLEST / max(len(rows), 1))) * scale
     font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
     labels = {y: row.label for y, row in enumerate(rows) if row.label}
+    tips = {str(y): f"slots {rows[y].start} to {rows[y].start + len(rows[y].states) - 1}" for y in labels}
+    codes = [[_CODES[state] for state in (*row.states, *[""] * (ROW - len(row.states)))] for row in rows]
+    notes = [
+        note(escape(row.text), -0.5 if not row.states else ROW / 2, y, xref="x", yref="y", yanchor="middle",
+             xanchor="center" if row.states else "left", font=font | {"color": INK})
+        for y, row in enumerate(rows) if row.text
+    ]  # fmt: skip
+    colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
+    slots = coded(np.array(codes, np.uint8).reshape(-1, ROW), colors, [*_CODES], xgap=scale, ygap=2 * scale,
+                  hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
     return spec(
-        [_heatmap(rows, scale), *_texts(signs, font), _arrows(moves, scale)],
+        [slots, *_texts(signs, font), _arrows(moves, scale)],
         label=summary(step, position), height=len(rows) * high + 16, width=width, hoverdistance=6,
         xaxis={"visible": False, "range": [-0.5, ROW - 0.5]},
-        yaxis={"range": [len(rows) - 0.5, -0.5], "tickvals": [y + 0.02 for y in labels], "showgrid": False,
-               "ticktext": [*labels.values()], "tickfont": font, "showline": False,
-               "labelalias": {str(y): f"slots {rows[y].start} to {rows[y].start + len(rows[y].states) - 1}"
-                              for y in labels}},
+        yaxis={"range": [len(rows) - 0.5, -0.5], "tickvals": [y + 0.02 for y in labels], "ticktext": [*labels.values()],
+               "tickfont": font, "labelalias": tips, "showgrid": False, "showline": False},
         meta={"name": "caches", "selected": selected}, margin={"l": LEFT * scale, "r": 12, "t": 8, "b": 8},
-        shapes=[{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5,
-                 "line": {"color": INK, "width": 2 * scale}} for x, y in frames],
-        annotations=[
-            {"text": escape(row.text), "x": row.at, "y": y, "showarrow": False, "font": font | {"color": INK},
-             "xanchor": "left" if row.at < 0 else "center"}
-            for y, row in enumerate(rows) if row.text
-        ],
+        shapes=[frame((x - 0.5, x + 0.5), (y - 0.5, y + 0.5), 2 * scale) for x, y in frames], annotations=notes,
     )  # fmt: skip
 
 
@@ -230,21 +226,7 @@ def _signs(strip: Strip, places: dict[int, _Place], names: Sequence[str], *, aft
     return found
 
 
-def _heatmap(rows: Sequence[_Row], scale: float) -> dict[str, Any]:
-    blank = len(STATES)
-    codes = np.full((len(rows), ROW), blank, dtype=np.uint8)
-    for y, row in enumerate(rows):
-        codes[y, : len(row.states)] = [_CODES[state] for state in row.states]
-    colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
-    return {
-        "type": "heatmap", "z": table_of(codes), "zmin": -0.5, "zmax": blank + 0.5, "xgap": scale, "ygap": 2 * scale,
-        "colorscale": [[at / (blank + 1), color] for code, color in enumerate(colors) for at in (code, code + 1)],
-        "showscale": False, "meta": {"words": [*(meaning for meaning, _, _ in STATES.values()), "no slot"]},
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-    }  # fmt: skip
-
-
-def _texts(signs: Sequence[_Sign], font: dict[str, Any]) -> list[dict[str, Any]]:
+def _texts(signs: Sequence[_Sign], font: Spec) -> list[Spec]:
     """The signs with their tooltips, white on what is kept."""
     return [
         {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
@@ -256,7 +238,7 @@ def _texts(signs: Sequence[_Sign], font: dict[str, Any]) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def _arrows(moves: Sequence[tuple[_Place, _Place]], scale: float) -> dict[str, Any]:
+def _arrows(moves: Sequence[tuple[_Place, _Place]], scale: float) -> Spec:
     """From the slot where a kept row was to where it is now."""
     return {
         "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
@@ -277,30 +259,16 @@ def _title(strip: Strip) -> str:
     return f"{strip.record.name.capitalize()} cache, slots: {' → '.join(written)}"
 
 
-def cache_notes(step: Step, position: PlaybackPosition = WHOLE) -> str:
-    """What the signs mean, and of every cache its bytes, the rows that moved and what was checked, as HTML."""
-    strips = _strips(step, 1, position)
-    used = {state for strip in strips for state in strip.used()}
-    key = [_swatch(state) for state in STATES if state in used]
-    lines = [markup.tag("p", *key, class_="sl-key")]
-    for record in [strip.record for strip in strips]:
-        size = byte_count(record.slot_bytes)
-        said = [f"{record.name.capitalize()}: {size} per slot, {record.capacity} allocated"]
-        if position.reached("commit"):
-            moves = ", ".join([f"{old}→{new}" for old, new in record.moved[:MOVES]])
-            more = f" and {len(record.moved) - MOVES} more" if len(record.moved) > MOVES else ""
-            said.append(f"moved {moves or 'nothing'}{more}")
-            said += [f"{'✓' if ok else '✗'} {name}" for name, ok in checks(record)]
-        lines.append(markup.tag("p", markup.escape(" · ".join(said)), class_="sl-said"))
-    return "".join(lines)
-
-
-def _swatch(state: str) -> str:
-    meaning, color, sign = STATES[state]
-    ink = "#fff" if state in STRONG else "inherit"
-    style = f"display:inline-block;width:1.2em;text-align:center;margin-right:.3em;background:{color};color:{ink}"
-    box = markup.tag("span", markup.escape(sign) or "\u00a0", style=style, aria_hidden="true")
-    return markup.tag("span", box, markup.escape(meaning), style="margin-right:1.1em;white-space:nowrap")
+def key_html(step: Step, position: PlaybackPosition = WHOLE) -> str:
+    """What the signs mean that occur."""
+    used = {state for strip in _strips(step, 1, position) for state in strip.used()}
+    box = "display:inline-block;width:1.2em;text-align:center;margin-right:.3em"
+    parts = []
+    for meaning, color, sign in [look for state, look in STATES.items() if state in used]:
+        style = f"{box};background:{color}" + (";color:#fff" if color == _BLUE else "")
+        swatch = markup.tag("span", markup.escape(sign or "\u00a0"), style=style, aria_hidden="true")
+        parts.append(markup.tag("span", swatch, meaning, style="margin-right:1.1em;white-space:nowrap"))
+    return markup.tag("p", *parts, class_="sl-key")
 
 
 @lru_cache(maxsize=256)
@@ -337,13 +305,24 @@ def _told(record: CacheRecord) -> str:
 
 
 def table(step: Step) -> str:
-    """Every figure of every cache, as an HTML table."""
-    rows = (
-        (r.name, r.before, r.written, len(r.kept), ", ".join([f"{old}→{new}" for old, new in r.moved]) or "nothing",
-         r.after, r.committed, r.capacity, r.slot_bytes, byte_count(r.after * r.slot_bytes),
-         "; ".join([f"{name}: {'yes' if ok else 'NO'}" for name, ok in checks(r)]))
-        for r in step.caches
-    )  # fmt: skip
-    head = ("cache", "before", "written", "kept", "moved", "after", "committed", "capacity", "bytes per slot", "in use",
-            "checks")  # fmt: skip
-    return markup.table(f"KV caches over iteration {step.index + 1}, in slots", head, rows)
+    """Every figure of every cache, and what was checked, as an HTML table."""
+    facts: dict[str, list[object]] = {}
+    for cache in step.caches:
+        figures = {
+            "slots before": cache.before, "written": cache.written, "kept": len(cache.kept),
+            "moved": ", ".join([f"{old}→{new}" for old, new in cache.moved]) or "nothing",
+            "slots after": cache.after, "bytes per slot": cache.slot_bytes,
+            "in use": byte_count(cache.after * cache.slot_bytes), "slots allocated": cache.capacity,
+            "allocated": byte_count(cache.capacity * cache.slot_bytes),
+        }  # fmt: skip
+        figures |= {f"check {place}": _checked(*check) for place, check in enumerate(checks(cache), start=1)}
+        for name, value in figures.items():
+            facts.setdefault(name, []).append(value)
+    head = ["", *(f"{cache.name} cache" for cache in step.caches)]
+    return markup.table(
+        f"KV caches over iteration {step.index + 1}", head, [(name, *row) for name, row in facts.items()]
+    )
+
+
+def _checked(name: str, ok: bool) -> str:
+    return f"{'✓' if ok else '✗'} {name}"

@@ -231,7 +231,7 @@ def _mask(step: Step, selected: int | None, position: PlaybackPosition, room: Ro
 
 def _cache(step: Step, selected: int | None, position: PlaybackPosition, prompt_length: int) -> Drawing:
     drawn = cache_slots.cache_spec(step, selected, position=position, prompt_length=prompt_length)
-    return [drawn, cache_slots.cache_notes(step, position)]
+    return [drawn, cache_slots.key_html(step, position)]
 
 
 def _commit(step: Step, selected: int | None, position: PlaybackPosition, prompt_length: int, room: Room) -> Drawing:
@@ -259,7 +259,7 @@ for _view in (
     View("commit", _commit, ("step", "selected", "position", "prompt_length", "room"), place="below", page="no",
          empty=""),
     View("cache", _cache, ("step", "selected", "position", "prompt_length"), "Caches",
-         table=cache_slots.table, empty="What the KV caches hold appears here."),
+         table=cache_slots.table, empty="What the KV caches hold appears here.", unfolded=True),
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
     View("race", race_chart.race_at, ("trace", "cursor"), page="no", empty="", tab="Metrics"),
