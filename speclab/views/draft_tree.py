@@ -13,7 +13,7 @@ from typing import Any
 
 from speclab.trace.records import Event, Step
 from speclab.views import explain, markup, networks, playback
-from speclab.views.explain import children, dropped, hovers, position_summary, summary
+from speclab.views.explain import children, dropped, hovers, position_summary, sentence, summary
 from speclab.views.figures import FONT, INK, LINE, MUTED, PAPER, Spec, escape, lines, spec
 from speclab.views.networks import LABEL_X, OWN, Graph, Places, fold, graph, places
 from speclab.views.palette import LOOKS, PLOT_MONO
@@ -54,21 +54,19 @@ def tree_spec(
     """
     whole = graph(step, tops=False)
     now = whole if position == WHOLE else graph(step, position, tops=False)
-    known = position.reached("verify")
+    decided, fresh = _decisions(step, position), playback.fresh(step, position)
 
     def tips(nodes: Sequence[Any]) -> dict[Any, str]:
         own = [node for node in nodes if isinstance(node, int)]
-        return {node: lines(*tip) for node, tip in zip(own, hovers(step, own, known), strict=True)}
+        facts = hovers(step, own, position.reached("verify"))
+        return {node: lines(*tip, *map(sentence, decided.get(node, ()))) for node, tip in zip(own, facts, strict=True)}
 
-    fresh = playback.fresh(step, position)
-    ink = Ink(
-        tips,
-        _notes(step, position),
-        fresh | {OWN} if position.phase == "accept" else fresh,
-        selected,
-        faint=position.phase == "commit",
-        name=f"tree-{step.index + 1}",
-    )
+    notes = {node: _brief(events) for node, events in decided.items()}
+    if position.phase in {"verify", "accept"}:
+        notes = {node.index: f"→{markup.label(node.target_choice, step.texts)}" for node in step.nodes}
+    rings = fresh | {OWN} if position.phase == "accept" else fresh
+    faint, name = position.phase == "commit", f"tree-{step.index + 1}"
+    ink = Ink(tips, notes, rings, selected, faint=faint, name=name)
     said = summary(step) if position == WHOLE else position_summary(step, position)
     return staged(whole, now, f"Draft tree. {said}", ink, width, height, scale)
 
@@ -323,20 +321,16 @@ def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
     return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
 
 
-def _notes(step: Step, position: PlaybackPosition) -> dict[int, str]:
-    """A second line under a label: while drafting what was decided there, then what the target chose after it."""
-    if position.phase in {"verify", "accept"}:
-        return {node.index: f"→{markup.label(node.target_choice, step.texts)}" for node in step.nodes}
-    if position.phase != "draft":
-        return {}
-    decisions: dict[int, list[Event]] = {}
-    for event in playback.events_until(step, position):
+def _decisions(step: Step, position: PlaybackPosition) -> dict[int, list[Event]]:
+    """While drafting: what was decided at each node by then."""
+    decided: dict[int, list[Event]] = {}
+    for event in playback.events_until(step, position) if position.phase == "draft" else ():
         if event.node is not None:
-            decisions.setdefault(event.node, []).append(event)
-    return {node: _decided(events) for node, events in decisions.items()}
+            decided.setdefault(event.node, []).append(event)
+    return decided
 
 
-def _decided(events: Sequence[Event]) -> str:
+def _brief(events: Sequence[Event]) -> str:
     """`.62 ×3−1` for an expansion: confidence, children, how many of them were pruned; `■ stop` at a gate.
 
     Of a node that two drafts expanded, the surer one's confidence, and the children of both.

@@ -39,10 +39,10 @@ def whatif_spec(
     ink = Ink(lambda _: tips, unknown, new, selected, name=f"what-if-{step.index + 1}")
     said = f"Draft tree. {whatif_sentence(step, found)}"
     drawn = staged(both, both, said, ink, width, height, scale, base=own)
-    signs = ["struck out: gone"] if len(names) - len(new) < len(step.tree) else []
-    signs += ["ringed: new"] if new else []
-    place = {"yanchor": "top", "align": "left", "font": {"size": 11 * scale, "color": MUTED}}
-    drawn["layout"]["annotations"] = [note("<br>".join(signs), 0, 1, **place)]  # above the root, where nothing is drawn
+    signs = ["struck out: gone"] * (len(names) - len(new) < len(step.tree)) + ["ringed: new"] * bool(new)
+    if signs:  # above the root nothing is drawn
+        font = {"size": 11 * scale, "color": MUTED}
+        drawn["layout"]["annotations"] = [note("<br>".join(signs), 0, 1, yanchor="top", align="left", font=font)]
     return drawn
 
 

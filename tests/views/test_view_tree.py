@@ -23,7 +23,7 @@ from view_samples import (
     sixty_nodes,
     steps,
     words,
-)
+)  # fmt: skip
 
 from speclab.views import legends, markup, playback
 from speclab.views.draft_tree import small_tree_specs, table, tree_spec
@@ -165,6 +165,7 @@ def test_phases_say_what_is_known_by_then():
     drafted = tree_spec(step, position=PlaybackPosition("draft", 1))
     assert [mark[0] for mark in marks(drafted).values()] == ["root", *[LOOKS["drafted"].label] * 2]
     assert any("×2" in text for text in written(drafted))
+    assert "expanded into 2, middling confidence" in marks(drafted)[0][-1]
     assert not any("choice" in mark[-1] for mark in marks(drafted).values())
     verified = tree_spec(step, position=PlaybackPosition("verify"))
     assert sum(text.startswith("→") for text in written(verified)) == 5
