@@ -1,9 +1,8 @@
 """What leaves the lab: a frame as static HTML, a run as one HTML page, a view as a file of its own.
 
 The page holds every iteration and every phase of it, drawn beforehand, and plotly.js once; it needs no kernel and no
-network. An iteration is one compressed block, which the browser unpacks when it is shown: its views after the whole
-iteration, then what each tick of its phases changes in them. A view of the run is kept once, and of each iteration what
-differs from that.
+network. The views of the last iteration are kept whole. Every iteration is one compressed block, which the browser
+unpacks when it is shown: what differs in its views from those of the last, and what each tick of its phases changes.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ def snapshot(frame: Frame, pictures: Mapping[str, bytes] | None = None) -> str:
     for words, data in (pictures or {}).items():
         source = "data:image/png;base64," + b64encode(data).decode()
         shown.append(tag("img", alt=words, src=source, style="max-width:100%;display:block"))
-    for view in _shown("iteration") if frame.cursor else [view for view in VIEWS.values() if view.place == "text"]:
+    texts = [view for view in VIEWS.values() if view.place == "text"]
+    for view in [*texts, *(_shown("iteration") if frame.cursor else ())]:
         drawn = [part for part in parts_of(view.render(frame)) if isinstance(part, str)]
         words, table = view.describe(frame), view.tabulate(frame)
         shown += [tag("div", part) for part in drawn]
@@ -157,25 +157,20 @@ def export_html(
 def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None, note: str = "") -> str:
     """The whole page, opened at `cursor`."""
     frames = [Frame(trace, i, beside=other, brief=True, room=ROOM) for i in range(len(trace.steps) + 1)]
-    once = {view.name: parts_of(view.render(frames[-1])) for view in VIEWS.values() if _of_run(view)}
+    once = {view.name: parts_of(view.render(frames[-1])) for view in _shown("iteration", "run")}
     data = {"at": cursor, "once": _pack(once), "frames": [_pack(_iteration(frame, once)) for frame in frames]}
-    return _document(name, "".join(_body(trace, name, note)), data)
+    return _document(name, "".join(_body(frames[cursor], name, note)), data)
 
 
 def _shown(*pages: str) -> list[View]:
-    return [view for view in VIEWS.values() if view.page in pages and view.place != "file"]
-
-
-def _of_run(view: View) -> bool:
-    """Whether it shows the run: it is kept once, and of each iteration what differs."""
-    return view in _shown("iteration", "run") and "trace" in view.needs and "step" not in view.needs
+    return [view for view in VIEWS.values() if view.page in pages and view.place not in {"file", "text"}]
 
 
 def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
-    """One block: the views after the iteration, then what each tick of its phases changes in them."""
-    views = [view for view in _shown("iteration") if view.place != "text"]
+    """One block: what the iteration changes in the views of the last, and what each tick of its phases in its own."""
+    views = _shown("iteration")
     whole = {view.name: parts_of(view.render(frame)) for view in views}
-    kept = {name: changes(once[name], parts) if name in once else parts for name, parts in whole.items()}
+    kept = {name: changes(once[name], parts) for name, parts in whole.items()}
     if (step := frame.step) is None:
         return {"views": kept, "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}]}
     at = [replace(frame, position=position) for position in positions(step)]
@@ -236,12 +231,12 @@ def _word(step: Step, token: int) -> str:
     return display(step.texts[token]) if token in step.texts else f"#{token}"
 
 
-def _body(trace: Trace, name: str, note: str) -> Iterator[str]:
-    count = len(trace.steps)
+def _body(frame: Frame, name: str, note: str) -> Iterator[str]:
+    trace, count = frame.trace, len(frame.trace.steps)
     facts = [str(trace.models[key]) for key in ("target", "draft", "head") if trace.models.get(key)]
     facts += [str(trace.settings.get(key)) for key in ("strategy",) if trace.settings.get(key)]
     facts.append(f"temperature {trace.settings.get('temperature', 0):g}")
-    slider = tag("input", id="at", type="range", min=0, max=count, aria_label="iteration")
+    slider = tag("input", id="at", type="range", min=0, max=count, value=frame.cursor, aria_label="iteration")
     phases = [tag("button", name, data_phase=name) for name in PHASES]
     yield tag(
         "header", tag("div", tag("b", escape(name)), " · ", escape(" · ".join(facts)), class_="what"),

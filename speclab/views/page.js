@@ -50,14 +50,12 @@ function player(plots, once) {
     for (const place of places) {
       const name = place.dataset.view, whole = tick === frame.ticks.length - 1, moving = whole ? [] : frame.moving?.[name] ?? [];
       const key = JSON.stringify([shown, moving.map(([, versions]) => versions.findLast(([from]) => from <= tick + 1)?.[0])]);
-      const base = (name in once ? patched(once[name], frame.views[name], 1) : frame.views[name]) ?? [], fold = place.closest("details");
+      const base = patched(once[name], frame.views[name], 1), fold = place.closest("details");
       if (fold) fold.hidden = !base.length;
       if ((fold && !fold.open) || drawn.get(place) === key) continue;
       drawn.set(place, key);
       plots.show(place, patched(base, moving, tick + 1));
     }
-    const stage = all(".stage")[0]; // what stands below it stays where it is
-    stage.style.minHeight = `${Math.max(stage.offsetHeight, parseFloat(stage.style.minHeight) || 0)}px`;
     tables();
     plots.mark(node);
     facts();

@@ -46,9 +46,7 @@ def blocks_of(run: Trace, other: Beside | None = None) -> list[dict]:
     data = data_of(page(run, 1, other=other))
     once, blocks = unpacked(data["once"]), list(map(unpacked, data["frames"]))
     for block in blocks:
-        block["views"] = {
-            name: patched(once[name], found) if name in once else found for name, found in block["views"].items()
-        }
+        block["views"] = {name: patched(once[name], found) for name, found in block["views"].items()}
     return blocks
 
 
@@ -147,7 +145,7 @@ def test_its_size_grows_linearly_and_stays_below_six_megabytes_for_a_hundred_lar
     sizes = [size(count) for count in (2, 6, 10)]
     each = (sizes[2] - sizes[0]) / 8
     assert sizes[1] == pytest.approx((sizes[0] + sizes[2]) / 2, rel=0.1)
-    assert sizes[0] + 98 * each < 12 * MEGABYTE
+    assert sizes[0] + 98 * each < 6 * MEGABYTE
 
 
 def test_an_iteration_tells_how_a_run_beside_differs():
