@@ -54,6 +54,7 @@ class Actions:
 
     def __init__(self, state: LabState, worker: Worker, controller: SessionController) -> None:
         self._state, self._worker, self.controller = state, worker, controller
+        self.cancelled = worker.cancelled
 
     def ask(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Queues `work(*arguments, **named)` as its `@action` says; the result is None where it failed."""

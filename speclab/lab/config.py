@@ -63,7 +63,9 @@ class ConfigForm(VBox):
         self.apply.on_click(lambda _: apply(self.when.value == REDO))
         self.note = HTML()
         self.note.add_class("speclab-note")
-        self.strategy = StrategyPicker(strategy, self._edited, [HBox([self.when, self.apply]), self.note])
+        self.strategy = StrategyPicker(
+            strategy, self._edited, [HBox([self.when, self.apply]).add_class("speclab-group"), self.note]
+        )
         self.prompt = PromptPicker(prompt, pair, self._edited)
         self.session = Form(SessionSettings, self._edited)
         self.session.write(settings)

@@ -86,12 +86,12 @@ class Lab(VBox):
             self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
         )
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
-        self.transport = Transport(self.state, self._actions, self.config.note)
+        self.transport = Transport(self.state, self._actions, self.screen, self.config.note)
         on_change(self.transport.present, self._present)
         self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
         self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy)
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
-        rows = [self.config, self.transport, self.panels]
+        rows = [self.config, self.transport, self.transport.unfolded, self.panels]
         self.screen.complete()
         super().__init__([style, *rows, self.screen])
         self.add_class("speclab-lab")

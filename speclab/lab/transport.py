@@ -13,6 +13,7 @@ from speclab.drafters import setting_names
 from speclab.errors import SettingsError
 from speclab.lab.actions import Actions, action
 from speclab.lab.controller import PAGE, TRACE
+from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
@@ -21,24 +22,28 @@ from speclab.trace.records import PHASES as TIMED
 from speclab.views.explain import plural
 from speclab.views.markup import clip, escape, tag
 from speclab.views.playback import PHASES
+from speclab.views.race_chart import beats, race
 from speclab.views.registry import VIEWS
 
 SPEEDS = {"0.5×": 0.5, "1×": 1.0, "2×": 2.0, "4×": 4.0}
 PLAYING = "playing"
+BEAT = 0.15
+"""Seconds that a beat of the race stays."""
 SCALE = 1.6
 """Type and marks while presenting."""
 
 
 class Transport(VBox):
-    """One row of buttons, which ask and return at once, and below it what they unfold.
+    """One row of buttons, which ask and return at once; what "⋯" unfolds stands below, in `unfolded`.
 
     Args:
         state: `frame`, `pending`, `refused`, `busy` and `breakpoints` decide what the buttons say.
         actions: what they ask for.
+        screen: where the race is drawn.
         note: what is pending, in words; it stands below Step.
     """
 
-    def __init__(self, state: LabState, actions: Actions, note: Widget) -> None:
+    def __init__(self, state: LabState, actions: Actions, screen: Screen, note: Widget) -> None:
         self._state, self._actions, ask, do = state, actions, actions.ask, actions.controller
         self.first = button("first", "|◀", "to the beginning", "", lambda: ask(do.goto, 0))
         self.back = button("back", "◀", "one iteration back (←)", "", lambda: ask(do.back))
@@ -56,14 +61,16 @@ class Transport(VBox):
         self.present.add_class("speclab-present")
         self.more = ToggleButton(description="⋯", tooltip="save and open files, race against plain decoding")
         self.more.add_class("speclab-more")
-        self.note = note
+        self.note, self._beat = note, 0
+        key = lambda frame: (frame.trace, self._beat)  # noqa: E731
+        self.race = Slot(screen, "race-beats", lambda frame: race(frame.trace, self._beat), key)
         self.unfolded = VBox().add_class("speclab-unfolded")
         groups = [
             [self.first, self.back, self.step, self.next, self.last], [self.phases], [self.play, self.speed],
             [self.live, self.run, *self.until.controls, self.stop], [self.present, self.more],
         ]  # fmt: skip
         row = HBox([HBox(group).add_class("speclab-group") for group in groups]).add_class("speclab-bar")
-        super().__init__([row, note, self.until, self.unfolded])
+        super().__init__([row, note, self.until])
         self.add_class("speclab-transport")
         on_change(self.speed, lambda _: self._start() if state.busy == PLAYING else None)
         on_change(self.more, self._show_more)
@@ -111,8 +118,20 @@ class Transport(VBox):
 
     def _show_more(self, wanted: bool) -> None:
         if wanted and not self.unfolded.children:
-            self.unfolded.children = [self.files]
+            runs = button("race", "Race", "this run against plain decoding, a pass a beat", "", self._race)
+            self.unfolded.children = [HBox([runs, self.files]), self.race]
         set_visible(self.unfolded, wanted)
+
+    def _race(self) -> None:
+        self._actions.ask(self._run_race)
+
+    @action("racing", yields=True)
+    def _run_race(self) -> None:
+        for beat in range(beats(self._state.trace) + 1):
+            self._beat = beat
+            self.race.update(self._state.frame)
+            if self._actions.cancelled.wait(BEAT):
+                return
 
     def _present(self, wanted: bool) -> None:
         self._actions.ask(self._scale, SCALE if wanted else 1.0)

@@ -83,6 +83,20 @@ def test_play_shows_every_moment_decodes_and_pauses(lab):
     assert not lab.session.done
 
 
+def test_the_race_ticks_to_its_end_or_to_a_stop(lab, monkeypatch):
+    monkeypatch.setattr("speclab.lab.transport.BEAT", 0)
+    lab.run()
+    lab.transport.more.value = True
+    lab._actions.ask(lab.transport._run_race)
+    assert settle(lab)
+    assert "plain decoding" in lab.transport.race.drawing
+    assert f"{len(lab.session.token_ids)} tokens" in lab.transport.race.drawing
+    monkeypatch.setattr("speclab.lab.transport.BEAT", 60)
+    lab._actions.ask(lab.transport._run_race)
+    lab.stop()
+    assert settle(lab)
+
+
 def test_presenting_makes_type_and_marks_larger_until_escape(lab):
     row = lab.transport
     row.present.value = True
