@@ -24,6 +24,9 @@ from speclab.views.proposals import regret_words
 from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from speclab.trace.records import Lookup
 
 TRACE, PAGE = "trace", "page"
@@ -93,6 +96,12 @@ class SessionController(Decoder):
         keys = token_ids(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
         at = frame.cursor if frame.position.reached("adapt") else frame.cursor - 1
         return session.lookup(keys[-1], keys[-2] if len(keys) > 1 else None, at)
+
+    def attention(self, frame: Frame) -> NDArray[np.float32]:
+        """What the selected node attends to, of every layer and head."""
+        if self.session is None or frame.selected is None:
+            raise SettingsError("No node of a live run is selected: its attention needs the models.")
+        return self.session.attentions(frame.selected, frame.cursor)
 
     # Files.
 

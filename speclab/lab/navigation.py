@@ -13,6 +13,7 @@ from speclab.lab.state import LabState, SetBreakpoint
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step
 from speclab.views.explain import position_summary, summary
+from speclab.views.node_chart import draws
 from speclab.views.playback import PHASES, WHOLE, PlaybackPosition, positions
 from speclab.views.registry import Frame
 
@@ -76,6 +77,14 @@ class Navigator:
             count = len(step.tree) if step else 0
             raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
         self._state.change_frame(selected=node)
+
+    @action()
+    def draw_by(self, count: int) -> None:
+        """The next (1) or the previous (-1) of the draws where sampling stopped."""
+        state = self._state
+        total = len(draws(state.step)) if state.step else 0
+        shown = (total if state.frame.draw is None else state.frame.draw) + count
+        state.change_frame(draw=None if shown >= total else max(shown, 0))
 
     def resize(self, room: Mapping[str, Any]) -> None:
         """Lays the stage out for these pixels; from any thread, for a run goes on meanwhile."""

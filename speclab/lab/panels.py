@@ -6,20 +6,20 @@ import logging
 from threading import RLock
 from typing import Any
 
-from ipywidgets import Box, Dropdown, HBox, Tab, Text, VBox, Widget
+from ipywidgets import Box, Dropdown, HBox, Tab, VBox, Widget
 
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
-from speclab.lab.actions import Actions, action
+from speclab.lab.actions import Actions
+from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
-from speclab.lab.screen import Screen, Slot, caption_html, placeholder
+from speclab.lab.screen import Screen, Slot, caption_html
 from speclab.lab.state import LabState, PendingChange
-from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
+from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views import token_text
-from speclab.views.drafter_state import children_of, lookup_html
 from speclab.views.figures import Drawing
 from speclab.views.registry import VIEWS, Frame, View, placed
 from speclab.views.whatif_tree import whatif_sentence, whatif_spec
@@ -232,12 +232,13 @@ class Tabs(Tab):
             "check-square-o", lambda: ask(do.verify_all),
         )  # fmt: skip
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", lambda: ask(do.pin))
-        self.lookup = LookupPanel(state, actions, screen)
+        self.lookup, self.attention = LookupPanel(state, actions, screen), AttentionPanel(state, actions, screen)
         self.runs, self.compare = RunsPanel(state, actions, screen), ComparePanel(state, actions, screen)
         pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Node": [], "Metrics": []}
         pages |= {"Compare": [HBox([self.pin]), self.runs, self.compare], "Strategy": []}
         for view in placed("tab"):
             pages.setdefault(view.tab or view.heading, []).append(self.views[view.name])
+        pages["Node"] += [DrawBar(actions), self.attention]
         pages["Strategy"] += [HBox([self.measure, self.verify]), self.lookup]
         self._pages = [page for page in pages.values() if page]
         super().__init__([VBox(page) for page in self._pages], selected_index=0)
@@ -265,65 +266,3 @@ class Tabs(Tab):
             for panel in page:
                 if hasattr(panel, "set_visible"):
                     panel.update(frame)
-
-
-class LookupPanel(VBox):
-    """The transition table, looked at: the token that was written, else the selected node, else the root.
-
-    It reads the session, which may be at work: so it draws on the worker's thread alone, and only when it is seen.
-    """
-
-    def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
-        self._state, self._actions = state, actions
-        self._visible, self._selected = False, state.selected
-        self.written = Text(
-            description="token",
-            placeholder="as in the text, or ids: #17; two for the pair",
-            tooltip="a token, or two for what follows the pair; empty: the selected node, else the root",
-            continuous_update=False,
-        )
-        self.written.add_class("speclab-written")
-        self.view = Slot(screen, "lookup", self._draw, self._key)
-        super().__init__([heading("What follows a token", self.written), self.view])
-        self.add_class("speclab-lookup-panel")
-        on_change(self.written, self._catch_up)
-        state.observe(self._catch_up, names="busy")
-
-    def set_visible(self, visible: bool) -> None:
-        """Says whether the panel is on the screen; coming back, it catches up."""
-        self._visible = visible
-        self._catch_up()
-
-    def update(self, frame: Frame) -> None:
-        """Draws the frame, if the panel is seen and would differ; a node selected anew takes over."""
-        if frame.selected != self._selected:
-            self._selected = frame.selected
-            if frame.selected is not None:
-                set_if_changed(self.written, value="")
-        if self._visible:
-            self.view.update(frame)
-
-    def _catch_up(self, _: Any = None) -> None:
-        """What runs draws its own frames: nothing is asked of it, for that would end it."""
-        if self._visible and not self._state.busy:
-            self._actions.ask(self._redraw)
-
-    @action(key="lookup")
-    def _redraw(self) -> None:
-        self.view.update(self._state.frame)
-
-    def _key(self, frame: Frame) -> tuple[object, ...]:
-        adapted = frame.position.reached("adapt")
-        return frame.trace, frame.cursor, frame.selected, adapted, frame.live, self.written.value
-
-    def _draw(self, frame: Frame) -> str:
-        if not frame.live:
-            return placeholder("A recorded run holds no table. Step decodes live: what was learned can be looked up.")
-        try:
-            found = self._actions.controller.lookup(frame, self.written.value)
-        except SpeclabError as error:
-            return placeholder(str(error))
-        if found is None:
-            return placeholder("This strategy keeps no table of transitions: there is nothing to look up.")
-        drafted = {} if self.written.value or frame.step is None else children_of(frame.step, frame.selected or 0)
-        return lookup_html(found, drafted)

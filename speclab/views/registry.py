@@ -63,7 +63,7 @@ class Frame:
     whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
     `room`: how large the pictures of the stage may be.
     `redone`: the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted
-    from 1, at which a breakpoint holds.
+    from 1, at which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all.
     """
 
     trace: Trace
@@ -79,6 +79,7 @@ class Frame:
     room: Room = Room()
     redone: Step | None = None
     hits: tuple[int, ...] = ()
+    draw: int | None = None
     step: Step | None = field(init=False)
     """The iteration shown; None before the first."""
 
@@ -97,8 +98,8 @@ class Frame:
 
     def at(self, cursor: int, trace: Trace | None = None, **changes: Any) -> Frame:
         """Another iteration, whole, nothing selected."""
-        fresh = {"trace": trace or self.trace, "cursor": cursor, "position": WHOLE, "selected": None, "redone": None}
-        return replace(self, **{**fresh, **changes})
+        fresh = {"trace": trace or self.trace, "cursor": cursor, "position": WHOLE, "selected": None}
+        return replace(self, **{**fresh, "redone": None, "draw": None, **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,10 @@ def _text(trace: Trace, committed: int) -> str:
     return text_html(trace, committed)
 
 
-def _decisions(step: Step, selected: int | None) -> Drawing:
+def _decisions(step: Step, selected: int | None, draw: int | None) -> Drawing:
     """Where sampling stopped; with the node selected, that stands in its own view."""
     left = step.residual
-    return [] if left is None or selected == (left.node or 0) else node_chart.residual_parts(step)
+    return [] if left is None or selected == (left.node or 0) else node_chart.residual_parts(step, draw)
 
 
 def _redone(step: Step, redone: Step | None) -> Drawing:
@@ -270,8 +271,8 @@ for _view in (
     View("routing", proposals.routing_drawing, ("trace", "cursor"), "Routing over the run", page="run", empty="",
          tab="Strategy"),
     View("course", course_drawing, ("trace", "cursor"), "Strategy over the run", page="run", empty="", tab="Strategy"),
-    View("node", node_chart.node_parts, ("step", "selected"), page="no"),
-    View("decisions", _decisions, ("step", "selected"), table=explain.events_table, unfolded=True, tab="Node"),
+    View("node", node_chart.node_parts, ("step", "selected", "draw"), page="no"),
+    View("decisions", _decisions, ("step", "selected", "draw"), table=explain.events_table, unfolded=True, tab="Node"),
     View("tables", tables_html, ("trace", "cursor"), page="no"),
 ):  # fmt: skip
     register(_view)
