@@ -94,18 +94,12 @@ def matches_table(step: Step) -> str:
     lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
     lengths -= {int(_number(values, "ngram")) for values in found}
     missing: list[Mapping[str, Value]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
-    rows = sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
-    firsts: list[object] = [
-        quoted(token, step.texts) if isinstance(token := values.get("token"), int) else "" for values in rows
-    ]
-    columns: dict[str, list[object]] = {
-        "n-gram": [values.get("ngram", "") for values in rows],
-        "found at": [values.get("position", "") for values in rows],
-        "tokens to copy": [values.get("copied", "") for values in rows],
-        "the first": firsts,
-    }
-    known = {name: cells for name, cells in columns.items() if any(cell != "" for cell in cells)}
-    return markup.table("Matches", list(known), zip(*known.values(), strict=True)) if rows else ""
+    rows = [
+        (values.get("ngram", ""), values.get("position", ""), values.get("copied", ""),
+         quoted(token, step.texts) if isinstance(token := values.get("token"), int) else "")
+        for values in sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
+    ]  # fmt: skip
+    return markup.table("Matches", ("n-gram", "found at", "tokens to copy", "the first"), rows) if rows else ""
 
 
 def _number(values: Mapping[str, Value], name: str) -> float:
@@ -136,7 +130,7 @@ def values_table(steps: Sequence[Step]) -> str:
         became = (written(name, after[name]), change(now.get(name), after[name])) if name in after else ("", "")
         rows.append((spoken(name), written(name, now.get(name)), *became, MEANINGS.get(name, "")))
     head = ("value", "before", "after", "", "")
-    return markup.table(f"What iteration {step.index + 1} went by", head, rows) if rows else ""
+    return markup.table(f"Values that decided iteration {step.index + 1}", head, rows) if rows else ""
 
 
 def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
@@ -173,22 +167,16 @@ def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
 
 def routes_table(steps: Sequence[Step]) -> str:
     """One row per route: how often it was taken, and the tokens it gave; nothing where there is but one."""
-    routes = Counter(map(_route_name, steps))
-    if len(routes) < 2:
-        return ""
-    committed: Counter[str] = Counter()
-    for step in steps:
-        committed[_route_name(step)] += len(step.committed)
-    rows = (
+    routes = [str(next((event.values.get("route") for event in routes_of(step)), "unnamed")) for step in steps]
+    taken, committed = Counter(routes), Counter[str]()
+    for name, step in zip(routes, steps, strict=True):
+        committed[name] += len(step.committed)
+    rows = [
         (name, count, bar(count / len(steps), LOOKS["accepted"].color, 80), f"{committed[name] / count:.2f}")
-        for name, count in routes.most_common()
-    )
-    caption = f"Routes of {plural(len(steps), 'iteration')}"
-    return markup.table(caption, ("route", "iterations", "", "tokens per iteration"), rows)
-
-
-def _route_name(step: Step) -> str:
-    return next((str(event.values.get("route") or "unnamed") for event in routes_of(step)), "unnamed")
+        for name, count in taken.most_common()
+    ]
+    head = ("route", "iterations", "", "tokens per iteration")
+    return markup.table(f"Routes of {plural(len(steps), 'iteration')}", head, rows) if rows[1:] else ""
 
 
 def path_words(step: Step, spine: str = SPINE) -> str:

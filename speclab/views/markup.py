@@ -104,10 +104,12 @@ def tag(name: str, *children: str, **attributes: object) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; numbers stand to the right, everything but `Drawn` is escaped."""
-    cells = [tag("tr", *(_cell(value) for value in row)) for row in rows]
+    """An HTML table without the columns that are empty; numbers stand right, everything but `Drawn` is escaped."""
+    held = [list(row) for row in rows]
+    kept = [i for i in range(len(head)) if not held or any(row[i] != "" for row in held)]
+    cells = [tag("tr", *[_cell(row[i]) for i in kept]) for row in held]
     style = "text-align:left;padding:2px 10px 2px 0"
-    heading = tag("tr", *(tag("th", escape(name), scope="col", style=style) for name in head))
+    heading = tag("tr", *[tag("th", escape(head[i]), scope="col", style=style) for i in kept])
     return tag(
         "table", tag("caption", escape(caption), style="text-align:left;padding:4px 0"), tag("thead", heading),
         tag("tbody", *cells), class_="speclab-table", style=f"font:12px {SANS};border-collapse:collapse",

@@ -146,7 +146,7 @@ def compare_spec(found: Comparison) -> Spec:
     panels = (
         ("", 0.0, 0.23, tops[0], "tokens per iteration, plain: 1"),
         ("2", 0.28, 0.52, tops[1], "tokens per second, measured"),
-        ("3", 0.58, 1.0, tops[2], f"ms per token: {key}"),
+        ("3", 0.57, 1.0, tops[2], f"ms/token: {key}"),
     )
     notes = [note(title, left, 1) for _, left, _, _, title in panels]
     axes: Spec = {
@@ -239,7 +239,7 @@ def figures_tables(found: Comparison, kind: str) -> list[str]:
              _outcome(found, run) if columns is FIGURES else "")
             for run, row in zip(found.runs, figures, strict=True)
         ]  # fmt: skip
-        made.append(markup.table(name, (kind, *columns, "text" if columns is FIGURES else ""), rows))
+        made.append(markup.table(name, (kind, *columns, "text"), rows))
     return made
 
 
