@@ -51,8 +51,8 @@ PIXELS = tuple([(*bytes.fromhex(color), alpha) for color, alpha in (
 """The same in an image, which follows no theme: the diagonal is drawn over it."""
 MANY = 96 * 96
 """Cells from which on they are drawn as an image: a tooltip then speaks of a row, not of a cell."""
-NAME = 11
-"""Characters of a token beside its row."""
+NAME = 9
+"""Characters of a token beside its row; there is always room for so many, so that the mask stays where it is."""
 TOP, BOTTOM, RIGHT, BAND, GAP, ROW, LARGEST = 42, 26, 10, 62, 5, 13, 56
 """Pixels: margins, the folded prefix and what is left beside it, a row whose label can be read, the largest cell."""
 
@@ -99,9 +99,9 @@ class _Grid(NamedTuple):
         return next((step for step in steps if step * room >= pixels * self.scale), 1000)
 
 
-def _grid(size: int, before: int | None, name: int, width: float, height: float, scale: float) -> _Grid:
-    """`before`: prefix tokens drawn, None where they are folded; `name`: characters of the longest row label."""
-    for characters in (name, len(str(size))):
+def _grid(size: int, before: int | None, width: float, height: float, scale: float) -> _Grid:
+    """`before`: prefix tokens drawn, None where they are folded."""
+    for characters in (NAME + 3, len(str(size))):
         left = (16 + 6.7 * characters) * scale
         wide, high = width - left - RIGHT, height - (TOP + BOTTOM) * scale
         band = (BAND + GAP) * scale if before is None else 0.0
@@ -111,7 +111,7 @@ def _grid(size: int, before: int | None, name: int, width: float, height: float,
             break
     wide = cell if before is None else min(wide / (before + size), cell)
     start = -0.5 - (band / cell if before is None else before)
-    return _Grid(size, start, wide, cell, left, scale, named=cell >= ROW * scale and characters == name)
+    return _Grid(size, start, wide, cell, left, scale, named=cell >= ROW * scale and characters > NAME)
 
 
 def mask_spec(
@@ -141,7 +141,7 @@ def mask_spec(
     labels = [f"{row} {name}" for row, name in enumerate(markup.labels(tokens, step.texts, NAME))]
     said = markup.all_quoted(tokens, step.texts)
     names = {str(row): escape(f"{'node' if row < n else 'row'} {row} {said[row]}") for row in there}
-    grid = _grid(len(codes), prefix if full else None, max(map(markup.width, labels)), width, height, scale)
+    grid = _grid(len(codes), prefix if full else None, width, height, scale)
     drawn = whole if full else codes
     small = drawn.size <= MANY
     gap, place = scale if grid.wide >= 7 else 0, {"x0": codes.shape[1] - drawn.shape[1], "dx": 1, "y0": 0, "dy": 1}

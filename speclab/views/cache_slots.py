@@ -117,7 +117,8 @@ def _rows(strip: Strip, *, compact: bool) -> list[_Row]:
     rows = [_Row(text=_title(strip))]
     if first and not compact:
         prompt = f", {min(strip.prompt, first)} of them the prompt" if strip.prompt else ""
-        rows.append(_Row(["committed"] * ROW, label="0 ", text=f"slots 0 to {first - 1}: committed{prompt}"))
+        old = "prompt" if strip.prompt >= first else "committed"
+        rows.append(_Row([old] * ROW, label="0 ", text=f"slots 0 to {first - 1}: committed{prompt}"))
     for after, states, most, name in (
         (False, strip.during, record.before + record.written, "pass" if strip.wrote else "before"),
         (True, strip.after, record.after, "after"),
