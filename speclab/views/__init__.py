@@ -38,8 +38,6 @@ _FIGURES = {
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
     "forks": ("runs.forks_spec", ""),
     "race": ("race_chart.race_spec", ""),
-    "points": ("charts.points_spec", ""),
-    "shapes": ("charts.shapes_spec", ""),
 }
 """By public name: what draws it, and what is said where it has nothing to draw."""
 _OTHERS = {
