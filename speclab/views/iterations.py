@@ -69,7 +69,7 @@ def timeline_spec(
         label=timeline_sentence(trace, cursor, hits),
         height=height,
         width=width,
-        meta={"bare": True, "name": "timeline"},
+        meta={"bare": True, "name": "timeline", "cursor": cursor},
         margin={"l": 34 if first else 6, "r": 34 if last < len(trace.steps) else 6, "t": 4, "b": 18},
         barmode="overlay",
         bargap=0.2,

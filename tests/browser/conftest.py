@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opened import KERNEL_IDLE, Opened
+from opened import KERNEL_IDLE, PAINTED, Opened
 from serving import NOTEBOOK, Home, jupyterlab, serving
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 """A container's root, its small /dev/shm."""
-FRESH = "import speclab\n\nif 'lab' in globals():\n    lab.close()\nlab = speclab.Lab(max_new_tokens=160)\nlab"
+FRESH = "import speclab\nlab = speclab.Lab(max_new_tokens=160)\nlab"
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def lab(notebook: Opened) -> Opened:
     notebook.page.locator("button.speclab-step").wait_for(state="visible")
     notebook.wait("document.querySelector('.sl-badge')?.innerText === 'recorded'")
     notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
-    notebook.wait("document.querySelector('.speclab-tree svg') && document.querySelector('.speclab-mask svg')")
+    notebook.wait(PAINTED)
     return notebook
 
 

@@ -12,7 +12,7 @@ import pytest
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
 LOCAL = {"127.0.0.1", "localhost"}
-PATIENCE = 120_000
+PATIENCE = int(__import__("os").environ.get("PATIENCE_MS", "120000"))
 """Milliseconds. Every wait ends as soon as what it waits for is there: only a failing test takes so long."""
 
 STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
