@@ -32,7 +32,7 @@ from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
-from speclab.views.side_by_side import Beside, beside_drawing, pair_drawing
+from speclab.views.side_by_side import Beside, beside_drawing, pair_facts, twice_drawing
 from speclab.views.token_text import table as text_table
 from speclab.views.token_text import text_html
 
@@ -196,7 +196,10 @@ def placed(*places: Place) -> list[View]:
     return [view for view in VIEWS.values() if view.place in places]
 
 
-def _tree(step: Step, selected: int | None, position: PlaybackPosition, room: Room) -> Drawing:
+def _tree(step: Step, selected: int | None, position: PlaybackPosition, room: Room, redone: Step | None) -> Drawing:
+    """The tree; where the iteration was decoded anew, as it was above as it is."""
+    if redone is not None and position == WHOLE:
+        return twice_drawing(redone, step, room.tree, room.height, room.scale)
     return draft_tree.tree_spec(
         step, selected, position=position, width=room.tree, height=room.height, scale=room.scale
     )
@@ -213,8 +216,8 @@ def _decisions(step: Step, selected: int | None, draw: int | None) -> Drawing:
 
 
 def _redone(step: Step, redone: Step | None) -> Drawing:
-    """An iteration before and after its settings changed."""
-    return "" if redone is None else pair_drawing(redone, step, "before", "now")
+    """What differs between an iteration and itself before its settings changed; both trees are on the stage."""
+    return "" if redone is None else pair_facts(redone, step)
 
 
 def tables_html(trace: Trace, cursor: int) -> str:
@@ -247,7 +250,7 @@ def _commit(step: Step, selected: int | None, position: PlaybackPosition, prompt
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
     View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
-    View("tree", _tree, ("step", "selected", "position", "room"), "Draft tree", "stage",
+    View("tree", _tree, ("step", "selected", "position", "room", "redone"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
          empty="The tree attention mask of an iteration appears here."),

@@ -214,19 +214,32 @@ def pinned_drawing(step: Step, pinned: Step) -> list[Part]:
     return [_said("Beside the pinned iteration", steps_words(step, pinned)), trees_spec((step, pinned), names, 0)]
 
 
-def pair_drawing(old: Step, new: Step, old_name: str, new_name: str) -> Drawing:
-    """One iteration drafted twice from the same text, as by a what-if: what differs, figures, and both trees."""
-    words = _said("What differs", trees_words(old, new, (old_name, new_name)))
+_TWICE = "as it was", "decoded anew"
+
+
+def pair_facts(old: Step, new: Step, names: tuple[str, str] = _TWICE) -> list[Part]:
+    """One iteration decoded twice from the same text, as by a what-if: what differs, in words and as a table."""
     moved = [name for name in {**old.settings, **new.settings} if old.settings.get(name) != new.settings.get(name)]
     rows = [
         *((spoken(name), *(written(name, step.settings.get(name)) for step in (old, new))) for name in moved[:MOST]),
         *((name, *(of(step) for step in (old, new))) for name, of in _FACTS.items()),
     ]
-    return [
-        words,
-        table("The same iteration, twice", ("", old_name, new_name), rows),
-        trees_spec((old, new), (old_name, new_name), 1),
-    ]
+    words = _said("What differs", trees_words(old, new, names))
+    return [words, table("The same iteration, twice", ("", *names), rows)]
+
+
+def pair_drawing(old: Step, new: Step, old_name: str, new_name: str) -> Drawing:
+    """The facts of an iteration decoded twice, and both trees."""
+    return [*pair_facts(old, new, (old_name, new_name)), trees_spec((old, new), (old_name, new_name), 1)]
+
+
+def twice_drawing(old: Step, new: Step, width: float, height: float, scale: float = 1.0) -> list[Part]:
+    """Both trees of an iteration decoded twice, one below the other on the same columns, in this room of pixels."""
+    rows = max(3, int(height / 2 / (18 * scale)) - 3)
+    said = [f"{name}: {summary(step)}" for name, step in zip(_TWICE, (old, new), strict=True)]
+    drawn = small_tree_specs([graph(old), graph(new)], said, width=width, scale=scale, rows=rows, pick=1)
+    names = [tag("b", name[0].upper() + name[1:], class_="sl-twice") for name in _TWICE]
+    return [names[0], drawn[0], names[1], drawn[1]]
 
 
 def trees_spec(steps: Sequence[Step], names: Sequence[str], pick: int | None = None) -> Spec:

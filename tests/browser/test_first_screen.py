@@ -19,7 +19,7 @@ BOXES = """names => Object.fromEntries(names.map(name => {
   return [name, box && [box.x, box.y, box.width, box.height].map(Math.round)];
 }))"""
 STAGE = [".speclab-tree .main-svg", ".speclab-mask .main-svg", "button.speclab-step"]
-FIXED = [*STAGE, ".speclab-timeline", ".speclab-status", ".speclab-text", ".speclab-tabs"]
+FIXED = [*STAGE, ".speclab-timeline", ".speclab-status", ".speclab-text", ".speclab-tabs > .lm-TabBar"]
 SIZES = [(1440, 900), (1280, 800), (1920, 1080)]
 PROMPT = "document.querySelector('.speclab-prompt textarea').value"
 BADGE = "document.querySelector('.sl-badge')?.innerText"
@@ -111,7 +111,9 @@ def test_a_dragged_slider_redoes_the_iteration_and_shows_both(lab):
     lab.wait("document.querySelector('.sl-preview')?.innerText.includes('instead of')")
     lab.shot("what_if")
     page.click("button.speclab-apply")
-    lab.wait("document.querySelector('.speclab-beside .js-plotly-plot .main-svg')?.checkVisibility()")
+    lab.wait("document.querySelectorAll('.speclab-tree .js-plotly-plot').length === 2")
+    assert {"As it was", "Decoded anew"} == set(page.locator(".speclab-tree .sl-twice").all_inner_texts())
+    lab.wait("document.querySelector('.speclab-beside table')?.innerText.includes('decoded anew')")
     assert lab.read(CURSOR) == at, "the same iteration, done anew"
     page.locator(".speclab-beside").scroll_into_view_if_needed()
     lab.shot("redone")
