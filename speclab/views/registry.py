@@ -27,7 +27,7 @@ from speclab.views import (
 )
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
-from speclab.views.figures import Drawing
+from speclab.views.figures import Drawing, Spec
 from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
 from speclab.views.palette import ThemeName
@@ -196,13 +196,24 @@ def placed(*places: Place) -> list[View]:
     return [view for view in VIEWS.values() if view.place in places]
 
 
-def _tree(step: Step, selected: int | None, position: PlaybackPosition, room: Room, redone: Step | None) -> Drawing:
-    """The tree; where the iteration was decoded anew, as it was above as it is."""
+def _tree(
+    step: Step,
+    selected: int | None,
+    position: PlaybackPosition,
+    room: Room,
+    redone: Step | None,
+    prompt_length: int,
+) -> Drawing:
+    """The tree. Where the iteration was decoded anew, as it was above as it is; at commit, the rows that move below."""
     if redone is not None and position == WHOLE:
         return twice_drawing(redone, step, room.tree, room.height, room.scale)
-    return draft_tree.tree_spec(
-        step, selected, position=position, width=room.tree, height=room.height, scale=room.scale
-    )
+    caches: list[Spec] = []
+    if position.phase == "commit" and step.caches:
+        where = partial(cache_slots.cache_spec, width=room.tree, scale=room.scale, compact=True)
+        caches.append(where(step, selected, position=position, prompt_length=prompt_length))
+    height = room.height - sum([drawn["layout"]["height"] for drawn in caches])
+    tree = draft_tree.tree_spec(step, selected, position=position, width=room.tree, height=height, scale=room.scale)
+    return [tree, *caches]
 
 
 def _text(trace: Trace, committed: int) -> str:
@@ -238,19 +249,10 @@ def _cache(step: Step, selected: int | None, position: PlaybackPosition, prompt_
     return [drawn, cache_slots.key_html(step, position)]
 
 
-def _commit(step: Step, selected: int | None, position: PlaybackPosition, prompt_length: int, room: Room) -> Drawing:
-    """At commit the target's cache comes to the stage: rows move there."""
-    if position.phase != "commit" or not step.caches:
-        return ""
-    return cache_slots.cache_spec(
-        step, selected, position=position, prompt_length=prompt_length, scale=room.scale, compact=True
-    )
-
-
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
     View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
-    View("tree", _tree, ("step", "selected", "position", "room", "redone"), "Draft tree", "stage",
+    View("tree", _tree, ("step", "selected", "position", "room", "redone", "prompt_length"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
          empty="The tree attention mask of an iteration appears here."),
@@ -260,8 +262,6 @@ for _view in (
     View("redone", _redone, ("step", "redone"), "Decoded anew", "below", empty=""),
     View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
     View("text", _text, ("trace", "committed"), place="text", table=text_table),
-    View("commit", _commit, ("step", "selected", "position", "prompt_length", "room"), place="below", page="no",
-         empty=""),
     View("cache", _cache, ("step", "selected", "position", "prompt_length"), "Caches",
          table=cache_slots.table, empty="What the KV caches hold appears here.", unfolded=True),
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,

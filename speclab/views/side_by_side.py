@@ -228,11 +228,6 @@ def pair_facts(old: Step, new: Step, names: tuple[str, str] = _TWICE) -> list[Pa
     return [words, table("The same iteration, twice", ("", *names), rows)]
 
 
-def pair_drawing(old: Step, new: Step, old_name: str, new_name: str) -> Drawing:
-    """The facts of an iteration decoded twice, and both trees."""
-    return [*pair_facts(old, new, (old_name, new_name)), trees_spec((old, new), (old_name, new_name), 1)]
-
-
 def twice_drawing(old: Step, new: Step, width: float, height: float, scale: float = 1.0) -> list[Part]:
     """Both trees of an iteration decoded twice, one below the other on the same columns, in this room of pixels."""
     rows = max(3, int(height / 2 / (18 * scale)) - 3)
