@@ -25,7 +25,7 @@ from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
 from speclab.views.explain import linked, position_summary, run_words, summary, warning
 from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
-from speclab.views.markup import display, escape, tag
+from speclab.views.markup import escape, label, tag
 from speclab.views.networks import save_graph
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
@@ -206,7 +206,7 @@ def _facts(step: Step) -> list[list[Any]]:
     """Of each node: why it fared as it did, the figures of `FACTS`, and the first tokens of both distributions."""
 
     def top(pairs: Sequence[tuple[int, float]]) -> list[list[Any]]:
-        return [[_word(step, token), round(prob, 4)] for token, prob in pairs[:4]]
+        return [[label(token, step.texts), round(prob, 4)] for token, prob in pairs[:4]]
 
     def three(value: float | None) -> float | None:
         return None if value is None else float(f"{value:.3g}")
@@ -215,8 +215,8 @@ def _facts(step: Step) -> list[list[Any]]:
     parents = [None if parent < 0 else parent for parent in step.tree.parent.tolist()]
     return [
         [linked(explain.why(step, i)),
-         [_word(step, node.token), node.token, parents[i], depths[i], tree.source[i], three(node.draft_prob),
-          three(node.path_prob), three(node.target_prob), _word(step, node.target_choice), node.verdict,
+         [label(node.token, step.texts), node.token, parents[i], depths[i], tree.source[i], three(node.draft_prob),
+          three(node.path_prob), three(node.target_prob), label(node.target_choice, step.texts), node.verdict,
           three(node.entropy), node.kv_slot],
          top(node.draft_top), top(node.target_top)]
         for i, node in enumerate(step.nodes)
@@ -225,10 +225,6 @@ def _facts(step: Step) -> list[list[Any]]:
 
 FACTS = ("token", "id", "parent", "depth", "source", "draft p", "path p", "target p", "target's choice", "verdict",
          "entropy (nats)", "KV slot")  # fmt: skip
-
-
-def _word(step: Step, token: int) -> str:
-    return display(step.texts[token]) if token in step.texts else f"#{token}"
 
 
 def _body(frame: Frame, name: str, note: str) -> Iterator[str]:

@@ -24,6 +24,7 @@ RUN = replace(
     steps=tuple(replace(step, texts=dict.fromkeys(step.texts, EVIL)) for step in RECORDED.steps[:12]),
 )
 """A run of tokens that would be markup."""
+_POINT = "[data-view=tree] .scatterlayer .points path >> nth=1"
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -81,9 +82,24 @@ def test_iterations_phases_and_nodes_are_reached_by_keyboard_and_by_mouse(opened
     opened.keyboard.press("ArrowLeft")
     shows(9)
     step = RUN.steps[8]
+    said = lambda: unescape(re.sub("<[^>]*>", "", opened.inner_html("#node")))  # noqa: E731
     opened.evaluate("document.querySelector('#said').innerHTML = '<a href=\"#\" data-node=\"1\">node 1</a>'")
     opened.click("#said a")
-    shown = opened.inner_html("#node")
-    assert why(step, 1) in unescape(re.sub("<[^>]*>", "", shown)), "a click on a node tells its facts"
+    assert why(step, 1) in said(), "a click on a node's name tells its facts"
+    opened.focus("[data-view=tree] [role=application]")
+    opened.keyboard.press("ArrowLeft")
+    assert why(step, 0) in said(), "arrow keys go from node to node"
+    assert opened.input_value("#at") == "9", "not from iteration to iteration"
+    shapes = "document.querySelector('[data-view=%s] .js-plotly-plot').layout.shapes.length"
+    marked = [opened.evaluate(shapes % name) for name in ("tree", "mask")]
+    opened.click(_POINT, force=True)
+    assert re.search(r"Node \d+", said()), "a click on a node in the tree tells its facts"
+    assert [opened.evaluate(shapes % name) for name in ("tree", "mask")] >= marked
     opened.keyboard.press("Escape")
-    assert "Node 1" not in opened.inner_text("#node")
+    assert opened.locator("#node b").count() == 0
+    opened.evaluate("scrollTo(0, 0)")
+    bars = opened.locator("[data-view=timeline] .bars .point path")
+    assert bars.count() > 3
+    box = opened.locator("[data-view=timeline] .nsewdrag").bounding_box()
+    opened.mouse.click(box["x"] + 0.5 * box["width"] / last, box["y"] + 0.8 * box["height"])
+    opened.wait_for_function("document.querySelector('#at').value == 1", timeout=20_000)
