@@ -135,6 +135,14 @@ class Lab(VBox):
         """
         return self._wait(self._controller.run, until)  # type: ignore[no-any-return]
 
+    def play(self, speed: float = 1.0) -> None:
+        """Shows moment after moment, `speed` of them in a second, decoding where none is left, until the text ends."""
+        self._wait(self._controller.play, speed)
+
+    def redo(self) -> Step | None:
+        """Decodes the iteration shown anew with what the form says, and shows both; the step, None where it failed."""
+        return self._wait(self._controller.redo)  # type: ignore[no-any-return]
+
     def stop(self) -> None:
         """Stops what runs; what was decoded stays."""
         self._actions.stop()

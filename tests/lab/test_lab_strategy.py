@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from lab_tools import Messages, decoded, html, settle, show
 
 import speclab
+from speclab.drafters.base import DEFINED
 
 STRATEGY = "Strategy"
 STEP_MESSAGES, PANEL_BYTES = 24, 40_000
@@ -167,3 +169,46 @@ def test_baselines_are_measured_on_the_text_shown_and_stop_ends_it(make, pair, m
     lab.fork(node_budget=10)
     assert lab.state.comparison is None
     assert "Synergy" not in panel(lab)
+
+
+def define(length: int) -> type[speclab.Strategy]:
+    """The strategy that docs/architecture.md writes in a cell, as it stands there, with another default."""
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class Echo(" in block)
+    cell: dict[str, object] = {}
+    exec(code.replace("Field(3,", f"Field({length},"), cell)
+    return cell["Echo"]
+
+
+def test_the_strategy_of_the_docs_works_in_every_control_and_can_be_defined_anew(make, pair, tmp_path, monkeypatch):
+    monkeypatch.setattr("speclab.drafters.DEFINED", dict(DEFINED))
+    monkeypatch.setattr("speclab.drafters.base.DEFINED", speclab.drafters.DEFINED)
+    echo = define(3)
+    session = speclab.Session(pair, echo(), [5, 17, 3], max_new_tokens=20)
+    session.step()
+    session.fork(length=2).run()
+    lab = make(strategy=echo(), max_new_tokens=30)
+    assert lab.step().settings["length"] == 3
+    for tab in lab.panels.tabs.titles:
+        show(lab, tab)
+    lab.config.strategy.form.controls["length"].value = 2
+    assert lab.step().settings["length"] == 2
+    lab.config.strategy.form.controls["length"].value = 5
+    assert lab._actions.ask(lab._controller.redo).result(60).settings["length"] == 5
+    lab.switch(0)
+    assert lab.config.read().strategy == echo()
+    table = lab.compare(["current settings", "Echo", echo, echo(length=4)], max_new_tokens=8)
+    assert [entry.complete for entry in table.runs] == [True] * 4
+    again = define(7)
+    lab.fork(again())
+    assert lab.step().settings["length"] == 7
+    assert lab.config.read().strategy == again()
+    lab.fork(speclab.Autoregressive())
+    lab.config.strategy.choice.value = "Echo"
+    assert lab.step().settings["strategy"] == "Echo"
+    lab.open_trace(lab.save_trace(tmp_path / "echo.json.gz"))
+    assert lab.step() is not None
+    assert lab.state.error == ""
+    other = make(strategy=again(length=1))
+    assert other.step().settings["length"] == 1
+    assert other.state.error == ""
