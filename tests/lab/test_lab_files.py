@@ -81,7 +81,7 @@ def test_views_are_saved_as_they_are_shown(lab, tmp_path):
     again = save_view(lab.state.trace, lab.state.cursor, "tree", tmp_path / "again.html", selected=1)
     assert path.read_text(encoding="utf-8") == again.read_text(encoding="utf-8")
     assert lab.save_view("forest", tmp_path / "a.svg") is None
-    assert "choose one of tree" in lab.state.error
+    assert "choose one of timeline" in lab.state.error
 
 
 def test_the_row_of_files_appears_saves_and_opens(lab, tmp_path):
