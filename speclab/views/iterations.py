@@ -15,6 +15,8 @@ MOST, LEAST = 130, 24
 """Iterations drawn at most, and the room kept at least: the first bars are not as wide as the page."""
 Hits = Mapping[int, Sequence[str]] | Collection[int]
 """Iterations at which breakpoints hold, with the reasons where these are known."""
+HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillmode": "overlay"}
+"""Of the corrected token: dark on its yellow in every theme."""
 _OWN = {"bonus": "bonus", "corrected": "corrected", "": "the text ended inside the path"}
 
 
@@ -48,13 +50,7 @@ def timeline_spec(
         bars = _bars([1] * len(places), LOOKS[kind].color, x=[first + i + 1 for i in places])
         bars["base"] = [drafted[i] for i in places]
         if kind == "corrected":  # hatched: the colour is not alone
-            bars["marker"]["pattern"] = {
-                "shape": "/",
-                "fgcolor": INK,
-                "size": 4,
-                "solidity": 0.25,
-                "fillmode": "overlay",
-            }
+            bars["marker"]["pattern"] = HATCH
         data.append(bars)
     data.append(_areas(steps, kinds, first, top))
     stops = {place: _reasons(hits, place) for place in sorted(hits) if first < place <= last}

@@ -43,11 +43,8 @@ class Plain:
 def modelled_plain(steps: Sequence[Step]) -> Plain | None:
     """An upper bound from this run: one target pass per token, each as long as the shortest verification pass here."""
     passes = [step.seconds["verify"] for step in steps if step.seconds.get("verify")]
-    if not passes:
-        return None
-    return Plain(
-        min(passes), "modelled", "one pass per token, each as long as the shortest verification pass of this run"
-    )
+    note = "one pass per token, each as long as the shortest verification pass of this run"
+    return Plain(min(passes), "modelled", note) if passes else None
 
 
 def phase_seconds(steps: Sequence[Step]) -> dict[str, float]:
@@ -75,12 +72,8 @@ def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 def adapted(steps: Sequence[Step]) -> tuple[str, ...]:
     """The numeric settings that changed during the run."""
-    names = dict.fromkeys(
-        name
-        for step in steps
-        for name, value in step.adaptation.after.items()
-        if step.adaptation.before.get(name) != value
-    )
+    changes = [step.adaptation for step in steps]
+    names = dict.fromkeys([name for one in changes for name in one.after if one.before.get(name) != one.after[name]])
     return tuple([name for name in names if all(isinstance(step.settings.get(name), int | float) for step in steps)])
 
 
@@ -103,10 +96,10 @@ class Drawn:
     shown: Sequence[Step]
     done: Sequence[Step]
 
-    def bars(self, values: Sequence[float], color: str, **more: object) -> dict[str, Any]:
+    def bars(self, values: Sequence[float], color: str) -> dict[str, Any]:
         """A bar for every iteration drawn."""
         look = {"color": color, "line": {"width": 0}}
-        return {"type": "bar", **self.x, "y": values, "marker": look, "hoverinfo": "skip", **more}
+        return {"type": "bar", **self.x, "y": values, "marker": look, "hoverinfo": "skip"}
 
     @property
     def x(self) -> dict[str, int]:
@@ -144,21 +137,11 @@ def metrics_spec(trace: Trace, cursor: int | None = None) -> Spec:
         **ticks(len(shown)),
     }  # fmt: skip
     return spec(
-        data,
-        label=summary(trace, cursor),
-        height=height + bottom if panels else 60,
-        meta={"name": "metrics"},
-        margin={"l": 44, "r": RIGHT, "t": 0, "b": bottom},
-        barmode="stack",
-        bargap=0.15,
-        hovermode="x",
-        hoversubplots="axis",
-        hoverdistance=-1,
-        dragmode=False,
-        annotations=[one for one in notes if one["text"]],
-        shapes=[veil] if cursor < end else [],
-        **axes,
-    )
+        data, label=summary(trace, cursor), height=height + bottom if panels else 60, meta={"name": "metrics"},
+        margin={"l": 44, "r": RIGHT, "t": 0, "b": bottom}, barmode="stack", bargap=0.15, hovermode="x",
+        hoversubplots="axis", hoverdistance=-1, dragmode=False, shapes=[veil] if cursor < end else [],
+        annotations=[one for one in notes if one["text"]], **axes,
+    )  # fmt: skip
 
 
 def _key(*entries: tuple[str, str]) -> str:
@@ -267,11 +250,8 @@ def _settings(drawn: Drawn) -> list[Panel]:
                 "line": {"shape": "hvh", "color": INK, "width": 1.5}, "hoverinfo": "skip"}  # fmt: skip
         now = drawn.done[-1].settings[name]
         aside = f"<b>{escape(name.replace('_', ' '))} {now:g}</b><br>{values[0]:g} at first"
-        look = {
-            "range": [low - room, high + room],
-            "tickvals": [low, high] if high > low else [low],
-            "tickformat": "~g",
-        }
+        ends = [low, high] if high > low else [low]
+        look = {"range": [low - room, high + room], "tickvals": ends, "tickformat": "~g"}
         title = "" if panels else "<b>Settings that were adapted</b>   as in force in each iteration"
         panels.append(Panel(title, 30, [line], aside, look))
     return panels

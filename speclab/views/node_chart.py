@@ -375,7 +375,7 @@ def _outcomes(step: Step, node: int) -> str:
     ]  # fmt: skip
     head = ("node", "candidate", "target p", "draft q", "outcome", "reason")
     unknown = "Sampling went on after this node: distributions between its draws are not recorded."
+    if step.rule == "sample and match":
+        unknown = "The target sampled once after this node: a child is accepted if it carries that token."
     said = markup.tag("p", markup.escape(unknown), class_="sl-note")
-    return markup.tag(
-        "div", markup.table(f"Children of node {node}, in the order tried ({step.rule})", head, rows), said
-    )
+    return markup.tag("div", markup.table(f"Children of node {node} ({step.rule})", head, rows), said)
