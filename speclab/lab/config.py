@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, Box, Button, Dropdown, HBox, Textarea, ToggleButton, ToggleButtons, VBox
+from ipywidgets import HTML, Box, Dropdown, HBox, Textarea, ToggleButtons, VBox
 
 from speclab.drafters import strategies
 from speclab.errors import PromptError, SettingsError, SpeclabError
@@ -14,7 +14,7 @@ from speclab.lab.form import Fold, Form, main_fields
 from speclab.lab.models import ModelPicker, describe_models, has_draft
 from speclab.lab.runs import differences
 from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, Prompt
-from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
+from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
 from speclab.prompts import examples
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
@@ -56,32 +56,21 @@ class ConfigForm(VBox):
         self._state, self._pair = state, pair
         self._config: LabConfig | SpeclabError | None = None
         self._ready = False
-        self.apply = Button(description="Apply", button_style="primary", disabled=True)
-        self.apply.add_class("speclab-apply")
+        self.apply = button("apply", "Apply", "", "", lambda: apply(self.when.value == REDO), "primary")
         self.when = ToggleButtons(options=[REDO, NEXT], tooltips=["and show both side by side", "what is shown stays"])
-        self.when.add_class("speclab-when")
-        self.apply.on_click(lambda _: apply(self.when.value == REDO))
-        self.note = HTML()
-        self.note.add_class("speclab-note")
-        self.strategy = StrategyPicker(
-            strategy, self._edited, [HBox([self.when, self.apply]).add_class("speclab-group"), self.note]
-        )
+        self.note = HTML().add_class("speclab-note")
+        row = HBox([self.when, self.apply]).add_class("speclab-group")
+        self.strategy = StrategyPicker(strategy, self._edited, [row, self.note])
         self.prompt = PromptPicker(prompt, pair, self._edited)
         self.session = Form(SessionSettings, self._edited)
         self.session.write(settings)
         self.models_line, self.sampling_line = HTML(), HTML()
-        self.quote = Button(tooltip="change the prompt")
-        self.quote.add_class("speclab-quote")
-        self.quote.on_click(lambda _: self.unfold())
-        self.toggle = ToggleButton(description="Change", tooltip="models, strategy, prompt, length, temperature")
-        self.toggle.add_class("speclab-change")
-        self.line = HBox([self.models_line, self.quote, self.sampling_line, self.toggle])
-        self.line.add_class("speclab-setup")
-        self.pickers = VBox()
-        self.pickers.add_class("speclab-pickers")
-        super().__init__([self.line, self.pickers])
+        self.quote = button("quote", "", "change the prompt", "", self.unfold)
+        self.toggle = toggle("change", "Change", "models, strategy, prompt, length, temperature", self._fold)
+        line = HBox([self.models_line, self.quote, self.sampling_line, self.toggle]).add_class("speclab-setup")
+        self.pickers = VBox().add_class("speclab-pickers")
+        super().__init__([line, self.pickers])
         set_visible(self.pickers, visible=False)
-        on_change(self.toggle, lambda _: self._fold())
         state.observe(lambda _: self._show(), names=["applied", "frame"])
         self._ready = True
         self._edited()
@@ -133,16 +122,19 @@ class ConfigForm(VBox):
             return self.models.read()
         return None if self._pair else ModelChoice()
 
-    def _fold(self) -> None:
-        if self.toggle.value and not self.pickers.children:
+    def _fold(self, wanted: bool) -> None:
+        if wanted and not self.pickers.children:
             length, temperature = (self.session.controls[name] for name in ("max_new_tokens", "temperature"))
             set_if_changed(length, description="length")
             row = Box([self.models, self.strategy.choice, self.strategy.preset, length, temperature])
-            row.add_class("speclab-inputs")
-            self.pickers.children = [row, self.prompt, Fold("advanced", "Advanced", self._advanced)]
+            self.pickers.children = [
+                row.add_class("speclab-inputs"),
+                self.prompt,
+                Fold("advanced", "Advanced", self._advanced),
+            ]
             self.models.look()
             self._fit()
-        set_visible(self.pickers, visible=self.toggle.value)
+        set_visible(self.pickers, wanted)
 
     def _advanced(self) -> list[Any]:
         names = [name for name in SessionSettings.model_fields if name not in {"max_new_tokens", "temperature"}]
@@ -166,10 +158,10 @@ class ConfigForm(VBox):
         why = {name: "temperature 0 is greedy: nothing is sampled" for name in _SAMPLING if not settings.temperature}
         if settings.lossless:
             why |= dict.fromkeys(("typical_epsilon", "typical_delta"), "for typical acceptance, when sampling")
-        for name, field in SessionSettings.model_fields.items():
-            if name in self.session.controls:
-                tooltip = why.get(name, field.description)
-                set_if_changed(self.session.controls[name], disabled=name in why, tooltip=tooltip)
+        for name, widget in self.session.controls.items():
+            set_if_changed(widget, disabled=name in why)
+            said = why.get(name, SessionSettings.model_fields[name].description)
+            set_if_changed(getattr(widget, "slider", widget), tooltip=said)  # a box with a tooltip cannot be shown
 
     def _show(self) -> None:
         """What has changed, and what a Step would do with it."""
@@ -231,9 +223,8 @@ class PromptPicker(VBox):
         self.example = Dropdown(
             options=[("your own text", -1), *named], description="prompt", tooltip="shipped examples"
         )
-        self.text = Textarea(value=self._given_text, rows=3, placeholder="a text to continue")
-        self.text.tooltip = "the text that the models continue; Ctrl+Enter applies it and steps"
-        self.text.add_class("speclab-prompt")
+        words = "the text that the models continue; Ctrl+Enter applies it and steps"
+        self.text = Textarea(value=self._given_text, rows=3, tooltip=words).add_class("speclab-prompt")
         super().__init__([self.example, self.text])
         self.add_class("speclab-prompts")
         self._fit()
@@ -289,15 +280,14 @@ class StrategyPicker(VBox):
         self._grids: dict[type[Strategy], tuple[Box, Fold]] = {}
         self._step: Step | None = None
         self.choice = Dropdown(options=list(self._kinds), description="strategy", tooltip="how candidates are drafted")
-        self.choice.add_class("speclab-strategy")
         self.preset = Dropdown(options=[CUSTOM], description="preset", tooltip="named settings, the paper's among them")
+        self.choice.add_class("speclab-strategy")
         self.preset.add_class("speclab-preset")
         self.about, self._grid, self._more = HTML(), VBox(), VBox()
         self.reset = button(
             "reset", "Reset", "back to the defaults of the strategy", "", lambda: self.form.write(self.kind())
         )
-        head = HBox([self.about, self.reset])
-        head.add_class("speclab-settings-head")
+        head = HBox([self.about, self.reset]).add_class("speclab-settings-head")
         super().__init__([head, self._grid, *below, self._more])
         self.add_class("speclab-settings")
         self.write(strategy)

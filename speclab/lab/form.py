@@ -18,16 +18,15 @@ from ipywidgets import (
     IntSlider,
     IntText,
     Text,
-    ToggleButton,
     VBox,
-)
+)  # fmt: skip
 from pydantic.fields import FieldInfo
 from traitlets import Any as AnyTrait
 from traitlets import Bool, dlink
 
 from speclab.drafters.measures import measure_of
 from speclab.errors import SettingsError
-from speclab.lab.widgets import on_change, set_if_changed, set_visible
+from speclab.lab.widgets import on_change, set_if_changed, set_visible, toggle
 from speclab.settings import Settings, bounds
 from speclab.trace.records import Step
 from speclab.views.markup import escape, tag
@@ -181,18 +180,15 @@ class Fold(VBox):
     """A button, and below it what it unfolds, which is made when it is first wanted."""
 
     def __init__(self, name: str, description: str, make: Callable[[], Iterable[DOMWidget]]) -> None:
-        self.toggle = ToggleButton(description=description, tooltip=description, icon="")
-        self.toggle.add_class(f"speclab-{name}")
-        self._make, self.content = make, Box()
-        self.content.add_class("speclab-fold")
+        self.toggle = toggle(name, description, description, self._show)
+        self._make, self.content = make, Box().add_class("speclab-fold")
         super().__init__([self.toggle])
-        on_change(self.toggle, lambda _: self._show())
 
-    def _show(self) -> None:
-        if self.toggle.value and not self.content.children:
+    def _show(self, wanted: bool) -> None:
+        if wanted and not self.content.children:
             self.content.children = tuple(self._make())
             self.children = (self.toggle, self.content)
-        set_visible(self.content, visible=self.toggle.value)
+        set_visible(self.content, wanted)
 
 
 class _Controls(dict[str, DOMWidget]):
@@ -295,11 +291,8 @@ class Form:
         field, widget = self.kind.model_fields[name], self.controls[name]
         says = tag("span", escape(field.description or ""), class_="sl-help")
         measure = measure_of(field)
-        if self._step is None or measure is None or not isinstance(widget.value, float | int):
+        low, high = getattr(widget, "min", 0), getattr(widget, "max", 0)
+        if self._step is None or measure is None or not high or not isinstance(widget.value, float | int):
             return says
-        if isinstance(widget, Probability):
-            return strip(self._step, measure, widget.value, widget.place) + says
-        if not isinstance(widget, IntSlider):
-            return says
-        low, high = widget.min, widget.max
-        return strip(self._step, measure, widget.value, lambda value: (value - low) / (high - low)) + says
+        place = widget.place if isinstance(widget, Probability) else lambda value: (value - low) / (high - low)
+        return strip(self._step, measure, widget.value, place) + says

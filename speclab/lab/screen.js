@@ -74,6 +74,8 @@ export default {
         at.style.display = parts.length ? "" : "none";
         plots.show(at, parts);
       }
+      for (const sign of root.querySelectorAll("button[title]:not([aria-label])")) // "▶" alone names nothing
+        if (!/[a-z]/i.test(sign.textContent)) sign.setAttribute("aria-label", sign.title);
       if (!waiting.size) born.disconnect();
     }
     function request() {

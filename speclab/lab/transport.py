@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import Any
 
-from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleButton, ToggleButtons, VBox, Widget
+from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleButtons, VBox, Widget
 
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
@@ -15,7 +15,7 @@ from speclab.lab.actions import Actions, action
 from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
-from speclab.lab.widgets import button, on_change, set_if_changed, set_visible
+from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import PHASES as TIMED
@@ -57,10 +57,8 @@ class Transport(VBox):
         self.live = button("live", "Run live", "the models take over from the recording", "", lambda: ask(do.live))
         self.until = RunUntil(state, actions)
         self.stop = button("stop", "■", "stop; what was decoded stays (Esc)", "", actions.stop)
-        self.present = ToggleButton(description="Present", tooltip="full width and large type; Esc ends it")
-        self.present.add_class("speclab-present")
-        self.more = ToggleButton(description="⋯", tooltip="save and open files, race against plain decoding")
-        self.more.add_class("speclab-more")
+        self.present = toggle("present", "Present", "full width and large type; Esc ends it", self._present)
+        self.more = toggle("more", "⋯", "save and open files, race against plain decoding", self._show_more)
         self.note, self._beat = note, 0
         key = lambda frame: (frame.trace, self._beat)  # noqa: E731
         self.race = Slot(screen, "race-beats", lambda frame: race(frame.trace, self._beat), key)
@@ -73,8 +71,6 @@ class Transport(VBox):
         super().__init__([row, note, self.until])
         self.add_class("speclab-transport")
         on_change(self.speed, lambda _: self._start() if state.busy == PLAYING else None)
-        on_change(self.more, self._show_more)
-        on_change(self.present, self._present)
         state.observe(self._draw, names=["pending", "refused", "busy", "frame"])
         self._draw()
 
@@ -188,8 +184,7 @@ class RunUntil(VBox):
 
     def __init__(self, state: LabState, actions: Actions) -> None:
         self._state, self._actions, do = state, actions, actions.controller
-        self.toggle = ToggleButton(description="until…", tooltip="the conditions at which a run stops")
-        self.toggle.add_class("speclab-until")
+        self.toggle = toggle("until", "until…", "the conditions at which a run stops", partial(set_visible, self))
         self.backward = button(
             "back-until", "◀", "back to where a condition held; no model runs", "", lambda: self._go(do.back_until)
         )
@@ -207,7 +202,6 @@ class RunUntil(VBox):
         super().__init__([HBox([self.condition, self.argument, self.add, self.chips]), self.hint])
         self.add_class("speclab-breakpoints")
         set_visible(self, visible=False)
-        on_change(self.toggle, lambda wanted: set_visible(self, wanted))
         on_change(self.condition, self._chosen)
         on_change(self.argument, lambda _: self._check())
         self.argument.on_msg(
@@ -327,8 +321,14 @@ class Files(HBox):
         )  # fmt: skip
         self.path = Text(tooltip="a path on the machine that runs the notebook; pictures end in .svg or .png")
         self.path.add_class("speclab-path")
-        self.save_button = button("save", "Save", "write the file", "", self._save)
-        self.open_button = button("open", "Open", "show the trace at this path; no model runs", "", self._open)
+        ask, do, path = actions.ask, actions.controller, self.path
+        self.save_button = button(
+            "save", "Save", "write the file", "", lambda: ask(do.save, self.what.value, path.value.strip())
+        )
+        self.open_button = button(
+            "open", "Open", "show the trace at this path; no model runs", "",
+            lambda: ask(do.open_trace, path.value.strip()),
+        )  # fmt: skip
         self.upload = FileUpload(accept=".gz", description="Upload", tooltip="show a trace from your computer")
         self.upload.add_class("speclab-upload")
         on_change(self.what, self._chosen)
@@ -340,12 +340,6 @@ class Files(HBox):
     def _chosen(self, what: str) -> None:
         name = f"run{_ENDINGS[what]}" if what in _ENDINGS else what + VIEWS[what].ending
         set_if_changed(self.path, value=name)
-
-    def _save(self) -> None:
-        self._actions.ask(self._actions.controller.save, self.what.value, self.path.value.strip())
-
-    def _open(self) -> None:
-        self._actions.ask(self._actions.controller.open_trace, self.path.value.strip())
 
     def _uploaded(self) -> None:
         for file in self.upload.value:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from threading import local
 from typing import Any
 
-from ipywidgets import HTML, Button, DOMWidget, HBox, Widget
+from ipywidgets import HTML, Button, DOMWidget, HBox, ToggleButton, Widget
 
 from speclab.views.markup import escape, tag
 
@@ -64,6 +64,14 @@ def button(name: str, description: str, tooltip: str, icon: str, click: Callable
     made = Button(description=description, tooltip=tooltip, icon=icon, button_style=style)
     made.add_class(f"speclab-{name}")
     made.on_click(lambda _: click())
+    return made
+
+
+def toggle(name: str, description: str, tooltip: str, show: Callable[[bool], Any]) -> ToggleButton:
+    """A button that stays down, found by the class `speclab-name`."""
+    made = ToggleButton(description=description, tooltip=tooltip)
+    made.add_class(f"speclab-{name}")
+    on_change(made, show)
     return made
 
 
