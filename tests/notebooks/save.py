@@ -58,8 +58,8 @@ _PIXELS = """async address => {
   for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
   return [image.width, image.height, btoa(text)];
 }"""
-_FIGURE = """({ data, layout }) => Plotly.toImage({ data, layout },
-  { format: "png", scale: %s, width: layout.width || 900, height: layout.height || 420 })"""
+_FIGURE = """({ data, layout }, scale = layout.width ? Math.min(%s, 900 / layout.width) : 1) => Plotly.toImage(
+  { data, layout }, { format: "png", scale, width: layout.width || 900, height: layout.height || 420 })"""
 
 
 class Painter:
@@ -96,17 +96,14 @@ class Painter:
         return self._small("data:image/png;base64," + b64encode(shot).decode())
 
     def _small(self, address: str) -> str:
-        """A PNG of at most 256 colours: the finest steps of red, green and blue with which there are no more."""
+        """A PNG of at most 256 colours: the most frequent stay as they are, each other becomes the nearest of them."""
         width, height, pixels = self._page.evaluate(_PIXELS, address)
-        image = np.frombuffer(b64decode(pixels), np.uint8).reshape(height * width, 4)[:, :3]
-        for dropped in range(8):
-            kept = (image >> dropped << dropped) | (image >> (8 - dropped) if dropped else 0)  # white stays white
-            colors, place = np.unique(kept, axis=0, return_inverse=True)
-            if len(colors) <= 256:
-                break
-        matrix = place.reshape(height, width).astype(np.uint8)
-        palette = [(int(r), int(g), int(b), 255) for r, g, b in colors]
-        return indexed_png(matrix, palette).partition(",")[2]
+        image = np.frombuffer(b64decode(pixels), np.uint8).reshape(height * width, 4)[:, :3].astype(int)
+        colors, place, counts = np.unique(image, axis=0, return_inverse=True, return_counts=True)
+        kept = colors[np.argsort(-counts, kind="stable")[:256]]
+        nearest = [((kept - color) ** 2).sum(axis=1).argmin() for color in colors]
+        matrix = np.array(nearest, np.uint8)[place].reshape(height, width)
+        return indexed_png(matrix, [(int(r), int(g), int(b), 255) for r, g, b in kept]).partition(",")[2]
 
 
 def stage_of(state: dict[str, dict[str, Any]], model: str) -> list[list[Any]]:
