@@ -37,7 +37,7 @@ _FIGURES = {
     "routing": ("proposals.routing_drawing", "No iteration of this run had two draft trees."),
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
     "forks": ("runs.forks_spec", ""),
-    "race": ("race_chart.race_spec", ""),
+    "race": ("race_chart.race", "This run has no iteration yet: decode one first."),
 }
 """By public name: what draws it, and what is said where it has nothing to draw."""
 _OTHERS = {
