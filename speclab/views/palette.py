@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 ThemeName = Literal["light", "dark"]
@@ -57,25 +56,10 @@ class Theme:
     line: str
     faint: str
     paper: str
-    root: str
 
 
 THEMES: dict[ThemeName, Theme] = {
-    "light": Theme("#1F2328", "#5B646E", "#C3C9D0", "#E4E7EB", "#FFFFFF", "#4D4D4D"),
-    "dark": Theme("#E8EAED", "#A4ACB5", "#5A626B", "#3A4048", "#111111", "#BDBDBD"),
+    "light": Theme("#1F2328", "#5B646E", "#C3C9D0", "#E4E7EB", "#FFFFFF"),
+    "dark": Theme("#E8EAED", "#A4ACB5", "#5A626B", "#3A4048", "#111111"),
 }
-"""For plotly, which reads no CSS variable, and as the fallback of `css`."""
-
-
-@cache
-def css(theme: ThemeName = "light") -> Theme:
-    """The same roles as CSS: JupyterLab's variables first, then the fallback of `theme`."""
-    plain = THEMES[theme]
-    return Theme(
-        ink=f"var(--jp-ui-font-color1,{plain.ink})",
-        muted=f"var(--jp-ui-font-color2,{plain.muted})",
-        line=f"var(--jp-border-color1,{plain.line})",
-        faint=f"var(--jp-border-color2,{plain.faint})",
-        paper=f"var(--jp-layout-color1,{plain.paper})",
-        root=f"var(--jp-ui-font-color2,{plain.root})",
-    )
+"""For what reads no CSS variable: figures of their own, saved pictures, pages."""

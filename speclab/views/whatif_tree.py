@@ -14,10 +14,9 @@ from speclab.drafters.measures import Measure, measured
 from speclab.trace.records import Step
 from speclab.views.draft_tree import GONE, Ink, staged
 from speclab.views.explain import hovers, plural
-from speclab.views.figures import MUTED, Spec, lines, note
+from speclab.views.figures import INK, LINE, MUTED, PAPER, Spec, lines, note
 from speclab.views.markup import escape, quoted, tag
 from speclab.views.networks import OWN, Graph, attach, graph
-from speclab.views.palette import css
 from speclab.views.playback import verified_root
 
 if TYPE_CHECKING:
@@ -159,16 +158,16 @@ def strip_caption(values: Sequence[float], measure: Measure, threshold: float) -
 
 
 def _dots(values: Sequence[float], threshold: float, place: Callable[[float], float], words: str) -> str:
-    colors, stacked = css(), Counter[int]()
-    line = f"stroke:{colors.line};stroke-width:1"
+    stacked = Counter[int]()
+    line = f"stroke:{LINE};stroke-width:1"
     parts = [tag("line", x1="0%", x2="100%", y1=HEIGHT - 1, y2=HEIGHT - 1, style=line)]
     for value in sorted(values):
         across = _percent(place(value))
         column = round(across)
         height = HEIGHT - 4.5 - 4.6 * min(stacked[column], ROWS - 1)
         stacked[column] += 1
-        fill = colors.ink if value >= threshold else colors.paper
-        style = f"fill:{fill};stroke:{colors.ink if value >= threshold else colors.muted};stroke-width:1"
+        fill = INK if value >= threshold else PAPER
+        style = f"fill:{fill};stroke:{INK if value >= threshold else MUTED};stroke-width:1"
         parts.append(tag("circle", cx=f"{across:.1f}%", cy=round(height, 1), r=RADIUS, style=style))
     at, mark = f"{_percent(place(threshold)):.1f}%", "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
     parts.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, style=mark))
