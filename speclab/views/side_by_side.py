@@ -138,7 +138,7 @@ def _extra(who: str, more: Step, at: int, whose: str, less: Step, there: int) ->
     if extra:
         rest = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
         drafted = f"{quoted(extra[0], more.texts)}{rest} after {_name(more, at)}"
-        yield f"{who} drafted {drafted}; {whose} {_why(less, there, extra[0])}."
+        yield f"{who} drafted {drafted}; {whose} {why_absent(less, there, extra[0])}."
 
 
 def _tokens(step: Step, node: int) -> list[int]:
@@ -149,7 +149,8 @@ def _name(step: Step, node: int) -> str:
     return quoted(int(step.tree.token[node]), step.texts)
 
 
-def _why(step: Step, node: int, token: int) -> str:
+def why_absent(step: Step, node: int, token: int) -> str:
+    """Why a token is not among a node's children: pruned, beyond the branches asked for, or never looked at."""
     own = [event for event in step.events if event.node == node]
     for event in own:
         if event.kind == "prune" and event.values.get("token") == token:
@@ -211,7 +212,10 @@ def pinned_drawing(step: Step, pinned: Step) -> list[Part]:
     if step is pinned:
         return [trees_spec((pinned,), (f"Pinned: iteration {pinned.index + 1}",))]
     names = f"Shown: iteration {step.index + 1}", f"Pinned: iteration {pinned.index + 1}"
-    return [_said("Beside the pinned iteration", steps_words(step, pinned)), trees_spec((step, pinned), names, 0)]
+    return [
+        _said("Beside the pinned iteration", steps_words(step, pinned, ("the tree shown", "the pinned one"))),
+        trees_spec((step, pinned), names, 0),
+    ]
 
 
 _TWICE = "as it was", "decoded anew"
@@ -224,7 +228,7 @@ def pair_facts(old: Step, new: Step, names: tuple[str, str] = _TWICE) -> list[Pa
         *((spoken(name), *(written(name, step.settings.get(name)) for step in (old, new))) for name in moved[:MOST]),
         *((name, *(of(step) for step in (old, new))) for name, of in _FACTS.items()),
     ]
-    words = _said("What differs", trees_words(old, new, names))
+    words = _said("What differs", trees_words(old, new, ("the old tree", "the new one")))
     return [words, table("The same iteration, twice", ("", *names), rows)]
 
 

@@ -22,7 +22,7 @@ def told(more: Step, less: Step) -> dict[int, str]:
     """What is said of each token that `more` drafted after the root and `less` did not."""
     kept = {int(less.tree.token[child]) for child in less.tree.children[0]}
     extra = [int(more.tree.token[child]) for child in more.tree.children[0]]
-    return {token: side_by_side._why(less, 0, token) for token in extra if token not in kept}
+    return {token: side_by_side.why_absent(less, 0, token) for token in extra if token not in kept}
 
 
 def test_every_token_dropped_is_told_by_its_own_figures():
