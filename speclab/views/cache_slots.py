@@ -143,7 +143,7 @@ def cache_spec(
     scale: float = 1.0,
     compact: bool = False,
 ) -> Spec:
-    """The caches as a figure; a click on a slot of the target's selects its node.
+    """The caches as a figure, nothing where no cache was recorded; a click on a slot of the target's selects its node.
 
     Args:
         step: an iteration.
@@ -154,6 +154,8 @@ def cache_spec(
         scale: of type.
         compact: the target's cache alone, and of it the rows that hold the path.
     """
+    if not step.caches:
+        return {}
     strips = [strip for strip in _strips(step, prompt_length, position) if strip.record.name == TARGET or not compact]
     names = markup.all_quoted(step.tree.token.tolist(), step.texts) if len(step.tree) <= NAMED else ()
     rows: list[_Row] = []
@@ -173,7 +175,7 @@ def cache_spec(
         if position.reached("commit"):
             before, later = places
             moves += [(before[old], later[new]) for old, new in strip.record.moved if old in before and new in later]
-    high = max(LEAST, min(HIGH, TALLEST / max(len(rows), 1))) * scale
+    high = max(LEAST, min(HIGH, TALLEST / len(rows))) * scale
     font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
     labels = {y: row.label for y, row in enumerate(rows) if row.label}
     tips = {str(y): f"slots {rows[y].start} to {rows[y].start + len(rows[y].states) - 1}" for y in labels}
@@ -184,7 +186,7 @@ def cache_spec(
         for y, row in enumerate(rows) if row.text
     ]  # fmt: skip
     colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
-    slots = coded(np.array(codes, np.uint8).reshape(-1, ROW), colors, [*_CODES], xgap=scale, ygap=2 * scale,
+    slots = coded(np.array(codes, np.uint8), colors, [*_CODES], xgap=scale, ygap=2 * scale,
                   hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
     return spec(
         [slots, *_texts(signs, font), _arrows(moves, scale)],

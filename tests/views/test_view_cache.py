@@ -136,7 +136,7 @@ def test_a_broken_cache_is_called_broken(change, broken):
 def test_the_sentence_has_the_figures_and_sizes_have_units():
     bare = replace(five_nodes(), caches=())
     assert cache_slots.summary(bare) == "Caches: none."
-    figure(cache_spec(bare))
+    assert cache_spec(bare) == {}
     for said in ("12 slots", "5 written", "3 kept", "1 moved", "15 after the commit (300.0 KiB)"):
         assert said in cache_slots.summary(five_nodes())
     assert [byte_count(n) for n in (0, 1023, 1024, 5 << 20, 2 << 40)] == [
