@@ -216,7 +216,7 @@ class PromptPicker(VBox):
     """Examples by kind, and the text itself."""
 
     def __init__(self, prompt: Prompt | None, pair: ModelPair | None, changed: Callable[[], None]) -> None:
-        self._examples = examples()
+        self._examples, self._pair = examples(), pair
         first = self._examples[0].text if prompt is None else prompt
         self._given, self._given_text = first, _text(first, pair)
         named = [(f"{example.kind} · {example.name}", i) for i, example in enumerate(self._examples)]
@@ -236,13 +236,17 @@ class PromptPicker(VBox):
         """The prompt: token ids if they were given as such and left alone, else the text.
 
         Raises:
-            PromptError: it was emptied.
+            PromptError: it was emptied, or made longer than the models given can take.
         """
         if self.text.value == self._given_text:
             return self._given
-        if not self.text.value.strip():
+        text, pair = str(self.text.value), self._pair
+        if not text.strip():
             raise PromptError("The prompt is empty: write a text to continue, or choose an example.")
-        return str(self.text.value)
+        room = pair.context if pair is not None and pair.tokenizer is not None else None
+        if pair is not None and room is not None and len(text) >= room and (count := len(pair.encode(text))) >= room:
+            raise PromptError(f"The prompt has {count} tokens, and these models take {room}: shorten it.")
+        return text
 
     def write(self, prompt: Prompt) -> None:
         """Shows this prompt."""

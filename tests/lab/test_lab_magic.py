@@ -46,6 +46,7 @@ def test_strategy_settings_and_prompt_reach_the_lab_which_is_the_value(shell):
 def test_without_models_it_shows_at_once_and_loads_when_stepped(shell):
     lab = cell(shell, "PromptLookup", "To be, or not\nto be\n\n").result
     assert lab.session is None
+    assert not lab.state.trace.steps, "no recording of another prompt"
     assert lab.config.prompt.read() == "To be, or not\nto be\n", "one line break ends the cell, not the text"
     assert type(lab.config.strategy.read()) is PromptLookup
     lab.close()

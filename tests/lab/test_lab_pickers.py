@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -12,9 +13,9 @@ from speclab.drafters import strategies
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
-from speclab.errors import SettingsError
+from speclab.errors import PromptError, SettingsError
 from speclab.lab import Lab
-from speclab.lab.config import NEXT
+from speclab.lab.config import NEXT, PromptPicker
 from speclab.lab.form import NOTCHES, Fold, Form, Probability, control, main_fields, title
 from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
@@ -116,6 +117,16 @@ def test_symbols_of_the_paper_stand_beside_the_name():
     fields = DynaTree.model_fields
     assert title("high_confidence", fields["high_confidence"]) == "high confidence <i>τ<b>h</b></i>"
     assert title("root", fields["root"]) == "root"
+
+
+def test_a_prompt_that_is_typed_too_long_is_refused_before_it_is_applied():
+    models = SimpleNamespace(tokenizer=object(), context=8, encode=str.split)
+    picker = PromptPicker("Once upon", models, lambda: None)
+    picker.text.value = "a longer text of seven words in all"
+    assert picker.read() == picker.text.value
+    picker.text.value += " and more"
+    with pytest.raises(PromptError, match="10 tokens, and these models take 8"):
+        picker.read()
 
 
 def test_one_line_says_what_runs_and_unfolds_the_pickers(make):
