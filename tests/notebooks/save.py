@@ -2,8 +2,8 @@
 
 A page without scripts shows no plotly figure and no widget. So each figure gets a PNG beside it in its output, and a
 lab one of its stage, in the HTML that stands in its place. A picture whose figure did not change stays as it was saved,
-byte for byte, and no widget state is kept. With --as-run the outputs stay, and pictures alone are added. Chromium
-draws: the one on the PATH, else Playwright's own.
+byte for byte, and no widget state is kept. With --as-run the outputs stay, and pictures alone are added; with
+--redraw every picture is drawn anew. Chromium draws: the one on the PATH, else Playwright's own.
 """
 
 from __future__ import annotations
@@ -96,14 +96,15 @@ class Painter:
         return self._small("data:image/png;base64," + b64encode(shot).decode())
 
     def _small(self, address: str) -> str:
-        """A PNG of at most 256 colours: the most frequent stay as they are, each other becomes the nearest of them."""
+        """A PNG of 256 colours: the most frequent as they are, and for any other, at edges of letters, the nearest."""
         width, height, pixels = self._page.evaluate(_PIXELS, address)
-        image = np.frombuffer(b64decode(pixels), np.uint8).reshape(height * width, 4)[:, :3].astype(int)
-        colors, place, counts = np.unique(image, axis=0, return_inverse=True, return_counts=True)
-        kept = colors[np.argsort(-counts, kind="stable")[:256]]
-        nearest = [((kept - color) ** 2).sum(axis=1).argmin() for color in colors]
-        matrix = np.array(nearest, np.uint8)[place].reshape(height, width)
-        return indexed_png(matrix, [(int(r), int(g), int(b), 255) for r, g, b in kept]).partition(",")[2]
+        image = np.frombuffer(b64decode(pixels), np.uint8).reshape(-1, 4)[:, :3].astype(np.uint32)
+        codes, place, count = np.unique(image @ [65536, 256, 1], return_inverse=True, return_counts=True)
+        colors = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(np.float32)
+        kept = colors[np.argsort(-count, kind="stable")[:256]]
+        nearest = np.square(colors[:, None] - kept).sum(axis=2).argmin(axis=1)
+        palette = [(int(red), int(green), int(blue), 255) for red, green, blue in kept]
+        return indexed_png(nearest[place].reshape(height, width).astype(np.uint8), palette).partition(",")[2]
 
 
 def stage_of(state: dict[str, dict[str, Any]], model: str) -> list[list[Any]]:
@@ -158,7 +159,7 @@ def save(path: Path, painter: Painter, *, run: bool = True) -> None:
     """Writes a notebook back, run anew or with the outputs that it has."""
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # for the kernel: figures as data, without plotly.js
     notebook = nbformat.read(path, as_version=4)
-    kept = pictures(notebook)
+    kept = {} if "--redraw" in sys.argv else pictures(notebook)
     if run:
         where = {"metadata": {"path": str(path.parent)}}
         Client(
