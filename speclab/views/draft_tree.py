@@ -256,7 +256,7 @@ class _Painter:
         """Around what the last tick changed, and around the selected node."""
         picked = self.ink.selected
         nodes = [node for node in self.drawn if node in self.ink.rings or (node == picked and node in self.now)]
-        ways = [(INK, 2, 7) if node == picked else (MUTED, 1.2, 5) for node in nodes]
+        ways = [(INK, 2, 5) if node == picked else (MUTED, 1.2, 4) for node in nodes]
         line = {"color": [color for color, *_ in ways], "width": [wide * self.scale for _, wide, _ in ways]}
         sizes = [sum(self._size(node)) + gap * self.scale for node, (*_, gap) in zip(nodes, ways, strict=True)]
         marker = {"symbol": "circle", "size": sizes, "color": "rgba(0,0,0,0)", "opacity": 1, "line": line}

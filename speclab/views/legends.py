@@ -28,12 +28,10 @@ def legend_html(step: Step, position: PlaybackPosition = WHOLE, *, mask: bool = 
     entries.append((_ring(6, 1) + _ring(12, 1), "size: path probability"))
     if position.reached("verify"):
         entries.append((_ring(9, 1) + _ring(12, 3), "border: target's probability"))
-    colors = {"itself": INK, "ancestor": ANCESTOR_COLOR, "prefix": PREFIX_COLOR}
-    seen = [(_box(color), name) for name, color in colors.items()]
     parts = [_entry(sign, name) for sign, name in entries]
     if mask:
-        parts.append(_entry("mask: a row sees", ""))
-        parts += [_entry(sign, name) for sign, name in seen]
+        colors = {"itself": INK, "ancestor": ANCESTOR_COLOR, "prefix": PREFIX_COLOR}
+        parts.append(_entry("mask: a row sees", "", *(_entry(_box(color), name) for name, color in colors.items())))
     return tag("div", *parts, class_="sl-signs", style=_STYLE)
 
 
@@ -44,9 +42,10 @@ def glyph(look: Look, kind: str = "") -> str:
     return tag("span", GLYPHS[look.symbol], aria_hidden="true", style=f"font-size:14px;color:{color}{edge}")
 
 
-def _entry(sign: str, name: str) -> str:
+def _entry(sign: str, name: str, *more: str) -> str:
+    """What belongs together stays on one line."""
     style = "display:inline-flex;gap:5px;align-items:center;white-space:nowrap"
-    return tag("span", sign, escape(name), style=style)
+    return tag("span", sign, escape(name), *more, style=style)
 
 
 def _bar(color: str, high: float) -> str:
