@@ -158,6 +158,7 @@ def mask_spec(
     columns = {row: str(row) for row in there[:: grid.every(22, grid.wide)]}
     rows = {row: labels[row] if grid.named else str(row) for row in there[:: grid.every(ROW, grid.high)]}
     aliases = names if small else {}
+    verdict = _verdict(step, position).replace("given ≠ expected: ", "") + (" · dots: expected" if small else "")
     return spec(
         data, label=summary(step), height=height, width=width,
         xaxis=_axis(columns, aliases, scale, range=[round(grid.start, 2), round(right, 2)], side="top"),
@@ -165,7 +166,7 @@ def mask_spec(
         meta={"name": "mask", "rows": [round(grid.start + 0.5, 2), n], "selected": selected},
         margin={"l": round(grid.left), "r": RIGHT, "t": round(TOP * scale), "b": round(BOTTOM * scale)},
         shapes=[*([] if full else _fold(there[-1] + 0.5, grid)), *_frames(selected, there, grid)],
-        annotations=_notes(step, there, grid, _verdict(step, position) if mode == "compare" else ""),
+        annotations=_notes(step, there, grid, verdict if mode == "compare" else ""),
     )  # fmt: skip
 
 
@@ -260,7 +261,8 @@ def _marks(step: Step, codes: Codes, *, dots: bool, cell: float) -> list[Spec]:
         wanted.insert(0, (expected & (codes != ABSENT), "circle", max(2.0, round(0.28 * cell, 1)), PAPER))
     return [
         {"x": places[:, 1].tolist(), "y": places[:, 0].tolist(), "mode": "markers", "hoverinfo": "skip",
-         "marker": {"symbol": symbol, "size": marked, "color": color, "line": {"width": 2, "color": color}}}
+         "marker": {"symbol": symbol, "size": marked, "color": color,
+                    "line": {"width": 2 * (symbol != "circle"), "color": color}}}
         for where, symbol, marked, color in wanted if len(places := np.argwhere(where))
     ]  # fmt: skip
 
@@ -283,7 +285,7 @@ def _notes(step: Step, there: list[int], grid: _Grid, verdict: str) -> list[Spec
     below = {**place, "xanchor": "center", "yanchor": "top"}
     notes = [note(f"prefix {step.prefix_length}", -0.5, -0.5, **place | {"xanchor": "right", "xshift": -6})]
     notes.append(note("depth", -0.7, low, **below | {"xanchor": "right"}))
-    notes += [note(f"{verdict} (dots: expected)", 0, 1, yshift=round(20 * grid.scale), **look)] if verdict else []
+    notes += [note(verdict, 0, 1, xshift=4 - grid.left, yshift=20 * grid.scale, **look)] if verdict else []
     for level, nodes in groupby([row for row in there if row < n], depth.__getitem__):
         first, *rest = nodes
         if (len(rest) + 1) * grid.wide >= 8 * len(str(level)) * grid.scale:
