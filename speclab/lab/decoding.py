@@ -276,9 +276,8 @@ class Decoder(Navigator):
         session = self._new(config)
         self.runs.begin(session, config)
         count = len(session.prompt_ids)
-        self._take(
-            session, config, status=f"{count} prompt tokens are in the caches. Step decodes the first iteration."
-        )
+        words = f"{count} prompt tokens are in the caches. Step decodes the first iteration."
+        self._take(session, config, status=words)
 
     def _apply_pending(self) -> str:
         """Applies what the form says and is not in force; says what that was."""
@@ -319,13 +318,15 @@ class Decoder(Navigator):
             with self._working(session):
                 session.run(until=lambda step: step.index + 1 >= shown.cursor or self._cancelled.is_set())
         again = plural(session.cursor, "iteration")
-        if tuple(session.token_ids) == tuple(shown.trace.token_ids(shown.cursor)):
-            return f"Live: the models decoded {again} again, to the same text. "
-        return f"Live: the models decoded {again} again, to another text than the recording's. "
+        # With settings changed on its way, the recording may have come further in as many iterations.
+        texts = zip(session.token_ids, shown.trace.token_ids(shown.cursor), strict=False)
+        text = "the same text" if all(one == other for one, other in texts) else "another text than the recording's"
+        return f"Live: the models decoded {again} again, to {text}. "
 
     def _is_run_of(self, trace: Trace, config: LabConfig) -> bool:
         """Whether a recording is of these models, this prompt, this strategy and these settings, as far as it says."""
-        session, pair = self.session, self.models.pair
+        session = self.session
+        pair = self.models.pair if session is None else session.pair
         prompt: Prompt = config.prompt if session is None else session.prompt_ids
         if isinstance(prompt, str):
             same = prompt == "".join([trace.texts.get(token, "") for token in trace.prompt_ids])
@@ -341,11 +342,8 @@ class Decoder(Navigator):
     def _forked(self, at: int, strategy: Strategy | None, settings: Mapping[str, Any]) -> tuple[Session, LabConfig]:
         """A fork of the session after `at` iterations, not shown yet, and what it is made of."""
         state = self._state
-        if (
-            state.trace.steps
-            and not state.frame.live
-            and not self._is_run_of(state.trace, state.applied or self._read())
-        ):
+        recorded = bool(state.trace.steps) and not state.frame.live
+        if recorded and not self._is_run_of(state.trace, state.applied or self._read()):
             raise SettingsError(
                 "A recording of another run holds no models, and a fork needs them: Run live decodes the run above, "
                 "and what is decoded there can be forked."
@@ -357,9 +355,8 @@ class Decoder(Navigator):
         """Goes on with this session; what was measured of the former, or kept of another prompt, says nothing of it."""
         state, prompt = self._state, tuple(session.prompt_ids)
         self.session, state.applied, state.forks = session, applied, self.runs.describe()
-        if state.compared is not None and any(
-            run.trace.prompt_ids != prompt for run in state.compared.runs if run.trace
-        ):
+        compared = state.compared.runs if state.compared is not None else ()
+        if any(run.trace.prompt_ids != prompt for run in compared if run.trace):
             state.compared = None
         if state.trace.prompt_ids != prompt:
             changes |= {"pinned": None, "beside": None}
