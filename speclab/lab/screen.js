@@ -8,18 +8,19 @@ async function unpacked(buffers) {
   try { return (await import(url)).default; } finally { URL.revokeObjectURL(url); }
 }
 
-function library(model) {
-  globalThis.speclabPlotly ??= new Promise((done, failed) => {
+// Shared once it is there; asked for by each lab until then, for a lab that is closed meanwhile gets no answer.
+async function library(model) {
+  if (globalThis.speclabPlotly) return globalThis.speclabPlotly;
+  return new Promise((done, failed) => {
     const hear = (message, buffers) => {
       if (message.plotly === undefined) return;
       model.off("msg:custom", hear);
-      if (message.plotly) unpacked(buffers).then(done, failed);
-      else { globalThis.speclabPlotly = undefined; failed(new Error(message.why)); }
+      if (!message.plotly) failed(new Error(message.why));
+      else unpacked(buffers).then(Plotly => done(globalThis.speclabPlotly ??= Plotly), failed);
     };
     model.on("msg:custom", hear);
     model.send({ want: "plotly" });
   });
-  return globalThis.speclabPlotly;
 }
 
 const KEYS = new Set(["ArrowLeft", "ArrowRight", " ", "[", "]", "Escape"]);

@@ -27,6 +27,12 @@ lab.open_trace(path)
 lab.select(1)
 lab
 """
+NO_WEBGL = """() => {
+  const get = HTMLCanvasElement.prototype.getContext;
+  HTMLCanvasElement.prototype.getContext = function (kind, ...rest) {
+    return kind.startsWith('webgl') ? null : get.call(this, kind, ...rest);
+  };
+}"""
 NO_PLOTLY = """
 import speclab.lab.screen as screen
 
@@ -60,9 +66,7 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
 
 
 def test_pictures_need_no_webgl(lab):
-    lab.read("HTMLCanvasElement.prototype.getContext = (get => function (kind, ...rest) {"
-             " return kind.startsWith('webgl') ? null : get.call(this, kind, ...rest); })"
-             "(HTMLCanvasElement.prototype.getContext) && 1")  # fmt: skip
+    lab.page.evaluate(NO_WEBGL)
     lab.run(1, "lab.close()\nlab = speclab.Lab()\nlab")
     lab.wait(PAINTED)
     assert lab.step() == 2

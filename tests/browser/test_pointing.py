@@ -13,12 +13,15 @@ SELECTED = "document.querySelector('.speclab-tree > *').held.layout.meta.selecte
 RANGE = "JSON.stringify(document.querySelector('.speclab-tree > *').layout.xaxis.range)"
 CLICK = """([slot, value]) => {
   const plot = document.querySelector(`.speclab-${slot} > .js-plotly-plot`);
+  plot.scrollIntoView({block: 'center'});
   for (const trace of plot._fullData) {
     if (!trace.meta?.click || !trace.customdata) continue;
     const at = [...trace.customdata].findIndex(one => (Array.isArray(one) ? one[0] : one) === value);
     if (at < 0) continue;
     const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-    return [box.x + xaxis._offset + xaxis.d2p(trace.x[at]), box.y + yaxis._offset + yaxis.d2p(trace.y[at])];
+    const x = trace.x ? trace.x[at] : trace.x0 + at * trace.dx;
+    const y = trace.type === 'bar' ? trace.y[at] / 2 : trace.y[at];
+    return [box.x + xaxis._offset + xaxis.d2p(x), box.y + yaxis._offset + yaxis.d2p(y)];
   }
 }"""
 """Where on the page a node or an iteration is drawn."""
@@ -88,7 +91,7 @@ def test_a_node_named_in_a_sentence_is_a_link(lab):
 
 def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl_and_a_step_keeps_the_zoom(lab):
     page = lab.page
-    page.set_viewport_size({"width": 1280, "height": 600})
+    page.set_viewport_size({"width": 1280, "height": 700})
     x, y = point(lab, "tree", 0)
     before = lab.read(RANGE)
     page.mouse.move(x + 40, y + 10)
