@@ -319,7 +319,7 @@ class Files(HBox):
             options=[*((label, name) for name, label in _NAMES.items()), *views],
             tooltip="what to save", description="save",
         )  # fmt: skip
-        self.path = Text(tooltip="a path on the machine that runs the notebook; pictures end in .svg or .png")
+        self.path = Text(tooltip="a path on the machine that runs the notebook; a picture ends in .html, .svg or .png")
         self.path.add_class("speclab-path")
         ask, do, path = actions.ask, actions.controller, self.path
         self.save_button = button(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from lab_tools import settle
+from lab_tools import every, settle
 from records import assert_same
 
 from speclab.trace.files import load_trace
@@ -85,13 +85,12 @@ def test_views_are_saved_as_they_are_shown(lab, tmp_path):
 
 
 def test_the_row_of_files_appears_saves_and_opens(lab, tmp_path):
-    row = lab.files
-    assert row.layout.display == "none"
-    row.toggle.value = True
-    assert row.layout.display is None
+    lab.transport.more.value = True
+    row = lab.transport.files
+    assert row in every(lab.transport.unfolded)
     lab.step()
     assert [value for _, value in row.what.options] == ["trace", "page", *VIEWS]
-    for what, ending in (("page", "run.html"), ("mask", "mask.svg"), ("trace", "run.json.gz")):
+    for what, ending in (("page", "run.html"), ("mask", "mask.html"), ("trace", "run.json.gz")):
         row.what.value = what
         assert row.path.value == ending
         row.path.value = str(tmp_path / ending)
@@ -111,7 +110,7 @@ def test_the_row_of_files_appears_saves_and_opens(lab, tmp_path):
 
 def test_an_uploaded_trace_is_shown_and_a_broken_one_is_named(lab, saved):
     for name, content in (("mine.json.gz", saved.read_bytes()), ("cut.json.gz", saved.read_bytes()[:100])):
-        lab.files.upload.value = ({"name": name, "content": memoryview(content), "type": "", "size": 1,
+        lab.transport.files.upload.value = ({"name": name, "content": memoryview(content), "type": "", "size": 1,
                                    "last_modified": datetime.now(UTC)},)  # fmt: skip
         assert settle(lab)
     assert not lab.state.frame.live
