@@ -19,7 +19,7 @@ from speclab.lab.runs import Runs, cache_bytes, differences
 from speclab.lab.state import LabConfig, LabState, Prompt, SetBreakpoint
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step, Trace
-from speclab.views.explain import plural
+from speclab.views.explain import plural, summary
 from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Decoder(Navigator):
         """Shows a recording before there is a session, if it is a run of what the form says."""
         config = self._read()
         if recording.steps and self._is_run_of(recording, config):
-            self._state.update(applied=config, frame=self._state.frame.at(1, recording))
+            frame = self._state.frame.at(1, recording)
+            self._state.update(applied=config, frame=frame, status=summary(recording.steps[0]))
 
     @action("loading", "prepare")
     def prepare(self) -> None:

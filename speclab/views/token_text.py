@@ -259,7 +259,7 @@ def legend(trace: Trace, by: By = "verdict") -> str:
     if by == "verdict":
         keys.append(tag("span", tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
     keys.append(tag("span", tag("span", "3", tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained"))
-    return tag("div", *keys, class_="sl-legend")
+    return tag("div", " ".join(keys), class_="sl-legend")
 
 
 def summary(trace: Trace, cursor: int | None = None) -> str:
