@@ -186,7 +186,7 @@ class TextPanel(VBox):
         self.tail = Slot(screen, "text-tail", self._tail, self._key)
         page = Box([Box([self.done, self.tail]).add_class("speclab-text-body")])
         page.add_class("speclab-text-page")  # scrolled to its end by CSS
-        super().__init__([HBox([self.legend, self.by]).add_class("speclab-text-head"), page])
+        super().__init__([page, HBox([self.legend, self.by]).add_class("speclab-text-head")])
         self.add_class("speclab-text")
         on_change(self.by, lambda _: self.update(self._frame))
 
