@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from base64 import b64encode
+from base64 import b64encode, b85encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -169,13 +169,17 @@ def _shown(*pages: str) -> list[View]:
 def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
     """One block: what the iteration changes in the views of the last, and what each tick of its phases in its own."""
     views = _shown("iteration")
-    whole = {view.name: parts_of(view.render(frame)) for view in views}
-    kept = {name: changes(once[name], parts) for name, parts in whole.items()}
-    if (step := frame.step) is None:
+    step = frame.step
+    at = [] if step is None else [replace(frame, position=position) for position in positions(step)]
+    moving, kept = {}, {}
+    for view in views:
+        before = at[:-1] if "position" in view.needs else []
+        versions = [once[view.name], *(parts_of(view.render(one)) for one in (frame, *before))]
+        parts = max(map(len, versions))  # a part that comes and goes leaves its place empty
+        last, *versions = [[*version, *[""] * (parts - len(version))] for version in versions]
+        kept[view.name], moving[view.name] = changes(last, versions[0]), changes(*versions)
+    if step is None:
         return {"views": kept, "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}]}
-    at = [replace(frame, position=position) for position in positions(step)]
-    moving = {view.name: changes(whole[view.name], *(parts_of(view.render(one)) for one in at[:-1]))
-              for view in views if "position" in view.needs}  # fmt: skip
     ticks = [{"phase": one.position.phase, "said": linked(describe(one)), "committed": one.committed} for one in at]
     tables = "".join([view.tabulate(frame) for view in views if view.name != "tree"])  # its nodes are in the facts
     return {"views": kept, "moving": moving, "ticks": ticks, "facts": _facts(step), "tables": tables}
@@ -304,7 +308,12 @@ def _style() -> str:
 def _pack(value: Any) -> str:
     """Compressed, as the text of a script may hold it: nothing in it can end the script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return b64encode(gzip.compress(text.encode("utf-8", "surrogatepass"), 9, mtime=0)).decode()
+    return _packed(text.encode("utf-8", "surrogatepass"))
+
+
+def _packed(data: bytes) -> str:
+    """Five letters for four bytes, a sixteenth less than base 64; no "<", which a script must not hold."""
+    return b85encode(gzip.compress(data, 9, mtime=0)).decode().replace("<", ".")
 
 
 @cache
@@ -314,7 +323,7 @@ def _plotly() -> str:
     if found is None or found.origin is None:
         raise SpeclabError(NO_PLOTLY)
     script = Path(found.origin).parent / "package_data" / "plotly.min.js"
-    return b64encode(gzip.compress(script.read_bytes(), 9, mtime=0)).decode()
+    return _packed(script.read_bytes())
 
 
 @cache

@@ -2,9 +2,19 @@
 const find = id => document.getElementById(id), all = query => [...document.querySelectorAll(query)];
 const data = JSON.parse(find("data").textContent), root = document.body;
 
+const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;.=>?@^_`{|}~", CODES = new Uint8Array(128);
+[...LETTERS].forEach((letter, code) => (CODES[letter.charCodeAt(0)] = code));
+function bytesOf(packed) { // base 85: five letters for four bytes
+  const short = (5 - (packed.length % 5)) % 5, text = packed + "~".repeat(short), bytes = new DataView(new ArrayBuffer((text.length / 5) * 4));
+  for (let i = 0; i < text.length; i += 5) {
+    let value = 0;
+    for (let k = i; k < i + 5; k++) value = value * 85 + CODES[text.charCodeAt(k)];
+    bytes.setUint32((i / 5) * 4, value);
+  }
+  return bytes.buffer.slice(0, bytes.byteLength - short);
+}
 async function unpack(packed) {
-  const bytes = Uint8Array.from(atob(packed), c => c.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  return new Response(new Blob([bytesOf(packed)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 async function library() {
   const script = Object.assign(document.createElement("script"), { textContent: await unpack(data.plotly) });
@@ -51,10 +61,10 @@ function player(plots, once) {
       const name = place.dataset.view, whole = tick === frame.ticks.length - 1, moving = whole ? [] : frame.moving?.[name] ?? [];
       const key = JSON.stringify([shown, moving.map(([, versions]) => versions.findLast(([from]) => from <= tick + 1)?.[0])]);
       const base = patched(once[name], frame.views[name], 1), fold = place.closest("details");
-      if (fold) fold.hidden = !base.length;
+      if (fold) fold.hidden = !base.some(Boolean);
       if ((fold && !fold.open) || drawn.get(place) === key) continue;
       drawn.set(place, key);
-      plots.show(place, patched(base, moving, tick + 1));
+      plots.show(place, patched(base, moving, tick + 1).filter(Boolean));
     }
     tables();
     plots.mark(node);
