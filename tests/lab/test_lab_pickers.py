@@ -122,10 +122,10 @@ def test_symbols_of_the_paper_stand_beside_the_name():
 def test_a_prompt_that_is_typed_too_long_is_refused_before_it_is_applied():
     models = SimpleNamespace(tokenizer=object(), context=8, encode=str.split)
     picker = PromptPicker("Once upon", models, lambda: None)
-    picker.text.value = "a longer text of seven words in all"
+    picker.text.value = "a longer text of seven words altogether"
     assert picker.read() == picker.text.value
     picker.text.value += " and more"
-    with pytest.raises(PromptError, match="10 tokens, and these models take 8"):
+    with pytest.raises(PromptError, match="9 tokens, and these models take 8"):
         picker.read()
 
 
