@@ -241,7 +241,7 @@ def trees_spec(step: Step, regret: Regret | None = None) -> Spec:
         verdict = "verified" if one.chosen else "verified on request" if regret else "not verified"
         ahead = margin(step, place)
         signed = f"{'−' if ahead < 0 else '+'}{figure(abs(ahead))}"
-        titles.append(f"{one.name}: {verdict}, mean confidence {_figures(one)}, margin {signed}")
+        titles.append(f"{one.name}: {verdict}, mean {_figures(one)}, margin {signed}")
     whole = [one.chosen and len(one.tree) == len(step.tree) for one in step.proposals]  # its nodes have their numbers
     drawn = small_tree_specs(graphs, titles, pick=whole.index(True) if any(whole) else None)
     for trace in [trace for one in drawn for trace in one["data"] if trace.get("name") == LOOKS["drafted"].label]:

@@ -144,9 +144,9 @@ def compare_spec(found: Comparison) -> Spec:
     key = " ".join([f'<span style="color:{PHASE_COLORS[phase]}">■</span> {phase}' for phase in PHASES])
     tops = 1.3 * max(rates), 1.3 * max(speeds), max(map(sum, zip(*shares.values(), strict=True)))
     panels = (
-        ("", 0.0, 0.23, tops[0], "tokens per iteration, plain: 1"),
-        ("2", 0.28, 0.52, tops[1], "tokens per second, measured"),
-        ("3", 0.57, 1.0, tops[2], f"ms/token: {key}"),
+        ("", 0.0, 0.22, tops[0], "tokens per iteration, plain: 1"),
+        ("2", 0.26, 0.43, tops[1], "tokens per second"),
+        ("3", 0.47, 1.0, tops[2], f"ms/token: {key}"),
     )
     notes = [note(title, left, 1) for _, left, _, _, title in panels]
     axes: Spec = {
