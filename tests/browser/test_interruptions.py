@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from conftest import FRESH
-from opened import CURSOR, KERNEL_IDLE, STATUS, Opened
+from opened import CURSOR, KERNEL_IDLE, PAINTED, STATUS, Opened
 from serving import NOTEBOOK, Home, jupyterlab, serving
 
 pytestmark = pytest.mark.browser
 
+FRESH = "import speclab\nlab = speclab.Lab(prompt='The storm had been growing since noon, and', max_new_tokens=96)\nlab"
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-SHOWN = "document.querySelector('button.speclab-step') && document.querySelector('.speclab-tree svg')"
+SHOWN = f"document.querySelector('button.speclab-step') && {PAINTED}"
+GONE = "getComputedStyle(document.querySelector('.speclab-lab'), '::before').content"
 LIVE = f"document.querySelector('.sl-badge')?.innerText === 'live' && {CURSOR} === 1"
 RESTARTED = (
     f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += now.endsWith('restarting'))"
@@ -37,7 +38,7 @@ def lab(browser, place):
     opened.wait(KERNEL_IDLE)
     command(opened, "notebook:clear-all-cell-outputs")
     opened.run(1, FRESH)
-    opened.wait(SHOWN)
+    opened.wait("document.querySelector('button.speclab-step')")
     opened.page.click("button.speclab-step")
     opened.wait(LIVE)
     command(opened, "docmanager:save")
@@ -48,7 +49,7 @@ def lab(browser, place):
 def begin_anew(lab: Opened) -> None:
     """Runs the lab's cell in a new kernel, and decodes."""
     lab.run(1, FRESH)
-    lab.wait(f"{SHOWN} && {STATUS}.startsWith('mini is loaded')")
+    lab.wait(f"{STATUS}.startsWith('mini is loaded')")
     lab.page.click("button.speclab-step")
     lab.wait(LIVE)
 
@@ -100,5 +101,8 @@ def test_a_new_kernel_leaves_the_picture_and_the_cell_brings_a_lab_back(lab, end
     if lab.comes("document.querySelector('.jp-Dialog .jp-mod-accept')", 3_000):
         lab.page.click(".jp-Dialog .jp-mod-accept")
     assert lab.read(STATUS) == shown
+    assert lab.read(PAINTED), "the pictures stay"
+    lab.wait(f"{GONE}.includes('Run the cell again')")
+    lab.shot("kernel_gone")
     begin_anew(lab)
     lab.step()
