@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speclab.trace.records import Event, Step
-from speclab.views import explain, markup, networks, playback
+from speclab.views import markup, networks, playback
 from speclab.views.explain import children, dropped, hovers, position_summary, sentence, summary
 from speclab.views.figures import FONT, INK, LINE, MUTED, PAPER, Spec, escape, lines, spec
 from speclab.views.networks import LABEL_X, OWN, Graph, Places, fold, graph, places
@@ -356,4 +356,5 @@ def table(step: Step) -> str:
          r.verdict, r.reason)
         for r in step.nodes
     )  # fmt: skip
-    return markup.table(f"Draft tree of iteration {step.index + 1} ({explain.roots_origin(step)})", head, rows)
+    root = "verified" if playback.verified_root(step) else "drafted"
+    return markup.table(f"Draft tree of iteration {step.index + 1} ({root} root)", head, rows)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from speclab.trace.records import Event, NodeRecord, Step, Trace, Value
+from speclab.trace.records import Event, Step, Trace, Value
 from speclab.views import markup
 from speclab.views.markup import all_quoted, escape, quoted, tag
-from speclab.views.playback import WHOLE, Phase, PlaybackPosition, decisions, own_kind, verified_root
+from speclab.views.playback import WHOLE, PlaybackPosition, decisions, own_kind, verified_root
 
 
 def percent(probability: float) -> str:
@@ -17,51 +18,28 @@ def percent(probability: float) -> str:
     return f"{share:.0f}%" if share >= 10 or share == 0 else f"{share:.1f}%" if share >= 0.1 else "<0.1%"
 
 
-def numbers(values: Mapping[str, Value], texts: Mapping[int, str]) -> str:
-    """The figures of an event: `confidence 0.41, branches 3`; a token by its text."""
-    return ", ".join([f"{name.replace('_', ' ')} {_written(name, value, texts)}" for name, value in values.items()])
-
-
-def _written(name: str, value: Value, texts: Mapping[int, str]) -> str:
-    if name == "token" and isinstance(value, int):
-        return quoted(value, texts)
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def why(step: Step, node: int) -> str:
     """One sentence: who proposed the node, what the target thought of it, what came of it, and what grew from it."""
-    record = step.nodes[node]
-    name = f"Node {node} {quoted(record.token, step.texts)}"
-    if record.verdict == "root":
-        origin = "is the root, the newest committed token"
-    else:
-        origin = f"{_proposed(step, record)}; {_judged(record)}"
-    after = f"after it the target chose {quoted(record.target_choice, step.texts)}"
-    return f"{name} {origin}; {'; '.join([*_growth(step, node), after])}."
-
-
-def _proposed(step: Step, record: NodeRecord) -> str:
-    tree, parent = step.tree, int(step.tree.parent[record.index])
-    depth = int(tree.depth[record.index])
-    after = f"after {quoted(int(tree.token[parent]), step.texts)}" if parent >= 0 else "as the root"
-    path = f" (its path {percent(record.path_prob)})" if depth > 1 else ""
-    return (
-        f"was proposed by {tree.source[record.index]} at depth {depth} {after} with {percent(record.draft_prob)}{path}"
-    )
-
-
-def _judged(record: NodeRecord) -> str:
-    outcome = f"{record.verdict}, {record.reason}" if record.reason else record.verdict
-    if record.verdict != "not reached" or record.target_prob is None:
-        return outcome
-    return f"{outcome} (the target would have given it {percent(record.target_prob)})"
-
-
-def _growth(step: Step, node: int) -> list[str]:
+    record, said = step.nodes[node], _origin(step, node)
     found = [event for event in step.events if event.node == node]
-    pruned = [event for event in found if event.kind == "prune"]
-    grown = [sentence(event) for event in found if event.kind != "prune"]
-    return [*grown, _pruned(sum(map(dropped, pruned)), pruned[0].reason)] if pruned else grown
+    said += [sentence(event) for event in found if event.kind != "prune"]
+    if pruned := [event for event in found if event.kind == "prune"]:
+        said.append(sentence(replace(pruned[0], values={"dropped": sum(map(dropped, pruned))})))
+    said.append(f"after it the target chose {quoted(record.target_choice, step.texts)}")
+    return f"Node {node} {quoted(record.token, step.texts)} {'; '.join(said)}."
+
+
+def _origin(step: Step, node: int) -> list[str]:
+    record, tree, parent = step.nodes[node], step.tree, int(step.tree.parent[node])
+    if record.verdict == "root":
+        return ["is the root, the newest committed token"]
+    after = f"after {quoted(int(tree.token[parent]), step.texts)}" if parent >= 0 else "as the root"
+    proposed = f"was proposed by {tree.source[node]} at depth {tree.depth[node]} {after}"
+    path = f" (its path {percent(record.path_prob)})" if tree.depth[node] > 1 else ""
+    outcome = f"{record.verdict}, {record.reason}" if record.reason else record.verdict
+    if record.verdict == "not reached" and record.target_prob is not None:
+        outcome += f" (the target would have given it {percent(record.target_prob)})"
+    return [f"{proposed} with {percent(record.draft_prob)}{path}", outcome]
 
 
 def children(event: Event) -> int | None:
@@ -75,17 +53,14 @@ def dropped(event: Event) -> int:
     return int(event.values.get("dropped") or 1) if event.kind == "prune" else 0
 
 
-def _pruned(count: int, reason: str) -> str:
-    return f"{count} children were pruned, the first with {reason}" if count > 1 else f"a child was pruned, {reason}"
-
-
 def sentence(event: Event) -> str:
     """A drafting decision in words: `expanded into 2, confidence 0.62 between 0.40 and 0.90`."""
     if event.kind == "expand":
         count = children(event)
         return f"expanded{'' if count is None else f' into {count}'}, {event.reason}"
     if event.kind == "prune":
-        return _pruned(dropped(event), event.reason)
+        lost = dropped(event)
+        return f"{f'{lost} children were pruned, the first with' if lost > 1 else 'a child was pruned,'} {event.reason}"
     verb = {"stop": "not expanded"}.get(event.kind, event.kind)
     return f"{verb}, {event.reason}" if event.reason else verb
 
@@ -112,26 +87,23 @@ def node_table(step: Step, node: int) -> str:
     return markup.table(f"Node {node} of iteration {step.index + 1}", ("what", "value"), rows)
 
 
-def node_html(step: Step, selected: int | None) -> str:
-    """Everything recorded about the selected node."""
-    if selected is None:
-        message = (
-            "Click a node of the tree, a row of the mask, or a link in a sentence, to read what is recorded of it."
-        )
-        return tag("div", message, class_="sl-empty")
-    return node_table(step, selected)
-
-
 def _top(step: Step, top: tuple[tuple[int, float], ...]) -> str:
     return "  ".join([f"{quoted(token, step.texts)} {percent(probability)}" for token, probability in top])
 
 
-def events_table(step: Step, upto: int | None = None) -> str:
+def events_table(step: Step) -> str:
     """The drafting decisions in the order they were taken, as an HTML table."""
+
+    def figure(name: str, value: Value) -> str:
+        if name == "token" and isinstance(value, int):
+            value = quoted(value, step.texts)
+        return f"{name.replace('_', ' ')} {f'{value:.3g}' if isinstance(value, float) else value}"
+
     rows = (
-        (i + 1, event.kind, "" if event.node is None else event.node, event.reason, numbers(event.values, step.texts))
-        for i, event in enumerate(step.events[:upto])
-    )
+        (i + 1, event.kind, "" if event.node is None else event.node, event.reason,
+         ", ".join([figure(*each) for each in event.values.items()]))
+        for i, event in enumerate(step.events)
+    )  # fmt: skip
     return markup.table("Drafting decisions", ("#", "kind", "node", "reason", "figures"), rows)
 
 
@@ -157,26 +129,15 @@ def hovers(step: Step, nodes: Sequence[int], known: bool = True) -> list[tuple[s
     return tips
 
 
-def roots_origin(step: Step) -> str:
-    """Where node 0 comes from, in words."""
-    return "verified root" if verified_root(step) else "drafted root"
-
-
-_NAMED = re.compile(r"\b(nodes?|iterations?) (\d+(?:(?:, | and | or | to )\d+)*)(?![\d:])", re.IGNORECASE)
+_NAMED = re.compile(r"\b(node|iteration)s? \d+(?:(?:, | and | or | to )\d+)*(?![\d:])", re.IGNORECASE)
 
 
 def linked(sentence: str) -> str:
     """A sentence as HTML in which "node 6", "nodes 3 and 5" and "iteration 4" are links; not its subject, "Node 6:"."""
 
     def link(found: re.Match[str]) -> str:
-        kind, first = found[1].lower().removesuffix("s"), True
-
-        def one(number: re.Match[str]) -> str:
-            nonlocal first
-            words, first = (f"{found[1]} {number[0]}" if first else number[0]), False
-            return f'<a href="#" data-{kind}="{number[0]}">{words}</a>'
-
-        return re.sub(r"\d+", one, found[2])
+        target = rf'<a href="#" data-{found[1].lower()}="\1">\g<0></a>'
+        return re.sub(r"(?:^\w+ )?(\d+)", target, found[0])
 
     return _NAMED.sub(link, escape(sentence))
 
@@ -188,59 +149,46 @@ def plural(count: int, noun: str) -> str:
 
 def summary(step: Step) -> str:
     """One sentence, such as: Iteration 3: 12 drafted in 4 levels, 5 accepted, bonus '␣the'."""
-    counts, depth = step.counts, int(step.tree.depth.max())
-    levels = depth if verified_root(step) else depth + 1
-    drafted = f"{counts.drafted} drafted in {plural(levels, 'level')}" if counts.drafted else "nothing drafted"
-    parts = [drafted, f"{len(step.accepted)} accepted", _own(step)] if counts.drafted else [drafted, _own(step)]
+    drafted, levels = step.counts.drafted, int(step.tree.depth.max()) + (not verified_root(step))
+    grown = f"{drafted} drafted in {plural(levels, 'level')}, {len(step.accepted)} accepted"
+    own = "the text ended inside the path"
+    if step.bonus is not None:
+        own = f"{own_kind(step)} {quoted(step.bonus, step.texts)}"
     note = f" {step.note}" if step.note else ""
-    return f"Iteration {step.index + 1}: {', '.join(parts)}.{note}"
-
-
-def _own(step: Step) -> str:
-    if step.bonus is None:
-        return "the text ended inside the path"
-    return f"{own_kind(step)} {quoted(step.bonus, step.texts)}"
+    return f"Iteration {step.index + 1}: {grown if drafted else 'nothing drafted'}, {own}.{note}"
 
 
 def position_summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
     """One sentence on what the position shows."""
-    return _TOLD[position.phase](step, position)
-
-
-def _flatten(step: Step, _: PlaybackPosition) -> str:
-    nodes = plural(len(step.tree), "node")
-    return f"Flatten: {nodes} in breadth-first order, each sees the prefix of {step.prefix_length} and its ancestors."
-
-
-def _verify(step: Step, _: PlaybackPosition) -> str:
-    return f"Verify: one target pass over {plural(len(step.tree), 'row')} gives the target's choice after every node."
-
-
-def _commit(step: Step, _: PlaybackPosition) -> str:
-    return f"Commit: {plural(len(step.committed), 'token')} added; the caches keep the path and drop the rest."
-
-
-def _adapt(step: Step, _: PlaybackPosition) -> str:
-    change = step.adaptation
+    change, nodes = step.adaptation, len(step.tree)
+    match position.phase:
+        case "draft":
+            return _draft(step, position)
+        case "flatten":
+            order = "in breadth-first order, each sees the prefix of"
+            return f"Flatten: {plural(nodes, 'node')} {order} {step.prefix_length} and its ancestors."
+        case "verify":
+            return f"Verify: one target pass over {plural(nodes, 'row')} gives the target's choice after every node."
+        case "accept":
+            return _accept(step, position)
+        case "commit":
+            added = plural(len(step.committed), "token")
+            return f"Commit: {added} added; the caches keep the path and drop the rest."
     moved = [f"{name} {change.before.get(name)} → {value}" for name, value in change.after.items()
              if change.before.get(name) != value]  # fmt: skip
-    found = change.reason or "nothing to change"
-    return f"Adapt: {found}{': ' if moved else ''}{', '.join(moved)}."
+    return f"Adapt: {change.reason or 'nothing to change'}{': ' if moved else ''}{', '.join(moved)}."
 
 
 def _draft(step: Step, position: PlaybackPosition) -> str:
-    if position.event is not None:
-        if not position.event:
-            return "Draft: the root alone."
-        event = step.events[min(position.event, len(step.events)) - 1]
+    depth, count = step.tree.depth, len(step.events)
+    if position.event:
+        event = step.events[min(position.event, count) - 1]
         where = "" if event.node is None else f" node {event.node}"
-        return f"Draft, decision {position.event} of {len(step.events)}:{where} {sentence(event)}."
-    depth = step.tree.depth
+        return f"Draft, decision {position.event} of {count}:{where} {sentence(event)}."
     level = int(depth.max()) if position.level is None else position.level
-    added = int((depth == level).sum())
-    return (
-        f"Draft, level {level} of {depth.max()}: {plural(added, 'node')} added." if level else "Draft: the root alone."
-    )
+    if not level or position.event == 0:
+        return "Draft: the root alone."
+    return f"Draft, level {level} of {depth.max()}: {plural(int((depth == level).sum()), 'node')} added."
 
 
 def _accept(step: Step, position: PlaybackPosition) -> str:
@@ -258,16 +206,6 @@ def _accept(step: Step, position: PlaybackPosition) -> str:
     else:
         outcome = "there is no child, so it is the bonus token"
     return f"Accept, decision {taken} of {len(steps)}: {where} the target chose {choice}; {outcome}."
-
-
-_TOLD: dict[Phase, Callable[[Step, PlaybackPosition], str]] = {
-    "draft": _draft,
-    "flatten": _flatten,
-    "verify": _verify,
-    "accept": _accept,
-    "commit": _commit,
-    "adapt": _adapt,
-}
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:

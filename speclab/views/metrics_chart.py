@@ -1,15 +1,14 @@
 """The run so far on one axis of iterations: tokens, acceptance by depth, seconds by phase, adapted settings.
 
-Beside every figure stands its definition; below, this run's time beside plain decoding's, measured or modelled.
+Beside every figure stands its definition; below, this run's measured time beside plain decoding's, modelled.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import FAINT, INK, MUTED, PAPER, Part, Spec, axis, escape, note, spec, table_of
-from speclab.views.iterations import LEAST, ticks, window
+from speclab.views.figures import FAINT, INK, MUTED, PAPER, Part, Spec, axis, coded, escape, note, spec
+from speclab.views.iterations import CLEAR, bars, iterations_axis, window
 from speclab.views.palette import LOOKS, PHASE_COLORS
 from speclab.views.playback import PHASES
 
@@ -28,31 +27,19 @@ GAP, RIGHT = 34, 218
 """Pixels above a panel, for its name, and beside it, for its figures."""
 ACCEPTED, OWN = LOOKS["accepted"].color, LOOKS["bonus"].color
 UNITS = {"throughput": " tokens/s", "ttft": " s", "tpot": " s"}
-COUNTS = {"iterations", "target_calls", "draft_calls"}
+MODEL = "modelled: one pass per token, each as long as the shortest verification pass of this run"
+"""Where the seconds of plain decoding come from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """Plain decoding with the same target: seconds per token, whether that was measured or modelled, and how."""
-
-    seconds_per_token: float
-    how: Literal["measured", "modelled"]
-    note: str
-
-
-def modelled_plain(steps: Sequence[Step]) -> Plain | None:
-    """An upper bound from this run: one target pass per token, each as long as the shortest verification pass here."""
-    passes = [step.seconds["verify"] for step in steps if step.seconds.get("verify")]
-    note = "one pass per token, each as long as the shortest verification pass of this run"
-    return Plain(min(passes), "modelled", note) if passes else None
+def modelled_plain(steps: Sequence[Step]) -> float | None:
+    """Seconds per token of plain decoding, as `MODEL` has it: so long at least, where no other work is done."""
+    return min([step.seconds["verify"] for step in steps if step.seconds.get("verify")], default=None)
 
 
 def phase_seconds(steps: Sequence[Step]) -> dict[str, float]:
     """Seconds per phase, in the order of the phases; a phase that took no time is left out."""
-    total: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-    for step in steps:
-        for name, seconds in step.seconds.items():
-            total[name] = total.get(name, 0.0) + seconds
+    names = dict.fromkeys([*PHASES, *[name for step in steps for name in step.seconds]])
+    total = {name: sum([step.seconds.get(name, 0.0) for step in steps]) for name in names}
     return {name: seconds for name, seconds in total.items() if seconds > 0}
 
 
@@ -77,241 +64,182 @@ def adapted(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple([name for name in names if all(isinstance(step.settings.get(name), int | float) for step in steps)])
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """Traces over the iterations, `height` pixels high; `aside`: what stands beside it, already plotly's markup."""
+class _Panel(NamedTuple):
+    """Traces over the iterations, `height` pixels high; `aside`: what stands beside it. Both texts are markup."""
 
     name: str
     height: float
-    traces: Sequence[dict[str, Any]]
-    aside: str = ""
-    axis: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """The iterations drawn, of which `done` are those until the cursor; `first` of the run are not drawn."""
-
-    first: int
-    shown: Sequence[Step]
-    done: Sequence[Step]
-
-    def bars(self, values: Sequence[float], color: str) -> dict[str, Any]:
-        """A bar for every iteration drawn."""
-        look = {"color": color, "line": {"width": 0}}
-        return {"type": "bar", **self.x, "y": values, "marker": look, "hoverinfo": "skip"}
-
-    @property
-    def x(self) -> dict[str, int]:
-        """Where the values of a trace stand."""
-        return {"x0": self.first + 1, "dx": 1}
+    traces: list[Spec]
+    aside: str
+    axis: Spec
 
 
 def metrics_spec(trace: Trace, cursor: int | None = None) -> Spec:
     """Panels over one axis of iterations; a click goes to an iteration, those after the cursor are fainter."""
     cursor = len(trace.steps) if cursor is None else cursor
-    first, shown = window(trace, cursor)
-    drawn = Drawn(first, shown, trace.steps[:cursor])
-    panels = [_tokens(drawn), *_depths(drawn), *_seconds(drawn), *_settings(drawn)] if cursor else []
-    height, bottom = sum([panel.height + (GAP if panel.name else 8) for panel in panels]), 40
-    data: list[dict[str, Any]] = []
-    axes: dict[str, Any] = {}
-    notes: list[dict[str, Any]] = []
-    y = 0.0
-    for number, panel in enumerate(panels, 1):
-        y += GAP if panel.name else 8
-        top, low = 1 - y / height, max(0.0, 1 - (y + panel.height) / height)
-        key = "" if number == 1 else str(number)
-        data += [{**one, "yaxis": f"y{key}"} for one in panel.traces]
-        look = {"domain": [low, top], "rangemode": "tozero", "fixedrange": True, "nticks": 4, **panel.axis}
-        axes[f"yaxis{key}"] = axis(**look)
-        notes.append(note(panel.name, 0, top, yshift=4))
-        notes.append(note(panel.aside, 1, top, yanchor="top", xshift=10, align="left"))
-        y += panel.height
-    end = first + len(shown)
+    (first, shown), done = window(trace, cursor), trace.steps[:cursor]
+    end, across = first + len(shown), iterations_axis(first, len(shown))
+    panels: list[_Panel] = []
+    if cursor:
+        panels = [_tokens(shown, done, first), *_depths(shown, done, across["range"][1]), *_seconds(shown, done)]
+        panels += _settings(shown, done)
+    gaps, bottom = [GAP if panel.name else 8 for panel in panels], 40
+    height, y = sum(gaps) + sum([panel.height for panel in panels]), 0.0
+    data: list[Spec] = []
+    axes: Spec = {}
+    notes: list[Spec] = []
+    for number, (gap, panel) in enumerate(zip(gaps, panels, strict=True), 1):
+        top, low, key = 1 - (y + gap) / height, 1 - (y + gap + panel.height) / height, "" if number == 1 else number
+        data += [{"x0": first + 1, "dx": 1, **one, "yaxis": f"y{key}"} for one in panel.traces]
+        look = {"domain": [max(0.0, low), top], "rangemode": "tozero", "fixedrange": True, "nticks": 4, **panel.axis}
+        axes[f"yaxis{key}"], across["anchor"] = axis(**look), f"y{key}"
+        notes += [note(panel.name, 0, top, yshift=4)] if panel.name else []
+        notes += [note(panel.aside, 1, top, yanchor="top", xshift=10, align="left")] if panel.aside else []
+        y += gap + panel.height
     veil = {"type": "rect", "xref": "x", "yref": "paper", "x0": cursor + 0.5, "x1": end + 0.5, "y0": 0, "y1": 1,
             "fillcolor": PAPER, "opacity": 0.65, "line": {"width": 0}}  # fmt: skip
-    axes["xaxis"] = {
-        "range": [first + 0.4, first + max(len(shown), LEAST) + 0.6], "anchor": f"y{len(panels) if panels[1:] else ''}",
-        "showgrid": False, "fixedrange": True, "title": {"text": "iteration", "standoff": 4},
-        **ticks(len(shown)),
-    }  # fmt: skip
     return spec(
         data, label=summary(trace, cursor), height=height + bottom if panels else 60, meta={"name": "metrics"},
         margin={"l": 44, "r": RIGHT, "t": 0, "b": bottom}, barmode="stack", bargap=0.15, hovermode="x",
         hoversubplots="axis", hoverdistance=-1, dragmode=False, shapes=[veil] if cursor < end else [],
-        annotations=[one for one in notes if one["text"]], **axes,
+        annotations=notes, xaxis={**across, "title": {"text": "iteration", "standoff": 4}}, **axes,
     )  # fmt: skip
 
 
-def _key(*entries: tuple[str, str]) -> str:
-    return "   ".join([f'<span style="color:{color}">■</span> {name}' for name, color in entries])
+def _sign(color: str, name: str) -> str:
+    return f'<span style="color:{color}">■</span> {escape(name)}'
 
 
-def _figures(*pairs: tuple[str, str]) -> str:
-    """Numbers, with what each means under it."""
-    return "<br>".join([f"<b>{escape(value)}</b><br>{escape(meaning)}" for value, meaning in pairs])
-
-
-def _tokens(drawn: Drawn) -> Panel:
-    """Accepted tokens, on top of them the target's own, and the mean of the iterations until the cursor."""
-    shown = drawn.shown
-    accepted = [min(len(step.accepted), len(step.committed)) for step in shown]
-    own = [len(step.committed) - drafted for step, drafted in zip(shown, accepted, strict=True)]
-    metrics = Metrics(_total(drawn.done))
+def _tokens(shown: Sequence[Step], done: Sequence[Step], first: int) -> _Panel:
+    """Accepted tokens, on top of them the target's own, the mean until the cursor, and a sentence on each iteration."""
+    committed, phases = [len(step.committed) for step in shown], [*phase_seconds(shown)]
+    accepted = [min(len(step.accepted), count) for step, count in zip(shown, committed, strict=True)]
+    metrics = Metrics(_total(done))
     mean = round(metrics.tokens_per_iteration, 3)
-    line = {
-        "type": "scatter", "mode": "lines", "x": [drawn.first + 0.5, len(drawn.done) + 0.5], "y": [mean, mean],
-        "line": {"color": INK, "width": 1.5, "dash": "dash"}, "hoverinfo": "skip",
-    }  # fmt: skip
-    aside = _figures(
-        (f"{mean:.2f} tokens per iteration", "committed / verification passes"),
-        (f"{metrics.acceptance_rate:.0%} acceptance rate", "accepted / drafted tokens"),
-    )
-    name = f"<b>Tokens per iteration</b>   {_key(('accepted', ACCEPTED), ('the target’s own', OWN))}   ╌ mean"
-    return Panel(
-        name, 96, [drawn.bars(accepted, ACCEPTED), drawn.bars(own, OWN), line, _told(drawn)], aside, {"dtick": None}
-    )
-
-
-def _told(drawn: Drawn) -> dict[str, Any]:
-    """A sentence on each iteration, wherever the pointer is above it, and where a click goes."""
-    phases = [*phase_seconds(drawn.shown)]
+    line = {"type": "scatter", "mode": "lines", "x": [first + 0.5, len(done) + 0.5], "y": [mean, mean],
+            "line": {"color": INK, "width": 1.5, "dash": "dash"}, "hoverinfo": "skip"}  # fmt: skip
     rows = [
         [step.index + 1, step.counts.drafted, len(step.accepted), len(step.committed),
          *(round(1000 * step.seconds.get(name, 0.0), 2) for name in phases)]
-        for step in drawn.shown
+        for step in shown
     ]  # fmt: skip
     times = ", ".join([f"{name} %{{customdata[{i}]}}" for i, name in enumerate(phases, 4)])
-    told = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]} committed"
-    return {
-        "type": "scatter", "mode": "markers", **drawn.x, "y": [len(step.committed) for step in drawn.shown],
-        "marker": {"color": "rgba(0,0,0,0)", "size": 9}, "customdata": rows, "meta": {"click": "iteration"},
-        "hovertemplate": told + (f"<br>ms: {times}" if phases else "") + "<extra></extra>",
+    said = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]} committed"
+    told = {
+        "type": "scatter", "mode": "markers", "y": committed, "marker": {"color": CLEAR, "size": 9},
+        "customdata": rows, "meta": {"click": "iteration"},
+        "hovertemplate": said + (f"<br>ms: {times}" if phases else "") + "<extra></extra>",
     }  # fmt: skip
+    aside = f"<b>{mean:.2f} tokens per iteration</b><br>committed / verification passes<br>"
+    aside += f"<b>{metrics.acceptance_rate:.0%} acceptance rate</b><br>accepted / drafted tokens"
+    name = f"<b>Tokens per iteration</b>   {_sign(ACCEPTED, 'accepted')}   {_sign(OWN, 'the target’s own')}   ╌ mean"
+    own = [count - drafted for count, drafted in zip(committed, accepted, strict=True)]
+    return _Panel(name, 96, [bars(accepted, ACCEPTED), bars(own, OWN), line, told], aside, {})
 
 
-def _depths(drawn: Drawn) -> list[Panel]:
+def _depths(shown: Sequence[Step], done: Sequence[Step], end: float) -> list[_Panel]:
     """One row per depth: a dark cell where the iteration accepted so deep, a pale one where it drafted so deep."""
-    counts = depth_counts(drawn.done)[:DEEPEST]
+    counts = depth_counts(done)[:DEEPEST]
     if not counts:
         return []
     levels = np.arange(1, len(counts) + 1)[:, None]  # [depths, 1]
-    drafted = np.array([step.counts.longest_path for step in drawn.shown])[None]  # [1, iterations]
-    taken = np.array([len(step.accepted) for step in drawn.shown])[None]
+    drafted = np.array([step.counts.longest_path for step in shown])[None]  # [1, iterations]
+    taken = np.array([len(step.accepted) for step in shown])[None]
     cells = (levels <= drafted).astype(np.uint8) + (levels <= np.minimum(taken, drafted))
-    clear = "rgba(0,0,0,0)"
-    steps = [(0, clear), (1 / 3, clear), (1 / 3, FAINT), (2 / 3, FAINT), (2 / 3, ACCEPTED), (1, ACCEPTED)]
-    heat = {"type": "heatmap", **drawn.x, "y0": 1, "dy": 1, "z": table_of(cells.astype(np.uint8)), "zmin": 0, "zmax": 2,
-            "colorscale": [list(one) for one in steps], "showscale": False, "hoverinfo": "skip", "xgap": 1,
-            "ygap": 1}  # fmt: skip
+    look = {"y0": 1, "dy": 1, "xgap": 1, "ygap": 1, "hoverinfo": "skip"}
+    heat = coded(cells.astype(np.uint8), (CLEAR, FAINT, ACCEPTED), ("", "drafted", "accepted"), **look)
     rates = [f"  <b>{taken / drafted:.0%}</b> · {taken} of {drafted}" for drafted, taken in counts]
-    end = drawn.first + max(len(drawn.shown), LEAST) + 0.6
-    words = {"type": "scatter", "mode": "text", "x": [end] * len(counts), "y": [*range(1, len(counts) + 1)],
-             "text": rates, "textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip",
+    words = {"type": "scatter", "mode": "text", "x": [end] * len(counts), "y0": 1, "dy": 1, "text": rates,
+             "textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip",
              "textfont": {"size": 11}}  # fmt: skip
-    name = f"<b>Acceptance by depth</b>   {_key(('accepted at depth', ACCEPTED))}   □ only drafted"
-    look = {"range": [len(counts) + 0.5, 0.5], "showgrid": False, "dtick": max(1, len(counts) // 5), "tick0": 1,
+    name = f"<b>Acceptance by depth</b>   {_sign(ACCEPTED, 'accepted at depth')}   □ only drafted"
+    rows = {"range": [len(counts) + 0.5, 0.5], "showgrid": False, "dtick": max(1, len(counts) // 5), "tick0": 1,
             "tickformat": "d", "nticks": 0}  # fmt: skip
-    return [Panel(name, max(15 * len(counts), 30), [heat, words], axis=look)]
+    return [_Panel(name, max(15 * len(counts), 30), [heat, words], "", rows)]
 
 
-def _seconds(drawn: Drawn) -> list[Panel]:
+def _seconds(shown: Sequence[Step], done: Sequence[Step]) -> list[_Panel]:
     """Milliseconds per iteration, stacked by phase."""
-    total = phase_seconds(drawn.done)
+    total = phase_seconds(done)
     if not total:
         return []
-    traces = [
-        drawn.bars([round(1000 * step.seconds.get(name, 0.0), 2) for step in drawn.shown], _color(name))
-        for name in total
-    ]
-    whole, count = sum(total.values()), len(drawn.done)
+    traces = [bars([round(1000 * step.seconds.get(name, 0.0), 2) for step in shown], _color(name)) for name in total]
     rows = [
-        f'<span style="color:{_color(name)}">■</span> {escape(name)} <b>{1000 * spent / count:.2f} ms</b>'
-        f", {spent / whole:.0%}"
+        f"{_sign(_color(name), name)} <b>{1000 * spent / len(done):.2f} ms</b>, {spent / sum(total.values()):.0%}"
         for name, spent in reversed(total.items())
     ]
     aside = "<br>".join([*rows, "mean per iteration, share of all"])
-    return [Panel("<b>Milliseconds per iteration</b>   measured, by phase", 100, traces, aside)]
+    return [_Panel("<b>Milliseconds per iteration</b>   measured, by phase", 100, traces, aside, {})]
 
 
 def _color(phase: str) -> str:
     return PHASE_COLORS.get(phase, LOOKS["not reached"].color)
 
 
-def _settings(drawn: Drawn) -> list[Panel]:
+def _settings(shown: Sequence[Step], done: Sequence[Step]) -> list[_Panel]:
     """One step line per adapted setting, over its own range."""
-    panels: list[Panel] = []
-    for name in adapted(drawn.done)[:SETTINGS]:
-        values = [float(step.settings[name] or 0) for step in drawn.shown]
+    panels: list[_Panel] = []
+    for name in adapted(done)[:SETTINGS]:
+        values = [float(step.settings[name] or 0) for step in shown]
         low, high = min(values), max(values)
         room = 0.1 * (high - low) or 1.0
-        line = {"type": "scatter", "mode": "lines", **drawn.x, "y": [float(f"{value:.4g}") for value in values],
+        line = {"type": "scatter", "mode": "lines", "y": [float(f"{value:.4g}") for value in values],
                 "line": {"shape": "hvh", "color": INK, "width": 1.5}, "hoverinfo": "skip"}  # fmt: skip
-        now = drawn.done[-1].settings[name]
-        aside = f"<b>{escape(name.replace('_', ' '))} {now:g}</b><br>{values[0]:g} at first"
-        ends = [low, high] if high > low else [low]
-        look = {"range": [low - room, high + room], "tickvals": ends, "tickformat": "~g"}
+        now = f"{name.replace('_', ' ')} {done[-1].settings[name]:g}"
+        look = {"range": [low - room, high + room], "tickvals": sorted({low, high}), "tickformat": "~g"}
         title = "" if panels else "<b>Settings that were adapted</b>   as in force in each iteration"
-        panels.append(Panel(title, 30, [line], aside, look))
+        panels.append(_Panel(title, 30, [line], f"<b>{escape(now)}</b><br>{values[0]:g} at first", look))
     return panels
 
 
-def clock_spec(steps: Sequence[Step], plain: Plain | None = None) -> Spec:
+def clock_spec(steps: Sequence[Step]) -> Spec:
     """Two bars on one axis of time: this run by phases, and plain decoding of as many tokens."""
-    plain = plain or modelled_plain(steps)
-    parts = phase_seconds(steps)
-    mine, theirs = sum(parts.values()), plain.seconds_per_token * _tokens_of(steps) if plain else 0.0
-    unit, name = (1000, "ms") if max(mine, theirs) < 1 else (1, "s")
-    names = ["this run, measured", *([f"plain decoding, {plain.how}"] if plain else [])]
-    base = {"type": "bar", "orientation": "h", "textposition": "none", "cliponaxis": False}
-    data: list[dict[str, Any]] = [
-        {**base, "y": [names[0]], "x": [round(seconds * unit, 3)], "marker": {"color": _color(phase)},
-         "hovertemplate": f"{escape(phase)}: {duration(seconds)}, {seconds / mine:.0%} of this run<extra></extra>"}
-        for phase, seconds in parts.items()
+    parts, plain = phase_seconds(steps), modelled_plain(steps)
+    ends = {(ours := "this run, measured"): (mine := sum(parts.values()))}
+    found: list[tuple[str, float, Spec, str]] = [
+        (ours, spent, {"color": _color(name)}, f"{name}: {duration(spent)}, {spent / mine:.0%} of this run")
+        for name, spent in parts.items()
+    ]
+    if plain:  # hatched: no one measured it
+        theirs = ends["plain decoding, modelled"] = plain * _total(steps).committed
+        hatch = {"shape": "/", "fgcolor": MUTED, "size": 7, "solidity": 0.12}
+        look = {"color": CLEAR, "line": {"color": MUTED, "width": 1.5}, "pattern": hatch}
+        found.append(("plain decoding, modelled", theirs, look, f"{MODEL}: {duration(theirs)}"))
+    unit, name = (1000, "ms") if max(ends.values()) < 1 else (1, "s")
+    data: list[Spec] = [
+        {"type": "bar", "orientation": "h", "y": [row], "x": [round(seconds * unit, 3)], "marker": look,
+         "hovertemplate": f"{escape(told)}<extra></extra>"}
+        for row, seconds, look, told in found
     ]  # fmt: skip
-    if plain:
-        look = {"color": "rgba(0,0,0,0)", "line": {"color": MUTED, "width": 1.5}}
-        if plain.how == "modelled":  # hatched: no one measured it
-            look["pattern"] = {"shape": "/", "fgcolor": MUTED, "size": 7, "solidity": 0.12}
-        data.append({**base, "y": [names[1]], "x": [round(theirs * unit, 3)], "marker": look,
-                     "hovertemplate": escape(f"{plain.note}: {duration(theirs)}") + "<extra></extra>"})  # fmt: skip
-    ends = [(names[0], mine), *([(names[1], theirs)] if plain else [])]
-    data.append({"type": "scatter", "mode": "text", "y": [one for one, _ in ends], "cliponaxis": False,
-                 "x": [round(seconds * unit, 3) for _, seconds in ends], "textposition": "middle right",
-                 "text": [f" <b>{duration(seconds)}</b>" for _, seconds in ends], "hoverinfo": "skip"})  # fmt: skip
+    data.append({"type": "scatter", "mode": "text", "y": [*ends], "cliponaxis": False, "hoverinfo": "skip",
+                 "x": [round(seconds * unit, 3) for seconds in ends.values()], "textposition": "middle right",
+                 "text": [f" <b>{duration(seconds)}</b>" for seconds in ends.values()]})  # fmt: skip
     return spec(
-        data, label=clock_sentence(steps, plain), height=52 + 26 * len(names), barmode="stack", bargap=0.3,
+        data, label=clock_sentence(steps), height=52 + 26 * len(ends), barmode="stack", bargap=0.3,
         meta={"name": "wall-clock", "bare": True}, dragmode=False, margin={"l": 176, "r": 70, "t": 6, "b": 36},
         xaxis={"rangemode": "tozero", "fixedrange": True, "ticksuffix": f" {name}", "nticks": 8},
         yaxis={"autorange": "reversed", "fixedrange": True, "tickfont": {"size": 12}, "categoryorder": "array",
-               "categoryarray": names},
+               "categoryarray": [*ends]},
     )  # fmt: skip
 
 
-def clock_sentence(steps: Sequence[Step], plain: Plain | None = None) -> str:
-    """How much faster than plain decoding, and whether that was measured or modelled."""
-    plain = plain or modelled_plain(steps)
-    mine, count = sum(phase_seconds(steps).values()), _tokens_of(steps)
-    tokens = plural(count, "token")
-    if not plain or not mine:
-        return f"{tokens}; plain decoding was not measured."
-    bound = "" if plain.how == "measured" else "at most "
-    ratio = plain.seconds_per_token * count / mine
-    return f"{tokens}, prefill excluded: {bound}{ratio:.2f}× the speed of plain decoding ({plain.how}: {plain.note})."
+def clock_sentence(steps: Sequence[Step]) -> str:
+    """How much faster than plain decoding, which is modelled."""
+    count, plain = _total(steps).committed, modelled_plain(steps)
+    if not plain:
+        return f"{plural(count, 'token')}; plain decoding was not measured."
+    ratio = plain * count / sum(phase_seconds(steps).values())
+    speed = f"at most {ratio:.2f}× the speed of plain decoding"
+    return f"{plural(count, 'token')}, prefill excluded: {speed} ({MODEL})."
 
 
-def _tokens_of(steps: Sequence[Step]) -> int:
-    return sum([len(step.committed) for step in steps])
-
-
-def metrics_drawing(trace: Trace, cursor: int | None = None, *, plain: Plain | None = None) -> list[Part]:
-    """The panels, then the clock. `plain`: plain decoding's time where it was measured; else it is modelled."""
+def metrics_drawing(trace: Trace, cursor: int | None = None) -> list[Part]:
+    """The panels, then the clock."""
     steps = trace.steps[:cursor]
     if not steps:
         return [markup.tag("div", markup.escape(summary(trace, cursor)), class_="sl-empty")]
-    words = markup.tag("p", markup.escape(clock_sentence(steps, plain)), class_="sl-note")
-    return [metrics_spec(trace, cursor), clock_spec(steps, plain), words]
+    words = markup.tag("p", markup.escape(clock_sentence(steps)), class_="sl-note")
+    return [metrics_spec(trace, cursor), clock_spec(steps), words]
 
 
 def metrics_at(trace: Trace, cursor: int | None = None) -> Metrics:
@@ -321,8 +249,7 @@ def metrics_at(trace: Trace, cursor: int | None = None) -> Metrics:
 
 def _total(steps: Sequence[Step]) -> Counts:
     """Their sum, column by column: many iterations are added up each time that a picture is drawn."""
-    columns = zip(*[_columns(step.counts) for step in steps], strict=True)
-    return Counts(*[sum(column) for column in columns])
+    return Counts(*map(sum, zip(*[_columns(step.counts) for step in steps], strict=True)))
 
 
 _columns = attrgetter(*Counts.__dataclass_fields__)
@@ -348,11 +275,10 @@ def summary(trace: Trace, cursor: int | None = None) -> str:
 
 def metrics_table(trace: Trace, cursor: int | None = None) -> str:
     """Every metric with its value and its definition, as an HTML table."""
-    figures = metrics_at(trace, cursor).as_dict()
-    rows = ((name.replace("_", " "), _written(name, value), definition(name)) for name, value in figures.items())
+    counts = {"iterations", "target_calls", "draft_calls"}
+    rows = (
+        (name.replace("_", " "), f"{value:.{'0f' if name in counts else '4g'}}{UNITS.get(name, '')}", definition(name))
+        for name, value in metrics_at(trace, cursor).as_dict().items()
+    )
     caption = f"Metrics after {plural(len(trace.steps[:cursor]), 'iteration')}"
     return markup.table(caption, ("metric", "value", "definition"), rows)
-
-
-def _written(name: str, value: float) -> str:
-    return f"{value:.0f}" if name in COUNTS else f"{value:.4g}{UNITS.get(name, '')}"

@@ -13,13 +13,14 @@ from typing import Any
 
 from speclab.trace.records import Residual, Step, TokenProb, Trial
 from speclab.views import markup
-from speclab.views.explain import linked, node_html, plural, step_words, warning, why
+from speclab.views.explain import linked, node_table, plural, step_words, warning, why
 from speclab.views.figures import INK, LINE, Part, Spec, note, spec, token_text
 from speclab.views.markup import label, labelled, quoted
 from speclab.views.palette import LOOKS, PLOT_MONO, SOURCE_COLORS
 
 MOST = 10
 """Tokens drawn: the candidates, the token drawn, and the most probable besides."""
+UNSELECTED = "Click a node of the tree, a row of the mask, or a link in a sentence, to read what is recorded of it."
 TARGET, DRAFT, LEFT = SOURCE_COLORS[:3]
 Probs = dict[int, float]
 
@@ -354,13 +355,13 @@ def residual_parts(step: Step, draw: int | None = None) -> list[Part]:
 def node_parts(step: Step, selected: int | None, draw: int | None = None) -> list[Part]:
     """Why the node was accepted or not, both distributions after it, the draws where sampling stopped, its facts."""
     if selected is None or selected >= len(step.nodes):
-        return [node_html(step, None)]
+        return [markup.tag("div", UNSELECTED, class_="sl-empty")]
     left = step.residual
     stopped = left is not None and (left.node or 0) == selected
     parts: list[Part] = [markup.tag("p", linked(why(step, selected)), class_="sl-why"), node_spec(step, selected)]
     if step.rule not in {"", "greedy"} and not stopped:
         parts.append(_outcomes(step, selected))
-    return [*parts, *(residual_parts(step, draw) if stopped else []), node_html(step, selected)]
+    return [*parts, *(residual_parts(step, draw) if stopped else []), node_table(step, selected)]
 
 
 def _outcomes(step: Step, node: int) -> str:
