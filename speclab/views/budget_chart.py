@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from speclab.costs.budget import rates
-from speclab.costs.curve import MODELLED, Curve, modelled, seconds_by_rows
+from speclab.costs.curve import Curve, modelled, seconds_by_rows
 from speclab.trace.records import BudgetRecord, Step
 from speclab.tree import Floats
 from speclab.views import markup
@@ -53,16 +53,12 @@ def machines(record: BudgetRecord) -> tuple[Machine, ...]:
     here = seconds_by_rows(curve, count + record.extra)[record.extra + 1 :]
     found = [("this machine", "measured", here)]
     for name, note in _NOTES.items():
-        assert name in MODELLED
         found.append((name, f"modelled: {note}", modelled(name, float(here[0]), count)[1:]))
     return tuple([Machine(name, note, times, rates(gains, times, record.spent)) for name, note, times in found])
 
 
-def summary(step: Step) -> str:
+def summary(step: Step, record: BudgetRecord) -> str:
     """One sentence: what was chosen, and what it was expected to give."""
-    record = step.budget
-    if record is None:
-        return "No budget was chosen by cost here: a strategy with budget='auto' chooses one in every iteration."
     here = machines(record)[0]
     rate = float(here.rate[record.verified - 1])
     seconds = record.spent + float(here.seconds[record.verified - 1])
@@ -77,10 +73,11 @@ def cost_drawing(step: Step) -> list[Part]:
     """Sentence, picture and table of one step; nothing where no budget was chosen."""
     if step.budget is None:
         return []
-    return [labelled("Budget", summary(step)), cost_spec(step, step.budget), table(step)]
+    drawn = cost_spec(summary(step, step.budget), step.budget)
+    return [labelled("Budget", drawn["layout"]["meta"]["label"]), drawn, table(step.budget)]
 
 
-def cost_spec(step: Step, record: BudgetRecord) -> Spec:
+def cost_spec(said: str, record: BudgetRecord) -> Spec:
     """What a pass costs and the tokens per second that are expected of it, over the nodes verified."""
     here, chosen = machines(record)[0], record.verified
     most = max(len(here.rate), min(16, record.rows[-1]))
@@ -98,28 +95,21 @@ def cost_spec(step: Step, record: BudgetRecord) -> Spec:
          "text": [f"you are here: {chosen} verified"], "marker": {"color": blue, "size": 11}, "hoverinfo": "skip",
          "textposition": "top right" if chosen < most / 2 else "top left"},
     ]  # fmt: skip
-    xaxis = {
-        "title": {"text": "nodes verified, the most probable first"},
-        "range": [0.5, most + 0.5],
-        "tickformat": "d",
-    }
+    title = {"text": "nodes verified, the most probable first"}
+    xaxis = {"title": title, "range": [0.5, most + 0.5], "tickformat": "d"}
     layout = stacked([100, 100], ["pass, ms (measured)", "expected tokens/s"], ["", ""], xaxis)
     layout["yaxis"]["rangemode"], layout["yaxis2"]["range"] = "tozero", [0, 1.3 * max(rate)]
-    return spec(data, label=summary(step), shapes=[upright(chosen)], meta={"name": "budget"}, **layout)
+    return spec(data, label=said, shapes=[upright(chosen)], meta={"name": "budget"}, **layout)
 
 
-def table(step: Step) -> str:
-    """What would have been chosen on each machine, as an HTML table; nothing where no budget was chosen."""
-    record = step.budget
-    if record is None:
-        return ""
+def table(record: BudgetRecord) -> str:
+    """What would have been chosen on each machine, as an HTML table."""
     found, rows = machines(record), []
     most = max(len(machine.rate) for machine in found)
     for machine in found:
         best = machine.best
         seconds, rate = record.spent + float(machine.seconds[best - 1]), float(machine.rate[best - 1])
-        drawn = bar(best / most, LOOKS["accepted"].color, 80)
         cells = f"{rate * seconds:.2f}", f"{1000 * seconds:.1f}", f"{rate:.0f}", machine.note
-        rows.append((machine.name, best, drawn, *cells))
+        rows.append((machine.name, best, bar(best / most, room=80), *cells))
     head = ("machine", "nodes", "", "tokens expected", "ms", "tokens/s", "")
     return markup.table("What it would verify on other machines", head, rows)

@@ -16,7 +16,7 @@ from speclab.views import markup, networks, playback
 from speclab.views.explain import children, dropped, hovers, position_summary, sentence, summary
 from speclab.views.figures import FONT, INK, LINE, MUTED, PAPER, Spec, escape, lines, spec
 from speclab.views.networks import LABEL_X, OWN, Graph, Places, fold, graph, places
-from speclab.views.palette import LOOKS, PLOT_MONO
+from speclab.views.palette import LOOKS, PLOT_MONO, Look
 from speclab.views.playback import WHOLE, PlaybackPosition
 
 LEFT, RIGHT, TOP, BOTTOM, LAST = 10, 4, 26, 4, 6
@@ -35,7 +35,11 @@ _LINKS: Mapping[str, tuple[str, float, str, str]] = {
 }
 """Colour, width, dash and name of each kind of link."""
 _BENDS = tuple((t, 3 * t**2 - 2 * t**3) for t in (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0))
-_NAMES = {GONE: "would not be drafted", "folded": "folded"}
+_LOOKS = {
+    **LOOKS,
+    GONE: Look("would not be drafted", MUTED, "circle", "", "", filled=False),
+    "folded": Look("folded", MUTED, "square", "", "", filled=False),
+}
 _COMMITTED = {"root", "accepted", "bonus", "corrected"}
 
 
@@ -76,8 +80,8 @@ class Ink:
     """What a tree is drawn with, besides its graph.
 
     `tips`: gives tooltips of nodes, as plotly takes them. `notes`: second lines. `rings`: nodes that changed. `faint`:
-    whether what is not committed is faint. `stage`: whether depths stand above; `pick`: whether nodes can be selected.
-    `marks`: the size of symbols. `name`: of saved files.
+    whether what is not committed is faint. `stage`: whether depths stand above, and symbols are large; `pick`: whether
+    nodes can be selected. `name`: of saved files.
     """
 
     tips: Callable[[Sequence[Any]], Mapping[Any, str]] = lambda _: {}
@@ -87,7 +91,6 @@ class Ink:
     faint: bool = False
     stage: bool = True
     pick: bool = True
-    marks: float = 1.0
     name: str = "tree"
 
 
@@ -126,7 +129,7 @@ def small_tree_specs(
 ) -> list[Spec]:
     """Trees to compare (of `networks.graph` or `tree_graph`), each a small figure, all on the same columns.
 
-    A node may have a `hover` of its own, lines of plain text, and a `symbol`, a name of plotly's.
+    A node may have a `symbol` of its own, a name of plotly's.
 
     Args:
         labels: what a screen reader says of each.
@@ -140,8 +143,7 @@ def small_tree_specs(
     made = []
     for i, (small, now, said) in enumerate(zip(folded, graphs, labels, strict=True)):
         where = places(small, found, 0.0, (pitch * scale, pitch * scale))
-        tips = {node: lines(*at["hover"].split("\n")) for node, at in now.nodes.items() if "hover" in at}
-        ink = Ink(lambda _, tips=tips: tips, stage=False, pick=i == pick, marks=0.85)  # type: ignore[misc]
+        ink = Ink(stage=False, pick=i == pick)
         made.append(draw(where, now, said, ink, width, where.height + 2 * BOTTOM * scale))
     return made
 
@@ -149,9 +151,10 @@ def small_tree_specs(
 def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: float) -> Spec:
     """The nodes of `now` at their places, in a fixed number of traces; stubs for what of it is folded."""
     painter, scale, wide = _Painter(found, now, ink), found.columns.scale, found.columns
-    top, left, right = TOP * scale if ink.stage else BOTTOM * scale, LEFT * scale, RIGHT * scale
-    across, down = width - left - right, height - top - BOTTOM * scale
-    begin = max(min(_middle(found) - down / 2, found.height + LAST * scale - down), 0)
+    top, bottom, left, right = (TOP if ink.stage else BOTTOM) * scale, BOTTOM * scale, LEFT * scale, RIGHT * scale
+    across, down = width - left - right, height - top - bottom
+    path = [y for node, (_, y) in found.at.items() if found.graph.nodes[node]["accepted"] or node in {0, OWN}]
+    begin = max(min((min(path) + max(path) - down) / 2, found.height + LAST * scale - down), 0)
     ends = (end for end in (wide.width, wide.path_end) if across < end <= networks.SQUEEZE * across)
     seen = next(ends, across)  # all, or the path; of a longer one its beginning
     fit = {"x": [0, max(across, wide.width)], "y": [max(down, found.height), 0]}
@@ -160,23 +163,12 @@ def draw(found: Places, now: Graph, said: str, ink: Ink, width: float, height: f
     return spec(
         painter.traces(), label=said, width=width, height=height, meta={"name": ink.name, "fit": fit, **keys},
         dragmode="pan" if ink.stage else False,
-        margin={"l": round(left), "r": round(right), "t": round(top), "b": round(BOTTOM * scale)},
+        margin={"l": round(left), "r": round(right), "t": round(top), "b": round(bottom)},
         xaxis={"range": [0, seen], "showgrid": False, "visible": ink.stage, **depths, "tickangle": 0,
                "tickfont": {"size": round(11 * scale), "color": MUTED}},
         yaxis={"range": [begin + down, begin], "visible": False},
         legend={"orientation": "h", "x": 0, "y": 0, "yanchor": "top", "itemsizing": "constant"},
     )  # fmt: skip
-
-
-def _middle(found: Places) -> float:
-    """The height at which the root and the accepted path are."""
-    heights = [y for node, (_, y) in found.at.items() if found.graph.nodes[node]["accepted"] or node in {0, OWN}]
-    return (min(heights) + max(heights)) / 2
-
-
-def node_radius(path_prob: float) -> float:
-    """Area grows with the path probability: 3.5 to 8.5 pixels."""
-    return 3.5 + 5 * math.sqrt(min(max(path_prob, 0.0), 1.0))
 
 
 class _Painter:
@@ -189,7 +181,7 @@ class _Painter:
             for node, at in found.graph.nodes.items()
             if node in now or any(one in now for one in at.get("folded", ()))
         }
-        self.kinds: dict[str, list[Any]] = {kind: [] for kind in (*LOOKS, GONE, "folded")}
+        self.kinds: dict[str, list[Any]] = {kind: [] for kind in _LOOKS}
         for node, at in self.drawn.items():
             self.kinds[at["verdict"]].append(node)
         self.tips = ink.tips(list(self.drawn))
@@ -226,10 +218,11 @@ class _Painter:
         }  # fmt: skip
 
     def _size(self, node: Any) -> tuple[float, float]:
-        """Diameter and border; the target's own token and stubs have no probability."""
+        """Diameter and border, by the probabilities; the target's own token and stubs have none."""
         at, scale = self.drawn[node], self.scale
-        radius = node_radius(at["path_prob"]) if "path_prob" in at else 7.0 if at["verdict"] != "folded" else 3.5
-        return round(2 * radius * self.ink.marks * scale, 1), round((0.75 + 2.5 * at.get("target_prob", 0)) * scale, 2)
+        radius = 3.5 + 5 * math.sqrt(min(at["path_prob"], 1)) if "path_prob" in at else 7.0 if node == OWN else 3.5
+        size = 2 * radius * (1 if self.ink.stage else 0.85) * scale
+        return round(size, 1), round((0.75 + 2.5 * at.get("target_prob", 0)) * scale, 2)
 
     def _links(self) -> list[Spec]:
         kinds: dict[str, tuple[list[Any], list[Any]]] = {kind: ([], []) for kind in _LINKS}
@@ -263,20 +256,18 @@ class _Painter:
         return self._trace("markers", "changed, selected", nodes, marker=marker)
 
     def _marks(self, kind: str) -> Spec:
-        look, nodes = LOOKS.get(kind), self.kinds[kind]
+        look, nodes = _LOOKS[kind], self.kinds[kind]
         sizes = [self._size(node) for node in nodes]
         faint = kind == GONE or (self.ink.faint and kind not in _COMMITTED)
-        filled, color = look is not None and look.filled, look.color if look and kind != "root" else MUTED
-        symbol: Any = look.symbol.removesuffix("-open") if look else "square" if kind == "folded" else "circle"
-        if any("symbol" in self.drawn[node] for node in nodes):
-            symbol = [self.drawn[node].get("symbol", symbol) for node in nodes]
-        line = {"color": INK if filled else color, "width": [border for _, border in sizes]}
-        marker = {"symbol": symbol, "size": [size for size, _ in sizes], "opacity": 1, "line": line}
+        color, symbol = MUTED if kind == "root" else look.color, look.symbol.removesuffix("-open")
+        symbols: Any = [self.drawn[node].get("symbol", symbol) for node in nodes]
+        line = {"color": INK if look.filled else color, "width": [border for _, border in sizes]}
+        marker = {"symbol": symbols if {*symbols} - {symbol} else symbol, "size": [size for size, _ in sizes]}
         tips = [self.tips.get(node) or self._tip(node) for node in nodes]
         pick: Spec = {"meta": {"click": "node"}, "customdata": list(map(self._number, nodes))} if self.ink.pick else {}
-        return self._trace("markers", look.label if look else _NAMES[kind], nodes, **pick) | {
+        return self._trace("markers", look.label, nodes, **pick) | {
             "showlegend": bool(nodes), "hoverinfo": "text", "hovertext": tips, "opacity": 0.45 if faint else 1,
-            "marker": marker | {"color": color if filled else PAPER},
+            "marker": marker | {"opacity": 1, "line": line, "color": color if look.filled else PAPER},
         }  # fmt: skip
 
     def _tip(self, node: Any) -> str:

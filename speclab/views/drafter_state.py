@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from speclab.analysis.attribution import attribution
 from speclab.analysis.compare import Comparison
@@ -49,15 +50,13 @@ def routes_of(step: Step) -> tuple[Event, ...]:
 
 
 def route_words(step: Step) -> str:
-    """Which way the drafter went, and why."""
-    found = [_route_words(event) for event in routes_of(step)]
-    return " Within it, ".join(found) or "None recorded: this strategy always drafts the same way."
-
-
-def _route_words(event: Event) -> str:
-    name = str(event.values.get("route", ""))
-    reason = event.reason.removeprefix(name).lstrip(": ")
-    return f"{name or 'unnamed'}{': ' if name and reason else ''}{reason}."
+    """Which way the drafter went, and why; "" where it always goes the same way."""
+    found = []
+    for event in routes_of(step):
+        name = str(event.values.get("route", ""))
+        why = event.reason.removeprefix(name).lstrip(": ")
+        found.append(f"{name or 'unnamed'}{': ' if name and why else ''}{why}.")
+    return " Within it, ".join(found)
 
 
 def speaks(step: Step) -> bool:
@@ -74,7 +73,7 @@ def strategy_drawing(trace: Trace, cursor: int | None = None, comparison: Compar
     step = steps[-1]
     learned = f"{step.adaptation.reason or 'Nothing to adapt'}."
     said = {"Route": route_words(step), "Accepted path": path_words(step), "Learned": learned}
-    words = [labelled(name, sentence) for name, sentence in said.items() if name != "Route" or routes_of(step)]
+    words = [labelled(name, sentence) for name, sentence in said.items() if sentence]
     tables = cards(matches_table(step), values_table(steps), comparison_table(comparison) if comparison else "")
     return [tag("div", *words, tables, class_="speclab-strategy-view"), *budget_chart.cost_drawing(step)]
 
@@ -92,41 +91,32 @@ def matches_table(step: Step) -> str:
     """One row per match, longest n-gram first, and one per length without any; nothing where none was looked for."""
     found = [event.values for event in step.events if event.kind == "match"]
     lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
-    lengths -= {int(_number(values, "ngram")) for values in found}
-    missing: list[Mapping[str, Value]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
+    lengths -= {values.get("ngram") for values in found}
+    missing: list[Mapping[str, Any]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
     rows = [
         (values.get("ngram", ""), values.get("position", ""), values.get("copied", ""),
-         quoted(token, step.texts) if isinstance(token := values.get("token"), int) else "")
-        for values in sorted([*found, *missing], key=lambda values: -_number(values, "ngram"))
+         quoted(values["token"], step.texts) if "token" in values else "")
+        for values in sorted([*found, *missing], key=lambda values: -values.get("ngram", 0))
     ]  # fmt: skip
     return markup.table("Matches", ("n-gram", "found at", "tokens to copy", "the first"), rows) if rows else ""
 
 
-def _number(values: Mapping[str, Value], name: str) -> float:
-    value = values.get(name)
-    return value if counts(value) else 0
-
-
-def values_of(step: Step) -> dict[str, Value]:
-    """What the drafter went by, from its routes and from what it then changed; matches stand elsewhere."""
-    values: dict[str, Value] = dict(step.adaptation.before)
-    for event in reversed(routes_of(step)):
-        values |= event.values
-    return {name: value for name, value in values.items() if name != "route" and not _MATCH.fullmatch(name)}
-
-
-def _went_by(steps: Sequence[Step]) -> list[dict[str, Value]]:
-    """For each iteration its settings that history moved in one of these, then `values_of`."""
+def values_of(steps: Sequence[Step]) -> list[dict[str, Value]]:
+    """What the drafter went by in each iteration: settings that history moved in any of these, then its routes'."""
     moved = {name for step in steps for name in (*step.adaptation.before, *step.adaptation.after)}
-    return [{**{n: v for n, v in step.settings.items() if n in moved}, **values_of(step)} for step in steps]
+    found = []
+    for step in steps:
+        values = {name: value for name, value in step.settings.items() if name in moved} | {**step.adaptation.before}
+        for event in reversed(routes_of(step)):
+            values |= event.values
+        found.append({n: v for n, v in values.items() if n != "route" and not _MATCH.fullmatch(n)})
+    return found
 
 
 def values_table(steps: Sequence[Step]) -> str:
     """One row per value: in force in the newest iteration, and what it became."""
-    step, after = steps[-1], steps[-1].adaptation.after
-    now = _went_by(steps)[-1]
-    rows = []
-    for name in dict.fromkeys([*now, *after]):
+    step, now, rows = steps[-1], values_of(steps)[-1], []
+    for name in dict.fromkeys([*now, *(after := step.adaptation.after)]):
         became = (written(name, after[name]), change(now.get(name), after[name])) if name in after else ("", "")
         rows.append((spoken(name), written(name, now.get(name)), *became, MEANINGS.get(name, "")))
     head = ("value", "before", "after", "", "")
@@ -138,7 +128,7 @@ def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
 
     `sources`: every source, in the order of their colours.
     """
-    at, values = [step.index + 1 for step in steps], _went_by(steps)
+    at, values = [step.index + 1 for step in steps], values_of(steps)
     every = dict.fromkeys(name for each in values for name in each)
     courses = {name: [value if counts(value := each.get(name)) else None for each in values] for name in every}
     moving = [name for name, course in courses.items() if len({*course} - {None}) > 1][:COURSES]
@@ -167,19 +157,20 @@ def courses_spec(steps: Sequence[Step], sources: Sequence[str]) -> Spec:
 
 def routes_table(steps: Sequence[Step]) -> str:
     """One row per route: how often it was taken, and the tokens it gave; nothing where there is but one."""
-    routes = [str(next((event.values.get("route") for event in routes_of(step)), "unnamed")) for step in steps]
-    taken, committed = Counter(routes), Counter[str]()
-    for name, step in zip(routes, steps, strict=True):
+    taken, committed = Counter[str](), Counter[str]()
+    for step in steps:
+        name = str(next((event.values.get("route") for event in routes_of(step)), "unnamed"))
+        taken[name] += 1
         committed[name] += len(step.committed)
     rows = [
-        (name, count, bar(count / len(steps), LOOKS["accepted"].color, 80), f"{committed[name] / count:.2f}")
+        (name, count, bar(count / len(steps), room=80), f"{committed[name] / count:.2f}")
         for name, count in taken.most_common()
     ]
     head = ("route", "iterations", "", "tokens per iteration")
     return markup.table(f"Routes of {plural(len(steps), 'iteration')}", head, rows) if rows[1:] else ""
 
 
-def path_words(step: Step, spine: str = SPINE) -> str:
+def path_words(step: Step) -> str:
     """The accepted path by its sources: `It followed the spine for 3 tokens, left it at '␣of' and went on …`."""
     if not step.counts.drafted:
         return "Nothing was drafted."
@@ -187,12 +178,10 @@ def path_words(step: Step, spine: str = SPINE) -> str:
     runs = [(name, len(list(nodes))) for name, nodes in groupby(sources[node] for node in step.accepted)]
     if not runs:
         return "No drafted token was accepted."
-    taken = [f"{plural(count, 'token')} from {name}" for name, count in runs]
-    if spine not in sources:
-        return f"The accepted path took {', then '.join(taken)}."
-    if runs[0][0] != spine:
-        return f"The accepted path left the spine at the root and took {', then '.join(taken)}."
-    on_spine = runs[0][1]
+    taken, on_spine = [f"{plural(count, 'token')} from {name}" for name, count in runs], runs[0][1]
+    if SPINE not in sources or runs[0][0] != SPINE:
+        left = "left the spine at the root and " if SPINE in sources else ""
+        return f"The accepted path {left}took {', then '.join(taken)}."
     if len(runs) == 1:
         return f"The accepted path stayed on the spine for {plural(on_spine, 'copied token')}."
     left = quoted(int(step.tree.token[step.accepted[on_spine]]), step.texts)
@@ -204,18 +193,14 @@ def path_words(step: Step, spine: str = SPINE) -> str:
 
 def source_counts(steps: Iterable[Step]) -> dict[str, tuple[int, int]]:
     """Source to (drafted tokens proposed, of them accepted)."""
-    proposed: Counter[str] = Counter()
-    accepted: Counter[str] = Counter()
-    for step in steps:
-        proposed.update(step.tree.source[1 if verified_root(step) else 0 :])
-        accepted.update(step.tree.source[node] for node in step.accepted)
+    proposed = Counter(source for step in steps for source in step.tree.source[1 if verified_root(step) else 0 :])
+    accepted = Counter(step.tree.source[node] for step in steps for node in step.accepted)
     return {name: (count, accepted[name]) for name, count in proposed.items()}
 
 
 def sources_table(steps: Sequence[Step], sources: Sequence[str]) -> str:
     """One row per source: proposed and accepted, in the newest of these iterations and in all."""
-    now = source_counts(steps[-1:])
-    rows = []
+    now, rows = source_counts(steps[-1:]), []
     for name, (proposed, accepted) in source_counts(steps).items():
         color = SOURCE_COLORS[sources.index(name) % len(SOURCE_COLORS)]
         square = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{color}"
@@ -227,21 +212,19 @@ def sources_table(steps: Sequence[Step], sources: Sequence[str]) -> str:
     return markup.table("Drafted tokens by source", head, rows) if rows else ""
 
 
-def paths_table(steps: Sequence[Step], spine: str = SPINE) -> str:
+def paths_table(steps: Sequence[Step]) -> str:
     """Accepted tokens by the kind of path they lie on; nothing where no token was ever copied."""
-    if not any(spine in step.tree.source for step in steps):
+    if not any(SPINE in step.tree.source for step in steps):
         return ""
-    parts = attribution(steps, spine)
+    parts = attribution(steps, SPINE)
     kinds = (
         ("spine only", parts.spine_only, "the path was copied to its end"),
         ("spine continuation", parts.spine_continuation, "the path left the spine and went on"),
         ("… after leaving it", parts.continued, "what the spine alone would have missed"),
         ("branch only", parts.branch_only, "the path holds no copied token"),
     )
-    whole = parts.accepted or 1
-    rows = (
-        (name, n, f"{n / whole:.0%}", bar(n / whole, LOOKS["accepted"].color), meaning) for name, n, meaning in kinds
-    )
+    shares = [count / (parts.accepted or 1) for _, count, _ in kinds]
+    rows = ((name, n, f"{s:.0%}", bar(s), meaning) for (name, n, meaning), s in zip(kinds, shares, strict=True))
     caption = f"{plural(parts.accepted, 'accepted token')} in {plural(len(steps), 'iteration')}, by kind of path"
     return markup.table(caption, ("kind of path", "tokens", "share", "", "meaning"), rows)
 
@@ -254,23 +237,26 @@ def comparison_table(comparison: Comparison) -> str:
         f"{best.tokens_per_iteration:.2f}, over the same first {plural(len(own.token_ids), 'token')}."
     )
     rates = {run.name: run.tokens_per_iteration for run in comparison.runs}
-    most = max(rates.values())
-    rows = ((name, f"{rate:.2f}", bar(rate / most, LOOKS["accepted"].color)) for name, rate in rates.items())
+    rows = ((name, f"{rate:.2f}", bar(rate / max(rates.values()))) for name, rate in rates.items())
     table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)
     return table + labelled("Synergy", sentence)
 
 
-_NAMES = {1: "unigram", 2: "bigram"}
-
-
 def lookup_sentence(found: Lookup) -> str:
     """Such as: After '␣the', as iteration 5 left the table, the most probable are '␣king' 41% (unigram)."""
-    row = found.used
+    row, when = found.used, f"as {f'iteration {found.after}' if found.after else 'the prompt'} left the table"
     if row is None:
-        key = _key(found, found.rows[-1])
-        return f"Nothing was learned of what follows {key} {_when(found)}."
+        return f"Nothing was learned of what follows {_key(found, found.rows[-1])} {when}."
     best = ", ".join([f"{quoted(token, found.texts)} {score:.0%}" for token, score in row.successors[:3]])
-    return f"After {_key(found, row)}, {_when(found)}, the most probable are {best} ({name_of(row)})."
+    return f"After {_key(found, row)}, {when}, the most probable are {best} ({_name(row)})."
+
+
+def _key(found: Lookup, row: Row) -> str:
+    return " ".join([quoted(token, found.texts) for token in row.key])
+
+
+def _name(row: Row) -> str:
+    return {1: "unigram", 2: "bigram"}.get(len(row.key), f"{len(row.key)}-gram")
 
 
 def key_at(trace: Trace, cursor: int, node: int | None = None) -> tuple[int, ...]:
@@ -290,11 +276,6 @@ def children_of(step: Step, node: int) -> dict[int, str]:
     return {int(step.tree.token[child]): step.nodes[child].verdict for child in step.tree.children[node]}
 
 
-def name_of(row: Row) -> str:
-    """`unigram`, `bigram`, `3-gram`."""
-    return _NAMES.get(len(row.key), f"{len(row.key)}-gram")
-
-
 def lookup_html(found: Lookup, drafted: Mapping[int, str] | None = None) -> str:
     """The rows side by side, each successor with its score as a number and a bar.
 
@@ -308,10 +289,10 @@ def lookup_html(found: Lookup, drafted: Mapping[int, str] | None = None) -> str:
 
 
 def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> str:
-    name = f"{name_of(row).capitalize()}: after {_key(found, row)}"
+    name = f"{_name(row).capitalize()}: after {_key(found, row)}"
     if not row.successors:
         return labelled(name, "Not seen yet.")
-    color = LOOKS["accepted"].color if row is found.used else LOOKS["not reached"].color
+    color = LOOKS["accepted" if row is found.used else "not reached"].color
     known = [drafted.get(token) for token, _ in row.successors]
     rows = (
         (rank, quoted(token, found.texts), token, f"{score:.3f}", bar(score / most, color, 60), verdict or "")
@@ -320,11 +301,3 @@ def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> 
     use = "drafts are made from this row" if row is found.used else "not used: the longer key is known"
     head = ("rank", "successor", "id", "score", "", "drafted here" if any(known) else "")
     return markup.table(f"{name} ({use})", head, rows)
-
-
-def _key(found: Lookup, row: Row) -> str:
-    return " ".join([quoted(token, found.texts) for token in row.key])
-
-
-def _when(found: Lookup) -> str:
-    return f"as iteration {found.after} left the table" if found.after else "as the prompt left the table"

@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from speclab.files import byte_count
 from speclab.trace.records import Value
-from speclab.views.palette import SANS
+from speclab.views.palette import LOOKS, SANS
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _RUN = re.compile(r"([␣⏎⇥])\1{3,}")
@@ -43,20 +43,19 @@ def label(token: int, texts: Mapping[int, str], columns: int = 0) -> str:
     return clip(shown, columns) if 0 < columns < 2 * len(shown) else shown
 
 
-def labels(tokens: Iterable[int], texts: Mapping[int, str], columns: int) -> list[str]:
-    """The `label` of each token."""
-    shown = [display(texts[token]) if token in texts else f"#{token}" for token in tokens]
-    return [clip(one, columns) if columns < 2 * len(one) else one for one in shown]
-
-
 def quoted(token: int, texts: Mapping[int, str]) -> str:
     """A token inside a sentence: `'␣the'`."""
     return f"'{label(token, texts, 24)}'"
 
 
+def labels(tokens: Iterable[int], texts: Mapping[int, str], columns: int) -> list[str]:
+    """The `label` of each token."""
+    return [label(token, texts, columns) for token in tokens]
+
+
 def all_quoted(tokens: Iterable[int], texts: Mapping[int, str]) -> list[str]:
     """Each token as `quoted` has it."""
-    return [f"'{shown}'" for shown in labels(tokens, texts, 24)]
+    return [quoted(token, texts) for token in tokens]
 
 
 @lru_cache(maxsize=8192)
@@ -175,7 +174,7 @@ def change(before: Value, after: Value) -> str:
     return f"{'▲' if gap > 0 else '▼'}\u00a0{size_of}"
 
 
-def bar(share: float, color: str, room: int = 110) -> Drawn:
+def bar(share: float, color: str = LOOKS["accepted"].color, room: int = 110) -> Drawn:
     """A bar of `share` of `room` pixels. It says nothing to a screen reader: its number stands beside it."""
     wide = f"{room * min(max(share, 0.0), 1.0):.1f}"
     style = f"display:inline-block;width:{wide}px;height:10px;background:{color};vertical-align:baseline"

@@ -151,22 +151,19 @@ def fold(made: Graph, rows: int, first: Iterable[Any] = (), then: Iterable[Any] 
 
 def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
     tops: dict[Any, Any] = {}
+    held: dict[Any, list[Any]] = {}
     for node, at in made.nodes.items():
         if node not in shown:
             tops[node] = tops.get(at["parent"], at["parent"])
-    held: dict[Any, list[Any]] = {}
-    for node, keeper in tops.items():
-        held.setdefault(keeper, []).append(node)
-    hidden = {node for folded in held.values() for node in folded if len(folded) > 1}
-    small: Graph = nx.DiGraph()
-    small.add_nodes_from([(node, at) for node, at in made.nodes.items() if node not in hidden])
-    small.add_edges_from([(made.nodes[node]["parent"], node) for node in small if made.nodes[node]["parent"] != -1])
+            held.setdefault(tops[node], []).append(node)
+    small: Graph = made.copy()
     for keeper, folded in held.items():
         if len(folded) > 1:  # one node takes no more room than its stub
-            depth = made.nodes[keeper]["depth"] + 1
-            small.add_node(f"+{keeper}", label=f"+{len(folded)}", parent=keeper, depth=depth, verdict="folded",
-                           accepted=False, folded=folded)  # fmt: skip
-            small.add_edge(keeper, f"+{keeper}")
+            small.remove_nodes_from(folded)
+            depth, stub = made.nodes[keeper]["depth"] + 1, f"+{keeper}"
+            small.add_node(stub, label=f"+{len(folded)}", parent=keeper, depth=depth, verdict="folded", accepted=False,
+                           folded=folded)  # fmt: skip
+            small.add_edge(keeper, stub)
     return small
 
 

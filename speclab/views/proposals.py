@@ -57,17 +57,24 @@ def reading(step: Step, place: int, regret: Regret | None = None) -> Reading:
 
     `regret`: both trees verified, which leaves nothing unknown.
     """
-    proposal = step.proposals[place]
-    if proposal.chosen and not merged(step):
-        return verified(step) if len(proposal.tree) == len(step.tree) else _in_part(step, proposal.tree)
+    tree, alone = step.proposals[place].tree, step.proposals[place].chosen and not merged(step)
+    if alone:
+        return verified(step) if len(tree) == len(step.tree) else _in_part(step, tree)
     if regret is not None:
         return verified(regret.steps[place])
-    tree = proposal.tree
     if step.counts.lossy:  # what such a rule takes of another tree, the text does not tell
-        return Reading(("root", *("drafted" for _ in range(len(tree) - 1))), (), None)
-    path = tree.follow(step.committed)
-    beyond = step.committed[len(path) :]
-    return Reading(_looks(tree, step.committed), path, (beyond[0], _own(tree, path)) if beyond else None)
+        return Reading(("root", *["drafted"] * (len(tree) - 1)), (), None)
+    path, looks = tree.follow(step.committed), ["root"]
+    for parent, depth, token in zip(
+        *(column[1:].tolist() for column in (tree.parent, tree.depth, tree.token)), strict=True
+    ):
+        above = looks[parent]
+        if above in {"root", "accepted"} and depth <= len(step.committed):
+            looks.append("accepted" if token == step.committed[depth - 1] else "rejected")
+        else:
+            looks.append("drafted" if above in {"root", "accepted", "drafted"} else "not reached")
+    kind = "corrected" if tree.children[path[-1] if path else 0] else "bonus"
+    return Reading(tuple(looks), path, (step.committed[len(path)], kind) if len(path) < len(step.committed) else None)
 
 
 def verified(step: Step) -> Reading:
@@ -78,42 +85,28 @@ def verified(step: Step) -> Reading:
 
 def _in_part(step: Step, tree: DraftTree) -> Reading:
     """What came of a tree of which the target verified the nodes that were worth it."""
-    place = [0]
-    for node in range(1, len(step.tree)):
-        children = tree.children[place[int(step.tree.parent[node])]]
-        place.append(next(child for child in children if tree.token[child] == step.tree.token[node]))
+    paths = [step.tree.token[list(step.tree.path(node))[1:]].tolist() for node in range(len(step.tree))]
+    place = [(0, *tree.follow(path))[-1] for path in paths]
     looks = ["drafted"] * len(tree)
     for node, at in enumerate(place):
         looks[at] = step.nodes[node].verdict
     return Reading(tuple(looks), tuple([place[node] for node in step.accepted]), verified(step).own)
 
 
-def _own(tree: DraftTree, path: tuple[int, ...]) -> str:
-    return "corrected" if tree.children[path[-1] if path else 0] else "bonus"
-
-
-def _looks(tree: DraftTree, committed: tuple[int, ...]) -> tuple[str, ...]:
-    looks = ["root"]
-    for node in range(1, len(tree)):
-        above, depth = looks[int(tree.parent[node])], int(tree.depth[node])
-        if above in {"root", "accepted"} and depth <= len(committed):
-            looks.append("accepted" if tree.token[node] == committed[depth - 1] else "rejected")
-        else:
-            looks.append("drafted" if above in {"root", "accepted", "drafted"} else "not reached")
-    return tuple(looks)
-
-
 def choice_words(step: Step) -> str:
     """Which trees there were, and which was verified, and why."""
-    trees = [f"{one.name} with {_size(one)}, mean confidence {_figures(one)}" for one in step.proposals]
+    sizes = [plural(len(one.tree) - 1, "node") for one in step.proposals]
+    trees = [
+        f"{one.name} with {size}, mean confidence {_figures(one)}"
+        for one, size in zip(step.proposals, sizes, strict=True)
+    ]
     root = quoted(int(step.tree.token[0]), step.texts)
     words = f"{'Two' if len(trees) == 2 else len(trees)} trees from {root}: {'; '.join(trees)}."
     if merged(step):
         return f"{words} They were verified as one, of {plural(len(step.tree) - 1, 'node')}."
     place = next(i for i, one in enumerate(step.proposals) if one.chosen)
-    name, ahead = step.proposals[place].name, margin(step, place)
-    why = f"by a margin of {figure(ahead)}" if ahead else "as the first of two equal trees"
-    return f"{words} {name} was verified, {why}."
+    why = f"by a margin of {figure(ahead)}" if (ahead := margin(step, place)) else "as the first of two equal trees"
+    return f"{words} {step.proposals[place].name} was verified, {why}."
 
 
 def figure(value: float) -> str:
@@ -126,57 +119,37 @@ def _figures(one: Proposal) -> str:
     return f"{figure(one.confidence)}{score}"
 
 
-def _size(one: Proposal) -> str:
-    return plural(len(one.tree) - 1, "node")
-
-
 def outcome_words(step: Step, place: int, regret: Regret | None = None) -> str:
     """What a proposal had accepted, or would have had; what is not known is called so."""
     proposal, read = step.proposals[place], reading(step, place, regret)
-    name, run = proposal.name, _run(step, proposal.tree, read)
+    name, tree, count, then = proposal.name, proposal.tree, len(read.path), ""
+    run = "".join([label(int(tree.token[node]), step.texts) for node in read.path])
+    run = f" ('{run}')" if run else ""
+    if read.own is not None:
+        held = {int(tree.token[child]) for child in tree.children[read.path[-1] if read.path else 0]}
+        why = ", which it does not hold" if held and read.own[0] not in held else ""
+        then = f" Then the target chose {quoted(read.own[0], step.texts)}{why}."
     if proposal.chosen or regret is not None:
-        would = "had" if proposal.chosen and not merged(step) else "has"
-        return f"{name} {would} {len(read.path)} accepted{run}.{_then(step, proposal.tree, read)}"
+        return f"{name} {'had' if proposal.chosen and not merged(step) else 'has'} {count} accepted{run}.{then}"
     if step.counts.lossy:
         return f"What typical acceptance would have taken of {name} is unknown without verifying it."
-    unknown = read.looks.count("drafted")
-    more = len(read.path) - len(step.accepted)
+    unknown, more = read.looks.count("drafted"), count - len(step.accepted)
     gap = f"{abs(more)} {'more' if more > 0 else 'fewer'}" if more else "as many"
-    least = "at least " if unknown else ""
-    words = f"{name} would have had {least}{len(read.path)} accepted{run}: {gap}.{_then(step, proposal.tree, read)}"
-    if unknown:
-        words += f" What the target makes of the {plural(unknown, 'node')} beyond is unknown without verifying."
-    return words
-
-
-def _run(step: Step, tree: DraftTree, read: Reading) -> str:
-    text = "".join([label(int(tree.token[node]), step.texts) for node in read.path])
-    return f" ('{text}')" if read.path else ""
-
-
-def _then(step: Step, tree: DraftTree, read: Reading) -> str:
-    if read.own is None:
-        return ""
-    token, last = read.own[0], read.path[-1] if read.path else 0
-    held = {int(tree.token[child]) for child in tree.children[last]}
-    why = ", which it does not hold" if held and token not in held else ""
-    return f" Then the target chose {quoted(token, step.texts)}{why}."
+    words = f"{name} would have had {'at least ' if unknown else ''}{count} accepted{run}: {gap}.{then}"
+    beyond = f" What the target makes of the {plural(unknown, 'node')} beyond is unknown without verifying."
+    return words + (beyond if unknown else "")
 
 
 def sources_words(step: Step) -> str:
     """Of a merged tree: whose its nodes are, and whose the accepted ones."""
-    whose = Counter(step.tree.source[1:])
-    nodes = ", ".join([f"{count} of {_whose(step, name)}" for name, count in whose.items()])
+    whose = {name: f"{name} alone" for name in (one.name for one in step.proposals)}
+    nodes = ", ".join([f"{n} of {whose.get(name, name)}" for name, n in Counter(step.tree.source[1:]).items()])
     runs = [
-        f"{plural(len(list(run)), 'token')} of {_whose(step, name)}"
+        f"{plural(len(list(run)), 'token')} of {whose.get(name, name)}"
         for name, run in groupby(step.tree.source[node] for node in step.accepted)
     ]
     taken = f"The accepted path took {', then '.join(runs)}." if runs else "No drafted token was accepted."
     return f"{plural(len(step.tree) - 1, 'node')}: {nodes}. {taken}"
-
-
-def _whose(step: Step, name: str) -> str:
-    return f"{name} alone" if any(one.name == name for one in step.proposals) else name
 
 
 def regret_words(step: Step, regret: Regret) -> str:
@@ -217,10 +190,10 @@ def drafts_drawing(step: Step, regret: Regret | None = None) -> Drawing:
     words = [labelled("Choice", choice_words(step))]
     if merged(step):
         words.append(labelled("Merged", sources_words(step)))
-    else:
-        names = {True: "Verified", False: "Not verified" if found is None else "The other"}
-        places = sorted(range(len(step.proposals)), key=lambda place: not step.proposals[place].chosen)
-        words += [labelled(names[step.proposals[i].chosen], outcome_words(step, i, found)) for i in places]
+    for chosen, name in ((True, "Verified"), (False, "The other" if found else "Not verified")):
+        for place, one in enumerate(step.proposals):
+            if one.chosen is chosen and not merged(step):
+                words.append(labelled(name, outcome_words(step, place, found)))
     if found is not None:
         words.append(labelled("On request", regret_words(step, found)))
     return [markup.tag("div", *words, class_="speclab-drafts-view"), trees_spec(step, found)]
@@ -270,7 +243,7 @@ def nodes_table(step: Step) -> str:
         return ""
     rows = [
         (one.name, node, label(int(one.tree.token[node]), step.texts), int(one.tree.depth[node]),
-         int(one.tree.parent[node]), _exp(one.tree.log_prob[node]), _exp(one.tree.path_log_prob[node]),
+         int(one.tree.parent[node]), *(f"{exp(p[node]):.3f}" for p in (one.tree.log_prob, one.tree.path_log_prob)),
          _MEANINGS.get(look, "the root"))
         for place, one in enumerate(step.proposals)
         for node, look in enumerate(reading(step, place).looks)
@@ -279,27 +252,15 @@ def nodes_table(step: Step) -> str:
     return markup.table(f"Trees proposed in iteration {step.index + 1}", head, rows)
 
 
-def _exp(log_prob: float) -> str:
-    return f"{exp(log_prob):.3f}"
-
-
 def routing_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
     """Margins over the newest iterations, and one row per tree; "" where none had two trees."""
     steps = trace.steps[:cursor][-NEWEST:]
     found = statistics(replace(trace, steps=steps)) if any(len(step.proposals) == 2 for step in steps) else None
-    return [margins_spec(steps, routing_sentence(found)), routing_table(found)] if found else ""
-
-
-def routing_sentence(found: Routing) -> str:
-    """One sentence, such as: Routing over 12 iterations: code 7, prose 5; mean margin 0.081."""
-    chosen = ", ".join([f"{part.name} {part.chosen}" for part in found.parts])
-    return f"Routing over {plural(found.iterations, 'iteration')}: {chosen}; mean margin {figure(found.margin)}."
-
-
-def routing_table(found: Routing) -> str:
-    """How often each was chosen, what its choice gave, and whether its confidence keeps its word."""
+    if found is None:
+        return ""
+    said = routing_sentence(found)
     rows = [
-        (part.name, part.chosen, bar(part.chosen / found.iterations, LOOKS["accepted"].color, 80),
+        (part.name, part.chosen, bar(part.chosen / found.iterations, room=80),
          f"{part.committed / part.chosen:.2f}" if part.chosen else "–", figure(part.confidence), figure(part.share),
          f"{part.expected:.2f}", f"{part.followed:.2f}")
         for part in found.parts
@@ -308,7 +269,13 @@ def routing_table(found: Routing) -> str:
         "tree", "chosen", "", "tokens per iteration when chosen", "mean confidence",
         "share of its nodes the text followed", "expected tokens", "followed",
     )  # fmt: skip
-    return markup.table(routing_sentence(found), head, rows)
+    return [margins_spec(steps, said), markup.table(said, head, rows)]
+
+
+def routing_sentence(found: Routing) -> str:
+    """One sentence, such as: Routing over 12 iterations: code 7, prose 5; mean margin 0.081."""
+    chosen = ", ".join([f"{part.name} {part.chosen}" for part in found.parts])
+    return f"Routing over {plural(found.iterations, 'iteration')}: {chosen}; mean margin {figure(found.margin)}."
 
 
 def margins_spec(steps: Sequence[Step], said: str) -> Spec:

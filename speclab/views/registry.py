@@ -216,19 +216,10 @@ def _tree(
     return [tree, *caches]
 
 
-def _text(trace: Trace, committed: int) -> str:
-    return text_html(trace, committed)
-
-
 def _decisions(step: Step, selected: int | None, draw: int | None) -> Drawing:
     """Where sampling stopped; with the node selected, that stands in its own view."""
     left = step.residual
     return [] if left is None or selected == (left.node or 0) else node_chart.residual_parts(step, draw)
-
-
-def _redone(step: Step, redone: Step | None) -> Drawing:
-    """What differs between an iteration and itself before its settings changed; both trees are on the stage."""
-    return "" if redone is None else pair_facts(redone, step)
 
 
 def tables_html(trace: Trace, cursor: int) -> str:
@@ -259,9 +250,11 @@ for _view in (
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
     View("mask-check", partial(_MASK[0], mode="compare"), _MASK[1], "Attention mask, expected and given", "file"),
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
-    View("redone", _redone, ("step", "redone"), "Decoded anew", "below", empty=""),
+    View("redone", lambda step, redone: pair_facts(redone, step) if redone else "", ("step", "redone"), "Decoded anew",
+         "below", empty=""),
     View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
-    View("text", _text, ("trace", "committed"), place="text", table=text_table),
+    View("text", lambda committed, trace: text_html(trace, committed), ("trace", "committed"), place="text",
+         table=text_table),
     View("cache", _cache, ("step", "selected", "position", "prompt_length"), "Caches",
          table=cache_slots.table, empty="What the KV caches hold appears here.", unfolded=True),
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,

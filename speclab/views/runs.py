@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from speclab.analysis.compare import ComparedRun, Comparison
+from speclab.analysis.compare import Comparison
 from speclab.files import byte_count
 from speclab.trace.records import PHASES
 from speclab.views import markup
@@ -142,23 +142,19 @@ def compare_spec(found: Comparison) -> Spec:
         *(bars("x3", shares[phase], PHASE_COLORS[phase], ".2f", f"ms per token, {phase}") for phase in PHASES),
     ]
     key = " ".join([f'<span style="color:{PHASE_COLORS[phase]}">■</span> {phase}' for phase in PHASES])
-    tops = 1.3 * max(rates), 1.3 * max(speeds), max(map(sum, zip(*shares.values(), strict=True)))
     panels = (
-        ("", 0.0, 0.22, tops[0], "tokens per iteration, plain: 1"),
-        ("2", 0.26, 0.43, tops[1], "tokens per second"),
-        ("3", 0.47, 1.0, tops[2], f"ms/token: {key}"),
+        ("", 0.0, 0.22, 1.3 * max(rates), "tokens per iteration, plain: 1"),
+        ("2", 0.26, 0.43, 1.3 * max(speeds), "tokens per second"),
+        ("3", 0.47, 1.0, max(map(sum, zip(*shares.values(), strict=True))), f"ms/token: {key}"),
     )
-    notes = [note(title, left, 1) for _, left, _, _, title in panels]
-    axes: Spec = {
-        f"xaxis{number}": axis(domain=[left, right], range=[0, top or 1], nticks=5)
-        for number, left, right, top, _ in panels
-    }
+    axes: Spec = {f"xaxis{number}": axis(domain=[left, right], range=[0, top or 1], nticks=5)
+                  for number, left, right, top, _ in panels}  # fmt: skip
     names = {"tickvals": bar["y"], "ticktext": [escape(clip(run.name, 24)) for run in runs], "showgrid": False}
     said = "; ".join([f"{run.name} {rate:.2f}" for run, rate in zip(runs, rates, strict=True)])
     return spec(
         data, label=f"Tokens per iteration: {said}.", height=30 * len(runs) + 70, yaxis=names, barmode="stack",
         bargap=0.35, shapes=[upright(1)], margin={"l": 170, "r": 12, "t": 30, "b": 30}, meta={"name": "comparison"},
-        **axes, annotations=notes,
+        **axes, annotations=[note(title, left, 1) for _, left, _, _, title in panels],
     )  # fmt: skip
 
 
@@ -192,29 +188,25 @@ def prompt_words(found: Comparison) -> str:
 def text_words(found: Comparison) -> str:
     """Whether the texts are the same, and whether they must be."""
     apart = [(run, at) for run in found.runs if (at := found.differs_at(run)) is not None]
-    ran = sum(bool(run.token_ids) for run in found.runs)
+    ran, known = sum(bool(run.token_ids) for run in found.runs), texts(found)
     if not found.greedy:
         drawn = f"{len(apart)} of {ran} differ" if apart else "here all are the same"
         return f"Drawn at a temperature above 0: every text is a draw of its own, and {drawn}."
-    if not apart:
-        if ran <= 1:
-            return f"Nothing to compare with: {ran or 'no'} text, {plural(len(found.shared), 'token')}."
-        length = plural(len(found.shared), "token")
-        if all(run.complete or not run.token_ids for run in found.runs):
-            return f"Greedy: all {ran} texts are the same, {length}, as they must be."
-        longest = plural(max(len(run.token_ids) for run in found.runs), "token")
-        return f"Greedy: all {ran} texts are the same as far as each came, as they must be; the longest has {longest}."
-    first = "; ".join(_apart(found, run, at) for run, at in apart)
-    return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."
-
-
-def _apart(found: Comparison, run: ComparedRun, at: int) -> str:
-    mine, theirs = _token(found, run.token_ids, at), _token(found, found.reference, at)
-    return f"{run.name} differs from token {at + 1}: {mine} against {theirs}"
-
-
-def _token(found: Comparison, ids: tuple[int, ...], at: int) -> str:
-    return quoted(ids[at], texts(found)) if at < len(ids) else "the end"
+    length = plural(len(found.shared), "token")
+    if apart:
+        first = "; ".join([
+            f"{run.name} differs from token {at + 1}: "
+            + " against ".join(quoted(ids[at], known) if at < len(ids) else "the end"
+                               for ids in (run.token_ids, found.reference))
+            for run, at in apart
+        ])  # fmt: skip
+        return f"Greedy texts must be the same, but {first}. In half precision that may be a tie of two tokens."
+    if ran <= 1:
+        return f"Nothing to compare with: {ran or 'no'} text, {length}."
+    if all(run.complete or not run.token_ids for run in found.runs):
+        return f"Greedy: all {ran} texts are the same, {length}, as they must be."
+    longest = plural(max(len(run.token_ids) for run in found.runs), "token")
+    return f"Greedy: all {ran} texts are the same as far as each came, as they must be; the longest has {longest}."
 
 
 def texts(found: Comparison) -> Mapping[int, str]:
@@ -224,31 +216,28 @@ def texts(found: Comparison) -> Mapping[int, str]:
 
 def figures_tables(found: Comparison, kind: str) -> list[str]:
     """Three tables with one row per run: figures and texts, seconds by phase, acceptance by depth."""
-    figures, made = found.rows(), []
     deepest = min(max(len(run.depths) for run in found.runs), DEEPEST)
-    phases = {f"{phase} s": (f"{phase}_seconds", ".4f") for phase in PHASES}
-    depths = {f"depth {depth}": (f"accepted_at_depth_{depth}", ".0%") for depth in range(1, deepest + 1)}
-    names = (
-        {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt",
-        "Seconds by phase",
-        "Acceptance by depth: accepted / drafted",
-    )
-    for name, columns in zip(names, (FIGURES, phases, depths), strict=True):
+    tables = {
+        {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt": FIGURES,
+        "Seconds by phase": {f"{phase} s": (f"{phase}_seconds", ".4f") for phase in PHASES},
+        "Acceptance by depth: accepted / drafted": {
+            f"depth {depth}": (f"accepted_at_depth_{depth}", ".0%") for depth in range(1, deepest + 1)
+        },
+    }
+    outcomes = []
+    for run in found.runs:
+        at = found.differs_at(run)
+        text = "did not run" if run.trace is None else "same" if at is None else f"differs from token {at + 1}"
+        outcomes.append(f"{text}{': ' if run.trace is None else '; '}{run.problem}" if run.problem else text)
+    made = []
+    for name, columns in tables.items():
         rows = [
             (row["strategy"], *("–" if row[key] == "" else format(row[key], form) for key, form in columns.values()),
-             _outcome(found, run) if columns is FIGURES else "")
-            for run, row in zip(found.runs, figures, strict=True)
+             outcome if columns is FIGURES else "")
+            for row, outcome in zip(found.rows(), outcomes, strict=True)
         ]  # fmt: skip
         made.append(markup.table(name, (kind, *columns, "text"), rows))
     return made
-
-
-def _outcome(found: Comparison, run: ComparedRun) -> str:
-    if run.trace is None:
-        return f"did not run: {run.problem}"
-    at = found.differs_at(run)
-    text = "same" if at is None else f"differs from token {at + 1}"
-    return f"{text}; {run.problem}" if run.problem else text
 
 
 def _text(found: Comparison) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from speclab.trace.records import Step, Trace
@@ -15,7 +15,6 @@ from speclab.views.networks import graph
 MOST = 12
 """Settings listed at most; where a whole strategy is another, its name says enough."""
 SAME = "Both drafted the same tree."
-Path = tuple[int, ...]
 Names = tuple[str, str]
 NAMES = "this run", "the other"
 """What two runs are called in sentences."""
@@ -48,10 +47,12 @@ def steps_words(one: Step, other: Step, names: Names = NAMES) -> tuple[str, ...]
 
 def figures_words(one: Step, other: Step) -> str:
     """One sentence, such as: Nodes drafted: 14 against 24; accepted: 3 against 4; tokens committed: 4 each."""
-    drafted = _against(one.counts.drafted, other.counts.drafted)
-    accepted = _against(len(one.accepted), len(other.accepted))
-    committed = _against(len(one.committed), len(other.committed))
-    return f"Nodes drafted: {drafted}; accepted: {accepted}; tokens committed: {committed}."
+    found = (
+        ("Nodes drafted", one.counts.drafted, other.counts.drafted),
+        ("accepted", len(one.accepted), len(other.accepted)),
+        ("tokens committed", len(one.committed), len(other.committed)),
+    )
+    return "; ".join([f"{name}: {a} {'each' if a == b else f'against {b}'}" for name, a, b in found]) + "."
 
 
 def texts_words(one: Trace, other: Trace, cursor: int) -> str:
@@ -97,13 +98,11 @@ def trees_words(one: Step, other: Step, names: Names = NAMES) -> tuple[str, ...]
     return tuple([sentence[0].upper() + sentence[1:] for sentence in found if sentence])
 
 
-def _nodes(step: Step) -> dict[Path, int]:
+def _nodes(step: Step) -> dict[tuple[int, ...], int]:
     """Every path of tokens from the root, and the node where it ends; of twins the first."""
-    found: dict[Path, int] = {}
-    paths: list[Path] = []
-    for node, (token, parent) in enumerate(zip(step.tree.token.tolist(), step.tree.parent.tolist(), strict=True)):
-        paths.append((*(paths[parent] if parent >= 0 else ()), token))
-        found.setdefault(paths[-1], node)
+    found: dict[tuple[int, ...], int] = {}
+    for node in range(len(step.tree)):
+        found.setdefault(tuple(step.tree.token[list(step.tree.path(node))].tolist()), node)
     return found
 
 
@@ -112,8 +111,7 @@ def _grown(one: Step, other: Step, shared: list[tuple[int, int]], names: Names) 
         this = _expanded(one, mine)
         if this == _expanded(other, theirs):
             continue
-        who, whose = names if this else names[::-1]
-        left, at = (other, theirs) if this else (one, mine)
+        (who, whose), (left, at) = (names, (other, theirs)) if this else (names[::-1], (one, mine))
         children = one.tree.children[mine] if this else other.tree.children[theirs]
         into = f" into {len(children)}" if children else ", though none of its children stayed"
         stop = next((f": {event.reason}" for event in left.events if event.kind == "stop" and event.node == at), "")
@@ -125,24 +123,19 @@ def _expanded(step: Step, node: int) -> bool:
 
 
 def _children(one: Step, other: Step, shared: list[tuple[int, int]], names: Names) -> Iterator[str]:
+    """What one drafted after a node that both expanded, and the other did not; first of the other tree."""
     for mine, theirs in shared:
-        if _expanded(one, mine) and _expanded(other, theirs):
-            yield from _extra(names[1], other, theirs, names[0], one, mine)
-            yield from _extra(names[0], one, mine, names[1], other, theirs)
-
-
-def _extra(who: str, more: Step, at: int, whose: str, less: Step, there: int) -> Iterator[str]:
-    """What `more` drafted after a node and `less` did not."""
-    lacking = _tokens(less, there)
-    extra = [token for token in _tokens(more, at) if token not in lacking]
-    if extra:
-        rest = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
-        drafted = f"{quoted(extra[0], more.texts)}{rest} after {_name(more, at)}"
-        yield f"{who} drafted {drafted}; {whose} {why_absent(less, there, extra[0])}."
-
-
-def _tokens(step: Step, node: int) -> list[int]:
-    return list(dict.fromkeys(int(step.tree.token[child]) for child in step.tree.children[node]))
+        if not (_expanded(one, mine) and _expanded(other, theirs)):
+            continue
+        sides = (names[0], one, mine), (names[1], other, theirs)
+        for (whose, less, there), (who, more, at) in (sides, sides[::-1]):
+            had, found = (dict.fromkeys(int(s.tree.token[n]) for n in s.tree.children[node])
+                          for s, node in ((less, there), (more, at)))  # fmt: skip
+            extra = [token for token in found if token not in had]
+            if extra:
+                rest = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+                drafted = f"{quoted(extra[0], more.texts)}{rest} after {_name(more, at)}"
+                yield f"{who} drafted {drafted}; {whose} {why_absent(less, there, extra[0])}."
 
 
 def _name(step: Step, node: int) -> str:
@@ -152,30 +145,24 @@ def _name(step: Step, node: int) -> str:
 def why_absent(step: Step, node: int, token: int) -> str:
     """Why a token is not among a node's children: pruned, beyond the branches asked for, or never looked at."""
     own = [event for event in step.events if event.node == node]
-    for event in own:
-        if event.kind == "prune" and event.values.get("token") == token:
+    pruned = [event for event in own if event.kind == "prune"]
+    for event in pruned:
+        if event.values.get("token") == token:
             return f"pruned it: {event.reason}"
     for event in own:
         asked, added = event.values.get("branches"), event.values.get("added")
-        if event.kind == "expand" and isinstance(asked, int):
-            if added is None:  # grown best first: all it looked at were candidates, and the best of all were kept
-                return _not_kept(step, node, token, asked)
+        if event.kind != "expand" or not isinstance(asked, int):
+            continue
+        if added is not None:
             return f"had room for {added} of {asked}" if added != asked else f"asked for {asked}: {event.reason}"
+        # Grown best first: all it looked at were candidates. Of those dropped behind a node the record names the first.
+        record, least = step.nodes[node], [event.values.get("least_kept") for event in pruned]
+        prob = dict(record.draft_top[:asked]).get(token)
+        if prob is None or not least:
+            return f"looked at its {plural(asked, 'most probable token')} alone"
+        path = f"path probability {record.path_prob * prob:.2g}"
+        return f"pruned it: {path}, and the nodes kept have {least[0]:.2g} and more"
     return "did not"
-
-
-def _not_kept(step: Step, node: int, token: int, asked: int) -> str:
-    """Of the candidates dropped behind a node the record names the first, and all their probabilities."""
-    record = step.nodes[node]
-    prob = dict(record.draft_top[:asked]).get(token)
-    least = [e.values.get("least_kept") for e in step.events if e.kind == "prune" and e.node == node]
-    if prob is None or not least:
-        return f"looked at its {plural(asked, 'most probable token')} alone"
-    return f"pruned it: path probability {record.path_prob * prob:.2g}, and the nodes kept have {least[0]:.2g} and more"
-
-
-def _against(one: int, other: int) -> str:
-    return f"{one} each" if one == other else f"{one} against {other}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,27 +196,33 @@ def beside_drawing(
 
 def pinned_drawing(step: Step, pinned: Step) -> list[Part]:
     """The iteration shown and the pinned one; the pinned one alone where they are the same."""
+    name = f"Pinned: iteration {pinned.index + 1}"
     if step is pinned:
-        return [trees_spec((pinned,), (f"Pinned: iteration {pinned.index + 1}",))]
-    names = f"Shown: iteration {step.index + 1}", f"Pinned: iteration {pinned.index + 1}"
-    return [
-        _said("Beside the pinned iteration", steps_words(step, pinned, ("the tree shown", "the pinned one"))),
-        trees_spec((step, pinned), names, 0),
-    ]
+        return [trees_spec((pinned,), (name,))]
+    words = _said("Beside the pinned iteration", steps_words(step, pinned, ("the tree shown", "the pinned one")))
+    return [words, trees_spec((step, pinned), (f"Shown: iteration {step.index + 1}", name), 0)]
 
 
 _TWICE = "as it was", "decoded anew"
 
 
-def pair_facts(old: Step, new: Step, names: tuple[str, str] = _TWICE) -> list[Part]:
+def pair_facts(old: Step, new: Step) -> list[Part]:
     """One iteration decoded twice from the same text, as by a what-if: what differs, in words and as a table."""
+
+    def text(step: Step, tokens: Iterable[int]) -> str:
+        return "".join([label(token, step.texts) for token in tokens]) or "–"
+
+    both = (old, new)
     moved = [name for name in {**old.settings, **new.settings} if old.settings.get(name) != new.settings.get(name)]
     rows = [
-        *((spoken(name), *(written(name, step.settings.get(name)) for step in (old, new))) for name in moved[:MOST]),
-        *((name, *(of(step) for step in (old, new))) for name, of in _FACTS.items()),
+        *((spoken(name), *(written(name, step.settings.get(name)) for step in both)) for name in moved[:MOST]),
+        ("nodes drafted", *(str(step.counts.drafted) for step in both)),
+        ("accepted path", *(text(step, step.tree.token[list(step.accepted)].tolist()) for step in both)),
+        ("tokens committed", *(str(len(step.committed)) for step in both)),
+        ("text committed", *(text(step, step.committed) for step in both)),
     ]
     words = _said("What differs", trees_words(old, new, ("the old tree", "the new one")))
-    return [words, table("The same iteration, twice", ("", *names), rows)]
+    return [words, table("The same iteration, twice", ("", *_TWICE), rows)]
 
 
 def twice_drawing(old: Step, new: Step, width: float, height: float, scale: float = 1.0) -> list[Part]:
@@ -246,18 +239,6 @@ def trees_spec(steps: Sequence[Step], names: Sequence[str], pick: int | None = N
     said = [f"{name}. {summary(step)}" for name, step in zip(names, steps, strict=True)]
     drawn = small_tree_specs([graph(step) for step in steps], said, pick=pick)
     return abreast(drawn, names, " ".join(said), meta={"name": "side-by-side"})
-
-
-def _tokens_of(step: Step, tokens: Sequence[int]) -> str:
-    return "".join([label(token, step.texts) for token in tokens]) or "–"
-
-
-_FACTS: dict[str, Callable[[Step], str]] = {
-    "nodes drafted": lambda step: str(step.counts.drafted),
-    "accepted path": lambda step: _tokens_of(step, [int(step.tree.token[node]) for node in step.accepted]),
-    "tokens committed": lambda step: str(len(step.committed)),
-    "text committed": lambda step: _tokens_of(step, step.committed),
-}
 
 
 def _said(label: str, words: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from speclab.views.playback import verified_root
 if TYPE_CHECKING:
     from speclab.analysis.whatif import WhatIf
 
+_SAME, _WOULD = "This iteration's tree would have been the same", "What this iteration's tree would have been"
 _MOST_NAMED = 3
 """Nodes that a sentence names, before it counts the others."""
 
@@ -31,7 +32,8 @@ def whatif_spec(
     scale: float = 1.0,
 ) -> Spec:  # fmt: skip
     """The tree `found` over the step's own, as a figure. `selected`: a node of the step."""
-    own, both, names = graph(step, tops=False), graph(step, tops=False), _names(found)
+    own, both = graph(step, tops=False), graph(step, tops=False)
+    names = [f"new {node}" if at is None else at for node, at in enumerate(found.recorded)]
     tips = _merge(both, step, found, names)
     new = {name for name in names if not isinstance(name, int)}
     unknown = {names[node]: "→ ?" for node in found.unknown}
@@ -43,11 +45,6 @@ def whatif_spec(
         font = {"size": 11 * scale, "color": MUTED}
         drawn["layout"]["annotations"] = [note("<br>".join(signs), 0, 1, yanchor="top", align="left", font=font)]
     return drawn
-
-
-def _names(found: WhatIf) -> list[Any]:
-    """For each node of the other tree its node in the step, or a name of its own."""
-    return [f"new {node}" if at is None else at for node, at in enumerate(found.recorded)]
 
 
 def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict[Any, str]:
@@ -77,53 +74,35 @@ def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict
         )
     if found.bonus is not None:
         last = names[found.accepted[-1]] if found.accepted else 0 if verified_root(step) else -1
-        attach(both, OWN, found.bonus, step.texts, last, verdict=_own_kind(step, found))
+        corrected = last == -1 or found.tree.children[found.accepted[-1] if found.accepted else 0]
+        attach(both, OWN, found.bonus, step.texts, last, verdict="corrected" if corrected else "bonus")
     return tips
 
 
-def _own_kind(step: Step, found: WhatIf) -> str:
-    last = found.accepted[-1] if found.accepted else 0
-    rejected = not found.accepted and not verified_root(step)
-    return "corrected" if rejected or found.tree.children[last] else "bonus"
-
-
 def whatif_sentence(step: Step, found: WhatIf) -> str:
-    """What would have been, in one or two sentences."""
-    same = found.recorded == tuple(range(len(step.tree))) and not found.unknown
-    if same:
-        return f"This iteration's tree would have been the same: {_counts(step, found)}."
-    known = ", as far as the record knows" if found.unknown else ""
-    words = f"What this iteration's tree would have been{known}: {_counts(step, found)}."
-    return words + (f" {_unknown(step, found)}." if found.unknown else "")
-
-
-def _counts(step: Step, found: WhatIf) -> str:
-    """`14 nodes instead of 24, 3 accepted instead of 4`."""
+    """What would have been, in one or two sentences: how large the tree, how many accepted, what is not recorded."""
     nodes, was = len(found.tree), len(step.tree)
-    parts = [plural(nodes, "node") + (f" instead of {was}" if nodes != was else "")]
+    said = plural(nodes, "node") + (f" instead of {was}" if nodes != was else "")
     if found.accepted is None:
-        parts.append("and which of them are accepted the record cannot say, for they are tried with fresh chances")
+        said += ", and which of them are accepted the record cannot say, for they are tried with fresh chances"
     else:
         taken, took = len(found.accepted), len(step.accepted)
         some = "" if found.settled or found.unknown else "at least "
-        parts.append(f"{some}{taken} accepted" + (f" instead of {took}" if taken != took else ""))
-    return ", ".join(parts)
-
-
-def _unknown(step: Step, found: WhatIf) -> str:
-    """`Node 7 'the' would have more children, and the record does not hold what the draft says behind it`."""
-    names = [_name(step, found, node) for node in found.unknown[:_MOST_NAMED]]
+        said += f", {some}{taken} accepted" + (f" instead of {took}" if taken != took else "")
+    if not found.unknown:
+        same = found.recorded == tuple(range(was))
+        return f"{_SAME if same else _WOULD}: {said}."
+    names = []
+    for node in found.unknown[:_MOST_NAMED]:
+        at = found.recorded[node]
+        token = quoted(int(found.tree.token[node]), step.texts)
+        names.append(f"{'a new node' if at is None else f'node {at}'} {token}")
     more = len(found.unknown) - len(names)
-    names += [f"{more} more"] if more else []
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    *first, last = [*names, *([f"{more} more"] if more else [])]
+    listed = f"{', '.join(first)} and {last}" if first else last
     behind = "it" if len(found.unknown) == 1 else "them"
     words = f"{listed} would have more children, and the record does not hold what the draft says behind {behind}"
-    return words[0].upper() + words[1:]
-
-
-def _name(step: Step, found: WhatIf, node: int) -> str:
-    at, token = found.recorded[node], int(found.tree.token[node])
-    return f"{'a new node' if at is None else f'node {at}'} {quoted(token, step.texts)}"
+    return f"{_WOULD}, as far as the record knows: {said}. {words[0].upper()}{words[1:]}."
 
 
 HEIGHT, RADIUS, ROWS = 18, 2.3, 3
@@ -142,11 +121,22 @@ def strip(step: Step, measure: Measure, threshold: float, place: Callable[[float
     Args:
         place: of a value, from 0 at the left end to 1 at the right; beyond them it stands at the end.
     """
-    values = measured(step, measure)
+    values, rows = measured(step, measure), Counter[int]()
     words = strip_caption(values, measure, threshold)
-    return tag("div", _dots(values, threshold, place, words), class_="sl-strip") + tag(
-        "span", escape(words), class_="sl-count"
-    )
+    at = f"{_percent(place(threshold)):.1f}%"
+    parts = [tag("line", x1="0%", x2="100%", y1=HEIGHT - 1, y2=HEIGHT - 1, style=f"stroke:{LINE};stroke-width:1")]
+    for value in sorted(values):
+        across = _percent(place(value))
+        height = HEIGHT - 4.5 - 4.6 * min(rows[round(across)], ROWS - 1)
+        rows[round(across)] += 1
+        fill, edge = (INK, INK) if value >= threshold else (PAPER, MUTED)
+        style = f"fill:{fill};stroke:{edge};stroke-width:1"
+        parts.append(tag("circle", cx=f"{across:.1f}%", cy=round(height, 1), r=RADIUS, style=style))
+    mark = "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
+    parts.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, style=mark))
+    look = "display:block;overflow:visible"
+    dots = tag("svg", *parts, width="100%", height=HEIGHT, role="img", aria_label=words, style=look)
+    return tag("div", dots, class_="sl-strip") + tag("span", escape(words), class_="sl-count")
 
 
 def strip_caption(values: Sequence[float], measure: Measure, threshold: float) -> str:
@@ -155,24 +145,6 @@ def strip_caption(values: Sequence[float], measure: Measure, threshold: float) -
         return "nothing to compare in this iteration"
     above = sum([value >= threshold for value in values])
     return _WORDS[measure].format(above=above, count=len(values), most=max(values))
-
-
-def _dots(values: Sequence[float], threshold: float, place: Callable[[float], float], words: str) -> str:
-    stacked = Counter[int]()
-    line = f"stroke:{LINE};stroke-width:1"
-    parts = [tag("line", x1="0%", x2="100%", y1=HEIGHT - 1, y2=HEIGHT - 1, style=line)]
-    for value in sorted(values):
-        across = _percent(place(value))
-        column = round(across)
-        height = HEIGHT - 4.5 - 4.6 * min(stacked[column], ROWS - 1)
-        stacked[column] += 1
-        fill = INK if value >= threshold else PAPER
-        style = f"fill:{fill};stroke:{INK if value >= threshold else MUTED};stroke-width:1"
-        parts.append(tag("circle", cx=f"{across:.1f}%", cy=round(height, 1), r=RADIUS, style=style))
-    at, mark = f"{_percent(place(threshold)):.1f}%", "stroke:var(--jp-brand-color1,#1976d2);stroke-width:1.5"
-    parts.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, style=mark))
-    look = "display:block;overflow:visible"
-    return tag("svg", *parts, width="100%", height=HEIGHT, role="img", aria_label=words, style=look)
 
 
 def _percent(share: float) -> float:

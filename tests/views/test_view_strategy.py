@@ -28,12 +28,12 @@ def row_of(page: str, name: str) -> list[str]:
 def test_the_route_is_said_with_its_reason_and_routes_within_it_after_it():
     assert drafter_state.route_words(plain()) == "plain: no n-gram occurred before."
     assert "2 of 2 lengths agree, 3 tokens to copy" in drafter_state.route_words(left_spine())
-    assert drafter_state.route_words(five_nodes()).startswith("None recorded")
+    assert drafter_state.route_words(five_nodes()) == ""
     inner = Event("route", None, "chain: 3 tokens", {"route": "chain", "copied": 3, "mean": 9.0})
     outer = Event("route", None, "second: its mean is higher", {"route": "second", "mean": 2.0})
     step = replace(five_nodes(), events=(outer, inner))
     assert drafter_state.route_words(step) == "second: its mean is higher. Within it, chain: 3 tokens."
-    assert drafter_state.values_of(step) == {"copied": 3, "mean": 2.0}
+    assert drafter_state.values_of([step]) == [{"copied": 3, "mean": 2.0}]
 
 
 @pytest.mark.parametrize(
