@@ -127,11 +127,8 @@ class ConfigForm(VBox):
             length, temperature = (self.session.controls[name] for name in ("max_new_tokens", "temperature"))
             set_if_changed(length, description="length")
             row = Box([self.models, self.strategy.choice, self.strategy.preset, length, temperature])
-            self.pickers.children = [
-                row.add_class("speclab-inputs"),
-                self.prompt,
-                Fold("advanced", "Advanced", self._advanced),
-            ]
+            row.add_class("speclab-inputs")
+            self.pickers.children = [row, self.prompt, Fold("advanced", "Advanced", self._advanced)]
             self.models.look()
             self._fit()
         set_visible(self.pickers, wanted)
@@ -165,8 +162,8 @@ class ConfigForm(VBox):
 
     def _show(self) -> None:
         """What has changed, and what a Step would do with it."""
-        state, (changed, refused) = self._state, self._pending()
-        state.update(change=self._change(), pending=changed, refused=refused)
+        change, changed, refused = self._pending()
+        self._state.update(change=change, pending=changed, refused=refused)
         note = tag("span", escape(refused), class_="sl-bad") if refused else escape(changed)
         set_if_changed(self.note, value=note)
         set_if_changed(self.apply, disabled=not changed, tooltip=changed or refused or "nothing has changed")
@@ -184,32 +181,22 @@ class ConfigForm(VBox):
         set_if_changed(self.quote, description=f"“{clip(' '.join(self.prompt.text.value.split()), 72)}”")
         set_if_changed(self.sampling_line, value=tag("span", f"· {way}") + lossy)
 
-    def _change(self) -> PendingChange | None:
-        """What a Step would change of the strategy."""
-        try:
-            return self.read().change_from(self._state.applied) if self._state.applied else None
-        except SpeclabError:  # half-way through a change
-            return None
-
-    def _pending(self) -> tuple[str, str]:
-        """What has changed and what a Step would do with it; else why what is written cannot be."""
+    def _pending(self) -> tuple[PendingChange | None, str, str]:
+        """The change of the strategy; all that a Step would apply; or why what is written cannot be."""
+        applied: LabConfig | None = self._state.applied
         try:
             config = self.read()
         except SpeclabError as error:
-            return "", str(error)
+            return None, "", str(error)
+        change = config.change_from(applied) if applied else None
         if config.strategy.needs_draft and not has_draft(config.models, self._pair):
-            name = type(config.strategy).__name__
-            return (
-                "",
-                f"{name} needs a draft model and these models have none: name a draft, or choose another strategy.",
-            )
-        applied: LabConfig | None = self._state.applied
+            needs = f"{type(config.strategy).__name__} needs a draft model and these models have none"
+            return change, "", f"{needs}: name a draft, or choose another strategy."
         if applied is None or applied == config:
-            return "", ""
-        changes = differences(applied, config)
+            return change, "", ""
         forks = config.forks_from(applied)
         does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
-        return f"Changed: {'; '.join(changes)}. {does}", ""
+        return change, f"Changed: {'; '.join(differences(applied, config))}. {does}", ""
 
 
 class PromptPicker(VBox):
@@ -225,8 +212,7 @@ class PromptPicker(VBox):
         )
         words = "the text that the models continue; Ctrl+Enter applies it and steps"
         self.text = Textarea(value=self._given_text, rows=3, tooltip=words).add_class("speclab-prompt")
-        super().__init__([self.example, self.text])
-        self.add_class("speclab-prompts")
+        super().__init__([self.example, self.text], _dom_classes=["speclab-prompts"])
         self._fit()
         on_change(self.example, self._chosen)
         on_change(self.text, lambda _: self._fit())
@@ -243,9 +229,10 @@ class PromptPicker(VBox):
         text, pair = str(self.text.value), self._pair
         if not text.strip():
             raise PromptError("The prompt is empty: write a text to continue, or choose an example.")
-        room = pair.context if pair is not None and pair.tokenizer is not None else None
-        if pair is not None and room is not None and len(text) >= room and (count := len(pair.encode(text))) >= room:
-            raise PromptError(f"The prompt has {count} tokens, and these models take {room}: shorten it.")
+        if pair is not None and pair.tokenizer is not None and pair.context and len(text) >= pair.context:
+            count = len(pair.encode(text))
+            if count >= pair.context:
+                raise PromptError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
         return text
 
     def write(self, prompt: Prompt) -> None:
@@ -258,8 +245,8 @@ class PromptPicker(VBox):
             set_if_changed(self.text, value=self._examples[index].text)
 
     def _fit(self) -> None:
-        found = [i for i, example in enumerate(self._examples) if example.text == self.text.value]
-        set_if_changed(self.example, value=found[0] if found else -1)
+        texts = [example.text for example in self._examples]
+        set_if_changed(self.example, value=texts.index(self.text.value) if self.text.value in texts else -1)
 
 
 def _text(prompt: Prompt, pair: ModelPair | None) -> str:

@@ -36,8 +36,12 @@ class SessionController(Decoder):
     """The one part of the lab that talks to the session. Its methods run on the worker's thread."""
 
     @action("comparing", yields=True)
-    def compare(self, strategies: Sequence[Any], **settings: Any) -> Comparison:
-        """Several strategies on the prompt of the form, one after another; `settings` change the session's."""
+    def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> Comparison:
+        """Runs several strategies on the prompt of the form, one after another; the table.
+
+        `strategies`: strategies, classes of them or their names; "current settings" is the one in the form. `settings`:
+        of the sessions, by default as in the form. `stop` keeps what had run by then.
+        """
         config = self._read()
         given = named_strategies([config.strategy if one == CURRENT else one for one in strategies])
         if not given:
@@ -128,7 +132,10 @@ class SessionController(Decoder):
 
     @action("opening")
     def open_trace(self, source: str | os.PathLike[str] | Callable[[], Trace], name: str = "") -> None:
-        """Shows a recorded run, from a path or from what reads it; Step walks through it, and a session waits."""
+        """Shows a recorded run, from a path or from what reads it; Step walks through it, and a session waits for it.
+
+        No model runs.
+        """
         trace = source() if callable(source) else load_trace(source)
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
         words = f"Opened {name or source}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."

@@ -112,7 +112,7 @@ class Decoder(Navigator):
 
     @action("decoding", "apply")
     def redo(self) -> Step | None:
-        """Decodes the iteration shown anew with what the form says, in a fork; as it was it stays beside it."""
+        """Decodes the iteration shown anew with what the form says, in a fork, and shows both."""
         config, applied, old, at = self._read(), self._state.applied, self._state.step, self._state.cursor - 1
         if old is None or applied is None or not config.forks_from(applied):
             return self.step()
@@ -129,7 +129,10 @@ class Decoder(Navigator):
 
     @action("decoding")
     def step(self) -> Step | None:
-        """One iteration on: of the record while it lasts, else decoded."""
+        """Goes on by one iteration: in what is recorded or decoded, else by decoding; the step, None where it failed.
+
+        What the form says and is not in force is applied first.
+        """
         applied, state = self._apply_pending(), self._state
         if not state.frame.live and state.cursor < len(state.trace.steps):
             return self._show_at(state.cursor + 1)
@@ -144,7 +147,10 @@ class Decoder(Navigator):
 
     @action("decoding", yields=True)
     def run(self, until: Condition | None = None) -> Step | None:
-        """Iterations until the condition holds, the text ends, or it is cancelled."""
+        """Decodes until `until` holds, the text ends, or `stop`; the last step.
+
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
+        """
         if until is None:
             return self._run(())
         condition = compiled(until, setting_names())  # refused before any model is loaded
@@ -158,7 +164,7 @@ class Decoder(Navigator):
 
     @action("playing", yields=True)
     def play(self, speed: float = 1.0) -> None:
-        """Moment after moment, `speed` in a second, decoding where the record ends; until the text does."""
+        """Shows moment after moment, `speed` of them in a second, decoding where none is left, until the text ends."""
         if speed <= 0:
             raise SettingsError(f"The speed is {speed:g} moments per second: choose one above 0.")
         self._apply_pending()
@@ -205,7 +211,7 @@ class Decoder(Navigator):
                 session.run(until=each)
         finally:  # where it fails, what was decoded before is shown all the same
             self._show(self._why(held, session.cursor, session.steps))
-        return state.step
+        return state.step  # type: ignore[no-any-return]
 
     def _why(self, held: Sequence[SetBreakpoint], iteration: int, steps: tuple[Step, ...]) -> str:
         """Why a run ended at this iteration."""
@@ -232,11 +238,14 @@ class Decoder(Navigator):
         return run.session
 
     @action()
-    def keep_beside(self, number: int) -> None:
-        """Keeps a whole run beside the one shown, at the same cursor; once more lets it go."""
-        beside = self._state.frame.beside
-        again = beside is not None and beside.number == number
-        self._state.change_frame(beside=None if again else self.runs.beside(number))
+    def pin(self, number: int | None = None) -> None:
+        """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
+        state, beside = self._state, self._state.frame.beside
+        if number is None:
+            state.change_frame(pinned=None if state.pinned is state.step else state.step)
+        else:
+            again = beside is not None and beside.number == number
+            state.change_frame(beside=None if again else self.runs.beside(number))
 
     @action()
     def drop(self, number: int) -> None:

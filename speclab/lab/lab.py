@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, wait
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ipywidgets import HTML, VBox
 
-from speclab.analysis.compare import Comparison
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError, TraceError
@@ -19,17 +19,15 @@ from speclab.lab.actions import Actions
 from speclab.lab.config import ConfigForm
 from speclab.lab.controller import SessionController
 from speclab.lab.panels import Panels, WhatIfPreview
-from speclab.lab.runs import CURRENT
 from speclab.lab.screen import Screen
-from speclab.lab.state import LabConfig, LabState, Prompt
+from speclab.lab.state import LabState, Prompt
 from speclab.lab.status import Status
 from speclab.lab.transport import Transport
 from speclab.lab.widgets import on_change
 from speclab.lab.worker import Worker
 from speclab.settings import SessionSettings
-from speclab.trace.conditions import Condition
 from speclab.trace.files import load_trace
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import Trace
 from speclab.views.export import describe, snapshot
 from speclab.views.registry import Frame
 from speclab.views.runs import Fork
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
 
+P = ParamSpec("P")
+T = TypeVar("T")
 RECORDING = Path(__file__).with_name("bundled.json.gz")
 _STYLE = Path(__file__).with_name("style.css")
 _log = logging.getLogger(__name__)
@@ -51,6 +51,16 @@ def recorded() -> Trace:
     except TraceError as error:
         _log.warning("%s", error)
         return Trace((), 0, (), {}, {}, {})
+
+
+def _asked(work: Callable[Concatenate[SessionController, P], T]) -> Callable[Concatenate[Lab, P], T | None]:
+    """A method of the lab that asks the controller for its own, and waits; None where it failed."""
+
+    @wraps(work)
+    def asked(lab: Lab, *arguments: P.args, **named: P.kwargs) -> T | None:
+        return lab._wait(getattr(lab._controller, work.__name__), *arguments, **named)  # type: ignore[no-any-return]
+
+    return asked  # type: ignore[return-value]
 
 
 class Lab(VBox):
@@ -77,17 +87,17 @@ class Lab(VBox):
         self._prepared = False
         self.state = LabState(frame=Frame(Trace((), 0, (), {}, {}, {})))
         self._worker = Worker(self._interrupt)
-        self._controller = do = SessionController(
-            self.state, self._worker.cancelled, self._worker.stopped, pair, self._read, self._write
-        )
-        self._actions = Actions(self.state, self._worker, do)
         strategy, session = strategy or _default_strategy(pair), self._session_settings(settings)
-        self.config = ConfigForm(
+        self.config = form = ConfigForm(
             self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
         )
+        stops = self._worker.cancelled, self._worker.stopped
+        self._controller = do = SessionController(self.state, *stops, pair, form.read, form.write)
+        self._actions = Actions(self.state, self._worker, do)
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
         self.transport = Transport(self.state, self._actions, self.screen, self.config.note)
-        on_change(self.transport.present, self._present)
+        present = "speclab-presenting"
+        on_change(self.transport.present, lambda on: (self.add_class if on else self.remove_class)(present))
         self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
         self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy)
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
@@ -105,51 +115,24 @@ class Lab(VBox):
         """The session; None until the models are loaded and the first step is asked for."""
         return self._controller.session
 
-    def run_live(self) -> None:
-        """Leaves the recorded run for the models, in the same place if it is a run of what the form says."""
-        self._wait(self._controller.live)
-
-    def step(self) -> Step | None:
-        """Goes on by one iteration: in what is recorded or decoded, else by decoding; the step, None where it failed.
-
-        What the form says and is not in force is applied first.
-        """
-        return self._wait(self._controller.step)  # type: ignore[no-any-return]
-
-    def back(self, until: Condition | None = None) -> Step | None:
-        """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
-        return self._wait(self._controller.back, until)  # type: ignore[no-any-return]
-
-    def goto(self, index: int) -> Step | None:
-        """Shows the text after `index` iterations; no model call."""
-        return self._wait(self._controller.goto, index)  # type: ignore[no-any-return]
-
-    def phase(self, name: str, level: int | None = None) -> None:
-        """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
-        self._wait(self._controller.phase, name, level)
-
-    def run(self, until: Condition | None = None) -> Step | None:
-        """Decodes until `until` holds, the text ends, or `stop`; the last step.
-
-        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
-        """
-        return self._wait(self._controller.run, until)  # type: ignore[no-any-return]
-
-    def play(self, speed: float = 1.0) -> None:
-        """Shows moment after moment, `speed` of them in a second, decoding where none is left, until the text ends."""
-        self._wait(self._controller.play, speed)
-
-    def redo(self) -> Step | None:
-        """Decodes the iteration shown anew with what the form says, and shows both; the step, None where it failed."""
-        return self._wait(self._controller.redo)  # type: ignore[no-any-return]
+    run_live = _asked(SessionController.live)
+    step = _asked(SessionController.step)
+    back = _asked(SessionController.back)
+    goto = _asked(SessionController.goto)
+    phase = _asked(SessionController.phase)
+    run = _asked(SessionController.run)
+    play = _asked(SessionController.play)
+    redo = _asked(SessionController.redo)
+    select = _asked(SessionController.select)
+    switch = _asked(SessionController.switch)
+    drop = _asked(SessionController.drop)
+    pin = _asked(SessionController.pin)
+    compare = _asked(SessionController.compare)  # type: ignore[arg-type]  # a setting could be called self
+    open_trace = _asked(SessionController.open_trace)
 
     def stop(self) -> None:
         """Stops what runs; what was decoded stays."""
         self._actions.stop()
-
-    def select(self, node: int | None) -> None:
-        """Marks a node in every view; None marks none."""
-        self._wait(self._controller.select, node)
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session | None:
         """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
@@ -162,27 +145,6 @@ class Lab(VBox):
     def forks(self) -> list[Fork]:
         """Every run of this lab and every fork of one, with what its caches take; `present` marks the one shown."""
         return list(self._controller.runs.describe())
-
-    def switch(self, number: int) -> Session | None:
-        """Goes on with another run of `forks`, at the iteration where it was left; no model call."""
-        return self._wait(self._controller.switch, number)  # type: ignore[no-any-return]
-
-    def drop(self, number: int) -> None:
-        """Lets a run go that is not shown, its caches with it; its own forks stay."""
-        self._wait(self._controller.drop, number)
-
-    def pin(self, number: int | None = None) -> None:
-        """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
-        do = self._controller
-        self._wait(do.pin) if number is None else self._wait(do.keep_beside, number)
-
-    def compare(self, strategies: Sequence[Any] = (CURRENT,), **settings: Any) -> Comparison | None:
-        """Runs several strategies on the prompt of the form, one after another; the table, None if it failed.
-
-        `strategies`: strategies, classes of them or their names; "current settings" is the one in the form. `settings`:
-        of the sessions, by default as in the form. `stop` keeps what had run by then.
-        """
-        return self._wait(self._controller.compare, strategies, **settings)  # type: ignore[no-any-return]
 
     def save_comparison(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the newest comparison as comma-separated values; the path, None if it failed."""
@@ -206,10 +168,6 @@ class Lab(VBox):
     def save_trace(self, path: str | os.PathLike[str]) -> Path | None:
         """Writes the run shown, to be opened again; the path, None if it failed."""
         return self._wait(self._controller.save, "trace", path)  # type: ignore[no-any-return]
-
-    def open_trace(self, path: str | os.PathLike[str]) -> None:
-        """Shows a run saved earlier; no model runs, and a session under way stays for Step to go on with."""
-        self._wait(self._controller.open_trace, path)
 
     def close(self) -> None:
         """Stops the workers and lets the widgets go."""
@@ -246,15 +204,6 @@ class Lab(VBox):
         elif said.get("drawn") and not self._prepared:  # not before: to load models would hold up the first pictures
             self._prepared = True
             ask(do.prepare)
-
-    def _present(self, wanted: bool) -> None:
-        (self.add_class if wanted else self.remove_class)("speclab-presenting")
-
-    def _read(self) -> LabConfig:
-        return self.config.read()
-
-    def _write(self, config: LabConfig) -> None:
-        self.config.write(config)
 
     def _interrupt(self) -> None:
         self._controller.interrupt()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -110,9 +110,8 @@ class LoadedModels:
             self.pair, self._choice = self._given, None
         elif self.pair is None or self.pair is self._given or models != self._choice:
             expected, self._expected = self._expected, None
-            begun = expected is not None and expected[0] == models
-            loading = expected[1] if begun and expected else Loading(models or ModelChoice(), self._stopped)
-            self.pair = loading.pair(self._say)
+            begun = expected[1] if expected is not None and expected[0] == models else None
+            self.pair = (begun or Loading(models or ModelChoice(), self._stopped)).pair(self._say)
             self._choice = models
         assert self.pair is not None
         return self.pair
@@ -161,17 +160,16 @@ class MemoryNote(HTML):
     """Looks on a thread of its own, so that neither typing nor decoding waits for a disk or a hub."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_class("speclab-memory")
+        super().__init__(_dom_classes=["speclab-memory"])
         self._worker = Worker(lambda: None)
 
     def look(self, models: ModelChoice | None) -> None:
         """Says what they take, as soon as it is known; None says nothing. Only the newest counts."""
         if models is None:
             self._worker.cancel()
-            self._show("")
+            set_if_changed(self, value="")
             return
-        self._show(tag("span", "Looking up their size…", class_="sl-muted"))
+        set_if_changed(self, value=tag("span", "Looking up their size…", class_="sl-muted"))
         self._worker.submit(lambda: self._look(models), key="look", yields=True)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -188,10 +186,7 @@ class MemoryNote(HTML):
             return
         words, fine = _words(models)
         if not self._worker.cancelled.is_set():
-            self._show(tag("span", escape(words), class_="sl-muted" if fine else "sl-bad"))
-
-    def _show(self, value: str) -> None:
-        set_if_changed(self, value=value)
+            set_if_changed(self, value=tag("span", escape(words), class_="sl-muted" if fine else "sl-bad"))
 
 
 def _words(models: ModelChoice) -> tuple[str, bool]:
@@ -205,12 +200,8 @@ def _words(models: ModelChoice) -> tuple[str, bool]:
     except Exception:  # noqa: BLE001  # whatever a file or a hub may do, it must not end in a silent thread
         _log.exception("no estimate")
         return "How much memory these models need could not be found out.", False
-    heads = models.heads if models.target else PRESETS[models.name].heads
-    return f"{found}{_heads_named(heads)}", found.fits
-
-
-def _heads_named(heads: Sequence[str]) -> str:
-    return f" Draft heads: {', '.join(Path(head).name for head in heads)}." if heads else ""
+    heads = ", ".join([Path(head).name for head in models.all_heads])
+    return f"{found} Draft heads: {heads}." if heads else str(found), found.fits
 
 
 GIVEN, OWN = "given", "own"
@@ -226,7 +217,7 @@ class ModelPicker(HBox):
     """
 
     def __init__(self, pair: ModelPair | None, changed: Callable[[], None]) -> None:
-        given = [(f"{pair.name or 'given in the notebook'}", GIVEN)] if pair else []
+        given = [(pair.name or "given in the notebook", GIVEN)] if pair else []
         presets = [(_label(name), name) for name in PRESETS]
         self.name = Dropdown(
             options=[*given, *presets, ("your own…", OWN)],
@@ -282,13 +273,11 @@ class ModelPicker(HBox):
         given = self.name.value == GIVEN
         for widget in self._own:
             set_visible(widget, visible=self.name.value == OWN)
-        where, how = (
-            "automatic takes CUDA if there is one",
-            "automatic: float32 on the CPU, the checkpoint's own on a GPU",
-        )
-        for widget, what in ((self.device, where), (self.dtype, how)):
-            tooltip = "the given pair stays where it is" if given else what
-            set_if_changed(widget, disabled=given, tooltip=tooltip)
+        for widget, what in (
+            (self.device, "automatic takes CUDA if there is one"),
+            (self.dtype, "automatic: float32 on the CPU, the checkpoint's own on a GPU"),
+        ):
+            set_if_changed(widget, disabled=given, tooltip="the given pair stays where it is" if given else what)
 
 
 def has_draft(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
@@ -304,11 +293,9 @@ def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[
         name, heads = (pair.name or "given models", len(pair.heads)) if pair else ("", 0)
     else:
         name = "/".join(Path(choice.target).parts[-2:]) or choice.name
-        heads = len(choice.heads if choice.target else PRESETS[choice.name].heads)
-    drafts = ["draft model"] * has_draft(choice, pair) + ["draft head" if heads == 1 else f"{heads} heads"] * (
-        heads > 0
-    )
-    return [name, ", ".join(drafts) or "no draft"]
+        heads = len(choice.all_heads)
+    drafts = ["draft model" if has_draft(choice, pair) else "", ["", "draft head", f"{heads} heads"][min(heads, 2)]]
+    return [name, ", ".join(filter(None, drafts)) or "no draft"]
 
 
 def _label(name: str) -> str:

@@ -30,7 +30,7 @@ class Navigator:
 
     @action(key="goto")
     def goto(self, index: int) -> Step | None:
-        """The text after `index` iterations."""
+        """Shows the text after `index` iterations; no model call."""
         count = len(self._state.trace.steps)
         if not 0 <= index <= count:
             raise SettingsError(f"There is no iteration {index}: {count} are decoded; Step or Run decodes more.")
@@ -43,7 +43,7 @@ class Navigator:
 
     @action()
     def back(self, until: Condition | None = None) -> Step | None:
-        """One iteration back, or back to the last one before it for which the condition holds."""
+        """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
         before = max(self._state.cursor - 1, 0)
         if until is None:
             return self.goto(before)
@@ -57,7 +57,7 @@ class Navigator:
 
     @action(key="phase")
     def phase(self, name: str, level: int | None = None) -> None:
-        """The iteration as it stood when this phase was over, or after a level of drafting or a decision of it."""
+        """Shows the iteration as it stood when this phase was over; with `level`, after that level or decision."""
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
         self._show_position(PlaybackPosition(name, level))
@@ -71,7 +71,7 @@ class Navigator:
 
     @action(key="select")
     def select(self, node: int | None) -> None:
-        """Selects a node in every view; None selects none."""
+        """Marks a node in every view; None marks none."""
         step = self._state.step
         if node is not None and (step is None or not 0 <= node < len(step.tree)):
             count = len(step.tree) if step else 0
@@ -90,12 +90,6 @@ class Navigator:
         """Lays the stage out for these pixels; from any thread, for a run goes on meanwhile."""
         sizes = {name: int(room[name]) for name in ("tree", "mask", "height") if 0 < room.get(name, 0) < 10_000}
         self._state.change_frame(room=replace(self._state.frame.room, **sizes))
-
-    @action()
-    def pin(self) -> None:
-        """Keeps the iteration shown beside those to come; once more lets it go."""
-        state = self._state
-        state.change_frame(pinned=None if state.pinned is state.step else state.step)
 
     # Breakpoints: conditions that stay, each with the iterations at which it holds.
 
@@ -156,7 +150,7 @@ class Navigator:
             self.session.goto(index)
         frame = self._state.frame.at(index)
         self._show_frame(begun(frame) if begins else frame, status=reason + describe(frame.step))
-        return self._state.step
+        return self._state.step  # type: ignore[no-any-return]
 
     def _show_frame(self, frame: Frame, **changes: Any) -> None:
         """Shows the frame, its breakpoints counted over its run."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, Text, VBox
 
 from speclab.drafters import strategies
@@ -24,15 +27,17 @@ class RunsPanel(VBox):
         self.picture = Slot(screen, "runs-view", self._draw, lambda frame: (frame.trace, state.forks))
         self.choice = Select(options=[], rows=5, description="", tooltip="the runs of this lab: arrows, then a button")
         self.choice.add_class("speclab-run-choice")
-        self.switch = button("switch", "Switch", "go on with the run marked; no model runs", "code-fork", self._switch)
+        do, marked = actions.controller, self._marked
+        self.switch = button(
+            "switch", "Switch", "go on with the run marked; no model runs", "code-fork", marked(do.switch)
+        )
         self.beside = button(
             "beside", "Compare side by side", "show the run marked beside this one, at the same iteration", "columns",
-            self._beside,
+            marked(do.pin),
         )  # fmt: skip
-        self.drop = button("drop", "Delete run", "let the run marked go, its caches with it", "trash", self._drop)
-        bar = HBox([self.switch, self.beside, self.drop])
-        bar.add_class("speclab-group")
-        super().__init__([heading("Runs and forks"), self.picture, self.choice, bar])
+        self.drop = button("drop", "Delete run", "let the run marked go, its caches with it", "trash", marked(do.drop))
+        self.bar = HBox([self.switch, self.beside, self.drop]).add_class("speclab-group")
+        super().__init__([heading("Runs and forks"), self.picture, self.choice, self.bar])
         self.add_class("speclab-runs-panel")
         on_change(self.choice, lambda _: self._name())
         state.observe(lambda _: self._list(), names="forks")
@@ -48,12 +53,12 @@ class RunsPanel(VBox):
         self._name()
 
     def _draw(self, _: Frame) -> Drawing:
-        forks = self._actions.controller.runs.describe()
+        runs = self._actions.controller.runs
+        forks = runs.describe()
         if not forks:
             return placeholder("Runs and their forks appear here. Step decodes the first iteration.")
         table = tag("details", tag("summary", "as a table"), forks_table(forks))
-        compared = compared_drawing(self._actions.controller.runs.comparison(), "run")
-        return [forks_spec(forks), caption_html(summary(forks)) + table, *compared]
+        return [forks_spec(forks), caption_html(summary(forks)) + table, *compared_drawing(runs.comparison(), "run")]
 
     def _list(self) -> None:
         forks = self._state.forks
@@ -66,22 +71,16 @@ class RunsPanel(VBox):
         self.picture.update(self._state.frame)
         self._name()
 
+    def _marked(self, work: Callable[[int], Any]) -> Callable[[], Any]:
+        return lambda: self._actions.ask(work, self.choice.value)
+
     def _name(self) -> None:
         """What the button beside would do. No button goes off because of the run marked: a quick Tab would skip it."""
         marked, beside = self.choice.value, self._state.frame.beside
-        for each in (self.switch, self.drop, self.beside):
+        for each in self.bar.children:
             set_if_changed(each, disabled=marked is None)
         kept = beside is not None and beside.number == marked
         set_if_changed(self.beside, description="Close comparison" if kept else "Compare side by side")
-
-    def _switch(self) -> None:
-        self._actions.ask(self._actions.controller.switch, self.choice.value)
-
-    def _beside(self) -> None:
-        self._actions.ask(self._actions.controller.keep_beside, self.choice.value)
-
-    def _drop(self) -> None:
-        self._actions.ask(self._actions.controller.drop, self.choice.value)
 
 
 _OTHERWISE = "This browser lets no page copy: save the table as CSV, or mark it and press Ctrl+C."
@@ -92,29 +91,27 @@ class ComparePanel(VBox):
     """Boxes to mark; made when the tab is first looked at, for few look at all tabs."""
 
     def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
-        self._state, self._actions, self._visible = state, actions, False
+        self._state, self._visible, ask, do = state, False, actions.ask, actions.controller
         self.marks: dict[str, Checkbox] = {}
-        self.grid = Box()
-        self.grid.add_class("speclab-marks")
+        self.grid = Box().add_class("speclab-marks")
         self.tokens = BoundedIntText(64, min=1, max=100_000, description="tokens", tooltip="new tokens of each at most")
         self.tokens.add_class("speclab-compare-tokens")
         self.go = button(
-            "compare", "Compare", "run each strategy marked on the prompt above", "bar-chart", self._go, "primary"
-        )
+            "compare", "Compare", "run each strategy marked on the prompt above", "bar-chart",
+            lambda: ask(do.compare, self.chosen, max_new_tokens=self.tokens.value), "primary",
+        )  # fmt: skip
         self.end = button("compare-stop", "Stop", "stop; what has run stays", "stop", actions.stop)
         self.path = Text("comparison.csv", tooltip="a path on the machine that runs the notebook")
         self.path.add_class("speclab-path")
         self.save = button(
-            "compare-save", "Save as CSV", "write the table as comma-separated values", "save", self._save
-        )
-        self.progress = HTML()
-        self.progress.add_class("speclab-compare-progress")
+            "compare-save", "Save as CSV", "write the table as comma-separated values", "save",
+            lambda: ask(do.save, "table", self.path.value.strip()),
+        )  # fmt: skip
+        self.progress = HTML().add_class("speclab-compare-progress")
         self.picture = Slot(screen, "compared", self._draw, lambda _: (state.compared,))
         self.copy = Slot(screen, "compare-copy", self._copy, lambda _: (state.compared,))
-        self.saving = HBox([self.save, self.path, self.copy])
-        bar = HBox([self.tokens, self.go, self.end])
-        for row in (bar, self.saving):
-            row.add_class("speclab-files")
+        self.saving = HBox([self.save, self.path, self.copy]).add_class("speclab-files")
+        bar = HBox([self.tokens, self.go, self.end]).add_class("speclab-files")
         parts = (self.grid, bar, self.progress, self.picture, self.saving)
         super().__init__([heading("Strategies on the prompt above"), *parts])
         self.add_class("speclab-compare-panel")
@@ -132,7 +129,10 @@ class ComparePanel(VBox):
         """Says whether the panel is on the screen."""
         self._visible = visible
         if visible and not self.marks:
-            self._make()
+            for name in (CURRENT, *strategies()):
+                tooltip = "the strategy and its settings above" if name == CURRENT else "with its default settings"
+                self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
+            self.grid.children = list(self.marks.values())
         self.picture.set_visible(visible)
         self.copy.set_visible(visible)
         self._follow(self._state.progress)
@@ -142,12 +142,6 @@ class ComparePanel(VBox):
         set_visible(self.saving, visible=self._state.compared is not None)
         self.picture.update(frame)
         self.copy.update(frame)
-
-    def _make(self) -> None:
-        for name in (CURRENT, *strategies()):
-            tooltip = "the strategy and its settings above" if name == CURRENT else "with its default settings"
-            self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
-        self.grid.children = list(self.marks.values())
 
     def _draw(self, _: Frame) -> Drawing:
         if self._state.compared is None:
@@ -165,12 +159,6 @@ class ComparePanel(VBox):
         if self._visible or progress is None:
             set_if_changed(self.progress, value="" if progress is None else progress_html(progress))
 
-    def _go(self) -> None:
-        self._actions.ask(self._actions.controller.compare, self.chosen, max_new_tokens=self.tokens.value)
-
-    def _save(self) -> None:
-        self._actions.ask(self._actions.controller.save, "table", self.path.value.strip())
-
 
 def progress_html(progress: Progress) -> str:
     """One line per strategy: `DynaTree: 24 of 64 tokens, at work`."""
@@ -179,9 +167,8 @@ def progress_html(progress: Progress) -> str:
         now = name == progress.at_work
         reached = reached or now
         done = tokens if now else 0 if reached else progress.most
-        progressed = (
-            f"{tokens} of {progress.most} tokens, at work" if now else "waits" if reached else f"{tokens} tokens, done"
-        )
+        at_work = f"{tokens} of {progress.most} tokens, at work"
+        progressed = at_work if now else "waits" if reached else f"{tokens} tokens, done"
         bar = tag("progress", " ", value=done, max=progress.most, aria_hidden="true")
         lines.append(tag("div", bar, " ", tag("b", escape(name)), escape(f": {progressed}")))
     return "".join(lines)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from threading import RLock
 from typing import Any
 
 from traitlets import HasTraits, Instance, Int, Tuple, Unicode
 
 from speclab.analysis.compare import Comparison
-from speclab.analysis.routing import Regret
 from speclab.drafters.base import Strategy
 from speclab.lab.widgets import batch_updates
+from speclab.models.presets import PRESETS
 from speclab.trace.conditions import stateful
-from speclab.trace.records import Step, Trace
-from speclab.views.playback import PlaybackPosition
+from speclab.trace.records import Step
 from speclab.views.registry import Frame
 
 Prompt = str | Sequence[int]
@@ -39,6 +39,11 @@ class ModelChoice:
         """For `load_pair`."""
         own = {"target": self.target, "draft": self.draft or None, "heads": self.heads}
         return {**(own if self.target else {"name": self.name}), "device": self.device, "dtype": self.dtype}
+
+    @property
+    def all_heads(self) -> tuple[str, ...]:
+        """Those named, or those of the preset."""
+        return self.heads if self.target else tuple(PRESETS[self.name].heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,50 +136,15 @@ class LabState(HasTraits):
     compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)
 
-    @property
-    def trace(self) -> Trace:
-        """The run on the screen."""
-        return self.frame.trace  # type: ignore[no-any-return]
-
-    @property
-    def cursor(self) -> int:
-        """Iterations shown."""
-        return self.frame.cursor  # type: ignore[no-any-return]
-
-    @property
-    def step(self) -> Step | None:
-        """The iteration shown; None before the first."""
-        return self.frame.step  # type: ignore[no-any-return]
-
-    @property
-    def position(self) -> PlaybackPosition:
-        """How much of the iteration is shown."""
-        return self.frame.position  # type: ignore[no-any-return]
-
-    @property
-    def phase(self) -> str:
-        """The phase of the iteration shown: draft, flatten, verify, accept, commit, adapt."""
-        return self.position.phase
-
-    @property
-    def selected(self) -> int | None:
-        """The selected node."""
-        return self.frame.selected  # type: ignore[no-any-return]
-
-    @property
-    def pinned(self) -> Step | None:
-        """The step kept for comparison."""
-        return self.frame.pinned  # type: ignore[no-any-return]
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """Of this session with its baselines, once measured."""
-        return self.frame.comparison  # type: ignore[no-any-return]
-
-    @property
-    def regret(self) -> Regret | None:
-        """Of the newest iteration both of whose trees were verified on request; None where none was."""
-        return self.frame.regret  # type: ignore[no-any-return]
+    trace = property(attrgetter("frame.trace"), doc="The run on the screen.")
+    cursor = property(attrgetter("frame.cursor"), doc="Iterations shown.")
+    step = property(attrgetter("frame.step"), doc="The iteration shown; None before the first.")
+    position = property(attrgetter("frame.position"), doc="How much of the iteration is shown.")
+    phase = property(
+        attrgetter("frame.position.phase"), doc="The phase shown: draft, flatten, verify, accept, commit, adapt."
+    )
+    selected = property(attrgetter("frame.selected"), doc="The selected node.")
+    pinned = property(attrgetter("frame.pinned"), doc="The step kept for comparison.")
 
     def __init__(self, **traits: Any) -> None:
         self._lock = RLock()

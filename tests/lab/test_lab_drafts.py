@@ -71,7 +71,7 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     button.click()
     assert settle(lab)
     found = regret(lab.session, step.index)
-    assert lab.state.regret.accepted == found.accepted
+    assert lab.state.frame.regret.accepted == found.accepted
     assert lab.state.status == proposals.regret_words(step, found)
     assert "On request." in panel(lab)
     assert "verified on request" in panel(lab)
@@ -82,7 +82,7 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     lab.back()
     assert "On request." in panel(lab)
     lab.fork(temperature=0.5)
-    assert lab.state.regret is None
+    assert lab.state.frame.regret is None
 
 
 def test_one_tree_alone_has_no_button_and_no_panel(make):

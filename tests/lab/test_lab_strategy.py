@@ -152,7 +152,7 @@ def test_baselines_are_measured_on_the_text_shown_and_stop_ends_it(make, pair, m
         stopping.setattr(speclab.Session, "run", lambda *args, **more: (lab.stop(), run(*args, **more)))
         button.click()
         assert settle(lab)
-    assert lab.state.comparison is None
+    assert lab.state.frame.comparison is None
     assert lab.state.status.startswith("Stopped")
     button.click()
     assert settle(lab)
@@ -161,13 +161,13 @@ def test_baselines_are_measured_on_the_text_shown_and_stop_ends_it(make, pair, m
         own = speclab.generate(pair, baseline, lab.session.prompt_ids, max_new_tokens=len(text))
         assert own.token_ids == text
         measured[type(baseline).__name__] = own.metrics.tokens_per_iteration
-    comparison = lab.state.comparison
+    comparison = lab.state.frame.comparison
     assert {run.name: run.tokens_per_iteration for run in comparison.runs[1:]} == measured
     assert comparison.runs[0].tokens_per_iteration == lab.session.metrics.tokens_per_iteration
     assert f"{comparison.synergy:.2f}: " in panel(lab)
     assert lab.session.trace == trace
     lab.fork(node_budget=10)
-    assert lab.state.comparison is None
+    assert lab.state.frame.comparison is None
     assert "Synergy" not in panel(lab)
 
 
