@@ -42,6 +42,7 @@ STATES: dict[str, tuple[str, str, str]] = {
 STRONG = {"kept", "rebuilt"}
 """Their signs are white."""
 _CODES = {state: code for code, state in enumerate((*STATES, ""))}
+_Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,18 @@ class Strip:
         """The state of every slot in use while the pass ran."""
         record = self.record
         end = record.before + (record.written if self.wrote else 0)
-        kept, names = set(record.kept), ("dropped", "kept")
-        if not self.position.reached("commit"):
-            names = ("speculative", "speculative")
+        kept, names = set(record.kept), ("dropped", "kept") if self.committed else ("speculative", "speculative")
         return self._old(end) + [names[slot in kept] for slot in range(self.prefix, end)]
+
+    @property
+    def committed(self) -> bool:
+        """Whether the path is kept and the rest dropped by then."""
+        return self.position.reached("commit")
 
     @property
     def wrote(self) -> bool:
         """Whether the rows of this pass are in the cache."""
-        return self.record.name != "target" or self.position.reached("verify")
+        return self.record.name != TARGET or self.position.reached("verify")
 
     def _old(self, end: int) -> list[str]:
         """The states of the slots before `end` that the prefix fills."""
@@ -81,22 +85,10 @@ class Strip:
         prompt = min(known, self.prompt)
         return ["prompt"] * prompt + ["committed"] * (known - prompt) + ["caught up"] * (end - known)
 
-    def used(self) -> set[str]:
-        """The states that the picture shows."""
-        return {*self.during, *(self.after if self.position.reached("commit") else ()), "free"}
-
     def landed(self) -> dict[int, int]:
         """Where each kept slot stands after the commit."""
         base = self.record.after - len(self.record.kept)
         return {slot: base + place for place, slot in enumerate(self.record.kept)}
-
-    def nodes(self, *, after: bool) -> dict[int, int]:
-        """The node in each slot of the target's cache; where a draft keeps its nodes, no record says."""
-        if self.record.name != TARGET:
-            return {}
-        if after:
-            return {goal: slot - self.prefix for slot, goal in self.landed().items()}
-        return {slot: slot - self.prefix for slot in range(self.prefix, len(self.during))}
 
 
 class _Row(NamedTuple):
@@ -111,10 +103,12 @@ class _Row(NamedTuple):
 
 def _rows(strip: Strip, *, compact: bool) -> list[_Row]:
     """One cache while the pass ran and after the commit; before it, the room for the latter stays empty."""
-    record, committed = strip.record, strip.position.reached("commit")
+    record = strip.record
     first = max(min(record.before, record.after, strip.prefix) - 1, 0) // ROW * ROW
     path = {slot // ROW * ROW for slot in (first, *record.kept)}
-    rows = [_Row(text=_title(strip))]
+    sizes = [len(strip.during), *([record.after] if strip.committed else [])]
+    written = " → ".join([f"{size} ({byte_count(size * record.slot_bytes)})" for size in sizes])
+    rows = [_Row(text=f"{record.name.capitalize()} cache, slots: {written}")]
     if first and not compact:
         prompt = f", {min(strip.prompt, first)} of them the prompt" if strip.prompt else ""
         old = "prompt" if strip.prompt >= first else "committed"
@@ -125,11 +119,12 @@ def _rows(strip: Strip, *, compact: bool) -> list[_Row]:
     ):
         rows += [_Row()] * after
         end = max(min(-(-max(most, first + 1) // ROW) * ROW, record.capacity), most, first + 1)
+        filled = [*states, *["free"] * (end - len(states))]
         for start in range(first, end, ROW):
-            shown = [states[slot] if slot < len(states) else "free" for slot in range(start, min(start + ROW, end))]
-            row = _Row(shown, start, after, f"{name} {start} " if start == first else f"{start} ")
+            label = f"{name} {start} " if start == first else f"{start} "
+            row = _Row(filled[start : min(start + ROW, end)], start, after, label)
             if not compact or after or start in path:
-                rows.append(row if committed or not after else _Row())
+                rows.append(row if strip.committed or not after else _Row())
     return rows
 
 
@@ -156,23 +151,19 @@ def cache_spec(
     """
     if not step.caches:
         return {}
-    strips = [strip for strip in _strips(step, prompt_length, position) if strip.record.name == TARGET or not compact]
+    strips = [Strip(record, step.prefix_length, prompt_length, position) for record in step.caches]
     names = markup.all_quoted(step.tree.token.tolist(), step.texts) if len(step.tree) <= NAMED else ()
     rows: list[_Row] = []
     signs: list[_Sign] = []
     moves: list[tuple[_Place, _Place]] = []
-    frames: list[_Place] = []
-    for strip in strips:
-        places: tuple[dict[int, _Place], dict[int, _Place]] = {}, {}
-        new = _rows(strip, compact=compact)
-        for y, row in enumerate(new, start=len(rows)):
+    for strip in [strip for strip in strips if strip.record.name == TARGET or not compact]:
+        added = _rows(strip, compact=compact)
+        places: tuple[dict[int, _Place], ...] = {}, {}
+        for y, row in enumerate(added, start=len(rows)):
             places[row.after].update({row.start + x: (x, y) for x in range(len(row.states) * (not row.text))})
-        rows += new
-        for after in (False, True):
-            signs += _signs(strip, places[after], names, after=after)
-            nodes = strip.nodes(after=after)
-            frames += [place for slot, place in places[after].items() if nodes.get(slot, -1) == selected]
-        if position.reached("commit"):
+        rows += added
+        signs += [*_signs(strip, places[False], names, after=False), *_signs(strip, places[True], names, after=True)]
+        if strip.committed:
             before, later = places
             moves += [(before[old], later[new]) for old, new in strip.record.moved if old in before and new in later]
     high = max(LEAST, min(HIGH, TALLEST / len(rows))) * scale
@@ -188,18 +179,30 @@ def cache_spec(
     colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
     slots = coded(np.array(codes, np.uint8), colors, [*_CODES], xgap=scale, ygap=2 * scale,
                   hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
+    texts = [
+        {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
+         "text": [sign.sign for sign in some], "textfont": font | {"color": color},
+         "hovertext": [sign.said for sign in some], "hovertemplate": "%{hovertext}<extra></extra>",
+         "customdata": [sign.node for sign in some], "meta": {"click": "node"}}
+        for strong, color in ((False, INK), (True, "#fff"))
+        if (some := [sign for sign in signs if (sign.state in STRONG) is strong])
+    ]  # fmt: skip
+    arrows = {
+        "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
+        "y": [y for (_, start), (_, end) in moves for y in (start + 0.5, end - 0.5, None)],
+        "mode": "lines+markers", "line": {"color": MUTED, "width": 1.5 * scale}, "hoverinfo": "skip",
+        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 9 * scale, 0] * len(moves), "color": MUTED},
+    }  # fmt: skip
     return spec(
-        [slots, *_texts(signs, font), _arrows(moves, scale)],
+        [slots, *texts, arrows],
         label=summary(step, position), height=len(rows) * high + 16, width=width, hoverdistance=6,
         xaxis={"visible": False, "range": [-0.5, ROW - 0.5]},
         yaxis={"range": [len(rows) - 0.5, -0.5], "tickvals": [y + 0.02 for y in labels], "ticktext": [*labels.values()],
                "tickfont": font, "labelalias": tips, "showgrid": False, "showline": False},
         meta={"name": "caches", "selected": selected}, margin={"l": LEFT * scale, "r": 12, "t": 8, "b": 8},
-        shapes=[frame((x - 0.5, x + 0.5), (y - 0.5, y + 0.5), 2 * scale) for x, y in frames], annotations=notes,
+        shapes=[frame((sign.x - 0.5, sign.x + 0.5), (sign.y - 0.5, sign.y + 0.5), 2 * scale)
+                for sign in signs if sign.node == selected is not None], annotations=notes,
     )  # fmt: skip
-
-
-_Place = tuple[int, int]
 
 
 class _Sign(NamedTuple):
@@ -215,60 +218,33 @@ class _Sign(NamedTuple):
 
 def _signs(strip: Strip, places: dict[int, _Place], names: Sequence[str], *, after: bool) -> list[_Sign]:
     """Of every slot in use that has a sign; kept ones carry their place on the path."""
-    record, landed, nodes = strip.record, strip.landed(), strip.nodes(after=after)
-    order = {landed[slot] if after else slot: sign for slot, sign in zip(record.kept, ORDER, strict=False)}
+    record, landed = strip.record, strip.landed()
+    origins = {goal: slot for slot, goal in landed.items()}
+    order = dict(zip(record.kept, ORDER, strict=False))
     found = []
     for slot, state in enumerate(strip.after if after else strip.during):
         if slot not in places or not STATES[state][2]:
             continue
-        node = nodes.get(slot)
+        origin = origins.get(slot, -1) if after else slot
+        # Where a draft keeps its nodes, no record says.
+        node = origin - strip.prefix if record.name == TARGET and origin >= strip.prefix else None
         held = "" if node is None else f"node {node} {names[node]}, " if node < len(names) else f"node {node}, "
         goal = f", moved to slot {landed[slot]}" if not after and landed.get(slot, slot) != slot else ""
-        sign = order.get(slot, STATES[state][2]) if state == "kept" else STATES[state][2]
+        sign = order.get(origin, STATES[state][2]) if state == "kept" else STATES[state][2]
         found.append(_Sign(*places[slot], sign, escape(f"slot {slot}: {held}{state}{goal}"), node, state))
     return found
 
 
-def _texts(signs: Sequence[_Sign], font: Spec) -> list[Spec]:
-    """The signs with their tooltips, white on what is kept."""
-    return [
-        {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
-         "text": [sign.sign for sign in some], "textfont": font | {"color": color},
-         "hovertext": [sign.said for sign in some], "hovertemplate": "%{hovertext}<extra></extra>",
-         "customdata": [sign.node for sign in some], "meta": {"click": "node"}}
-        for strong, color in ((False, INK), (True, "#fff"))
-        if (some := [sign for sign in signs if (sign.state in STRONG) is strong])
-    ]  # fmt: skip
-
-
-def _arrows(moves: Sequence[tuple[_Place, _Place]], scale: float) -> Spec:
-    """From the slot where a kept row was to where it is now."""
-    return {
-        "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
-        "y": [y for (_, start), (_, end) in moves for y in (start + 0.5, end - 0.5, None)],
-        "mode": "lines+markers", "line": {"color": MUTED, "width": 1.5 * scale}, "hoverinfo": "skip",
-        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 9 * scale, 0] * len(moves), "color": MUTED},
-    }  # fmt: skip
-
-
-def _strips(step: Step, prompt: int, position: PlaybackPosition) -> list[Strip]:
-    return [Strip(record, step.prefix_length, prompt, position) for record in step.caches]
-
-
-def _title(strip: Strip) -> str:
-    """`Target cache: 62 slots (1.2 MiB) → 15 (300.0 KiB)`."""
-    sizes = [len(strip.during), *([strip.record.after] if strip.position.reached("commit") else [])]
-    written = [f"{size} ({byte_count(size * strip.record.slot_bytes)})" for size in sizes]
-    return f"{strip.record.name.capitalize()} cache, slots: {' → '.join(written)}"
-
-
 def key_html(step: Step, position: PlaybackPosition = WHOLE) -> str:
     """What the signs mean that occur."""
-    used = {state for strip in _strips(step, 1, position) for state in strip.used()}
+    used: set[str] = set()
+    for record in step.caches:
+        strip = Strip(record, step.prefix_length, 1, position)
+        used |= {"free", *strip.during, *(strip.after if strip.committed else ())}
     box = "display:inline-block;width:1.2em;text-align:center;margin-right:.3em"
     parts = []
-    for meaning, color, sign in [look for state, look in STATES.items() if state in used]:
-        style = f"{box};background:{color}" + (";color:#fff" if color == _BLUE else "")
+    for state, (meaning, color, sign) in [look for look in STATES.items() if look[0] in used]:
+        style = f"{box};background:{color}" + (";color:#fff" if state in STRONG else "")
         swatch = markup.tag("span", markup.escape(sign or "\u00a0"), style=style, aria_hidden="true")
         parts.append(markup.tag("span", swatch, meaning, style="margin-right:1.1em;white-space:nowrap"))
     return markup.tag("p", *parts, class_="sl-key")
@@ -292,40 +268,29 @@ def checks(record: CacheRecord) -> tuple[tuple[str, bool], ...]:
 
 def summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
     """One sentence per cache, on what is known of it by then."""
-    if position.reached("commit"):
-        return " ".join([_told(record) for record in step.caches]) or "Caches: none."
-    strips = _strips(step, 0, position)
-    return " ".join([f"{strip.record.name.capitalize()} cache: {len(strip.during)} slots." for strip in strips])
-
-
-def _told(record: CacheRecord) -> str:
-    good = all(ok for _, ok in checks(record))
-    return (
-        f"{record.name.capitalize()} cache: {plural(record.before, 'slot')}, {record.written} written, "
-        f"{len(record.kept)} kept, {len(record.moved)} moved, {record.after} after the commit "
-        f"({byte_count(record.after * record.slot_bytes)}); checks {'hold' if good else 'FAIL'}."
-    )
+    said = []
+    for record in step.caches:
+        name, strip = f"{record.name.capitalize()} cache", Strip(record, step.prefix_length, 0, position)
+        held = "hold" if all(ok for _, ok in checks(record)) else "FAIL"
+        done = (
+            f"{plural(record.before, 'slot')}, {record.written} written, {len(record.kept)} kept, {len(record.moved)} "
+            f"moved, {record.after} after the commit ({byte_count(record.after * record.slot_bytes)}); checks {held}."
+        )
+        said.append(f"{name}: {done if strip.committed else f'{len(strip.during)} slots.'}")
+    return " ".join(said) or "Caches: none."
 
 
 def table(step: Step) -> str:
     """Every figure of every cache, and what was checked, as an HTML table."""
-    facts: dict[str, list[object]] = {}
-    for cache in step.caches:
-        figures = {
-            "slots before": cache.before, "written": cache.written, "kept": len(cache.kept),
-            "moved": ", ".join([f"{old}→{new}" for old, new in cache.moved]) or "nothing",
-            "slots after": cache.after, "bytes per slot": cache.slot_bytes,
-            "in use": byte_count(cache.after * cache.slot_bytes), "slots allocated": cache.capacity,
-            "allocated": byte_count(cache.capacity * cache.slot_bytes),
-        }  # fmt: skip
-        figures |= {f"check {place}": _checked(*check) for place, check in enumerate(checks(cache), start=1)}
-        for name, value in figures.items():
-            facts.setdefault(name, []).append(value)
+    found: list[dict[str, object]] = [
+        {"slots before": cache.before, "written": cache.written, "kept": len(cache.kept),
+         "moved": ", ".join([f"{old}→{new}" for old, new in cache.moved]) or "nothing",
+         "slots after": cache.after, "bytes per slot": cache.slot_bytes,
+         "in use": byte_count(cache.after * cache.slot_bytes), "slots allocated": cache.capacity,
+         "allocated": byte_count(cache.capacity * cache.slot_bytes),
+         **{f"check {i}": f"{'✓' if ok else '✗'} {name}" for i, (name, ok) in enumerate(checks(cache), start=1)}}
+        for cache in step.caches
+    ]  # fmt: skip
+    rows = [(name, *[one[name] for one in found]) for name in (found[0] if found else ())]
     head = ["", *(f"{cache.name} cache" for cache in step.caches)]
-    return markup.table(
-        f"KV caches over iteration {step.index + 1}", head, [(name, *row) for name, row in facts.items()]
-    )
-
-
-def _checked(name: str, ok: bool) -> str:
-    return f"{'✓' if ok else '✗'} {name}"
+    return markup.table(f"KV caches over iteration {step.index + 1}", head, rows)
