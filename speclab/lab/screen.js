@@ -30,7 +30,7 @@ function keyOf(event) {
   const at = event.target, typed = at.matches("input, textarea, select, [contenteditable], [role=slider]");
   if (event.key === "Escape") return "Escape";
   if (typed || (event.key === " " && at.matches("button, summary, a, [role=tab]"))) return null;
-  if (event.key.startsWith("Arrow") && at.matches("[role=tab], .lm-TabBar-tab")) return null;
+  if (event.key.startsWith("Arrow") && at.closest("[role=tab], .lm-TabBar-tab, [role=application]")) return null;
   return event.key;
 }
 
@@ -95,7 +95,7 @@ export default {
       event.preventDefault();
       event.stopPropagation();
       tell({ key });
-    }, { signal });
+    }, { signal, capture: true });  // a text box keeps what it hears to itself
     const themes = new MutationObserver(() => plots.ready && plots.redraw());
     themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
     draw();

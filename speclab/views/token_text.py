@@ -47,7 +47,7 @@ def _shade(i: int) -> str:
 STYLE = "".join([
     f".speclab-text{{font:13px/1.9 {MONO};color:{_INK};max-width:100ch}}",
     ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
-    f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:12px/1.9 {SANS};margin-bottom:8px;color:{_MUTED}}}",
+    f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:12px/1.9 {SANS};margin-bottom:8px;color:{_INK}}}",
     f".sl-p{{color:{_MUTED}}}",
     f".sl-gap{{font-style:italic;border:1px dashed {_RULE};border-radius:8px;padding:0 4px;margin:0 4px}}",
     ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",

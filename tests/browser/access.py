@@ -20,24 +20,13 @@ CONTRAST = """least => {
     }
     return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255, 1]);
   };
-  const below = (text, under) => {
-    const at = text.getBoundingClientRect(), x = at.x + at.width / 2, y = at.y + at.height / 2;
-    return [...text.closest('svg').querySelectorAll('rect, circle')].reduce((paper, shape) => {
-      const box = shape.getBoundingClientRect(), fill = getComputedStyle(shape).fill;
-      const {fillOpacity, opacity} = getComputedStyle(shape), ink = rgba(fill);
-      ink[3] *= fillOpacity * opacity;
-      const covers = box.left <= x && x <= box.right && box.top <= y && y <= box.bottom;
-      const before = shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
-      return covers && before && fill !== 'none' && !fill.startsWith('url') ? over(ink, paper) : paper;
-    }, under);
-  };
   const found = {}, lab = document.querySelector('.speclab-lab');
   const walk = document.createTreeWalker(lab, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const text = walk.currentNode.textContent.trim(), at = walk.currentNode.parentElement, style = getComputedStyle(at);
-    if (!text || !at.checkVisibility({visibilityProperty: true}) || at.closest('style, :disabled, option')) continue;
-    const svg = at.closest('svg'), ink = rgba(svg ? style.fill : style.color);
-    const paper = svg ? below(at, behind(at)) : behind(at);
+    if (!/[\\p{L}\\p{N}]/u.test(text) || !at.checkVisibility({visibilityProperty: true})) continue;
+    if (at.closest('style, :disabled, option, .js-plotly-plot')) continue;  // colours of pictures: test_view_colours
+    const ink = rgba(at.closest('svg') ? style.fill : style.color), paper = behind(at);
     ink[3] *= Number(style.opacity);
     const [a, b] = [light(over(ink, paper)), light(paper)].sort((a, b) => b - a), ratio = (a + 0.05) / (b + 0.05);
     if (ratio < least) found[`${at.tagName}.${at.getAttribute('class') || at.parentElement.getAttribute('class')}`]

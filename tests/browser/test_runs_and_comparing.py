@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from opened import STATUS
+from opened import CURSOR, STATUS
 
 pytestmark = pytest.mark.browser
 
@@ -44,13 +44,15 @@ def marks(lab, number: int) -> None:
 
 def test_forks_are_drawn_switched_between_kept_beside_and_dropped(lab):
     page = lab.page
-    lab.press("step", "Iteration 1:")  # the first leaves the recorded run
+    page.click("button.speclab-live")
+    lab.wait("document.querySelector('.sl-badge').innerText === 'live'")
     assert lab.step() == 2
+    page.click("button.speclab-change")
     page.select_option(".speclab-strategy select", label="LinearSpeculation")
-    page.click("button.speclab-apply")
-    lab.says("Forked at iteration 2")
-    assert lab.step() == 3
-    opens(lab, "Runs")
+    lab.wait("document.querySelector('button.speclab-step').innerText.includes('Apply')")
+    page.click("button.speclab-step")
+    lab.wait(f"{CURSOR} === 3")
+    opens(lab, "Compare")
     lab.wait(f"{RUNS}?.includes('1 · shown')")
     marks(lab, 0)
     lab.press("switch", "Switched to run 0")
@@ -62,7 +64,7 @@ def test_forks_are_drawn_switched_between_kept_beside_and_dropped(lab):
     assert lab.step() == 3
     lab.wait(f"{BESIDE}.innerText.includes('fork 1 of 0 at iteration 2')")
     lab.wait(f"/Nodes drafted: \\d.* Same text /s.test({BESIDE}.innerText)")
-    assert page.locator(".speclab-beside-view svg").count() == 2
+    lab.wait("document.querySelector('.speclab-slot.speclab-beside .js-plotly-plot .main-svg')")
     page.locator(".speclab-beside-view").scroll_into_view_if_needed()
     lab.shot("beside")
     lab.wait("document.querySelector('button.speclab-beside').innerText.includes('Close comparison')")
@@ -75,7 +77,6 @@ def test_forks_are_drawn_switched_between_kept_beside_and_dropped(lab):
 def test_strategies_are_compared_and_their_table_is_saved(lab, tmp_path):
     page, path = lab.page, tmp_path / "compared.csv"
     chosen = ["Autoregressive", "LinearSpeculation"]
-    opens(lab, "Compare")
     lab.steady("document.querySelectorAll('.speclab-marks input').length")
     for mark in page.locator(".speclab-marks .widget-checkbox").all():
         mark.locator("input").set_checked(mark.inner_text().strip() in chosen)
