@@ -338,7 +338,7 @@ class Files(HBox):
         self.add_class("speclab-files")
 
     def _chosen(self, what: str) -> None:
-        name = f"run{_ENDINGS[what]}" if what in _ENDINGS else what + VIEWS[what].ending
+        name = f"run{_ENDINGS[what]}" if what in _ENDINGS else f"{what}.html"
         set_if_changed(self.path, value=name)
 
     def _uploaded(self) -> None:

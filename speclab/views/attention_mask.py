@@ -138,7 +138,7 @@ def mask_spec(
     codes, full = whole[:, prefix:], mode == "full"
     there = np.flatnonzero(codes.diagonal() != ABSENT).tolist()
     tokens = [*step.tree.token.tolist(), *(row.token for row in step.extra)]
-    labels = [f"{row} {name}" for row, name in enumerate(markup.labels(tokens, step.texts, NAME))]
+    labels = [f"{row} {name}" for row, name in enumerate([markup.label(token, step.texts, NAME) for token in tokens])]
     said = markup.all_quoted(tokens, step.texts)
     names = {str(row): escape(f"{'node' if row < n else 'row'} {row} {said[row]}") for row in there}
     grid = _grid(len(codes), prefix if full else None, width, height, scale)

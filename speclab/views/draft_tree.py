@@ -7,6 +7,7 @@ that the target chose, a thick blue one along the committed path. Beside a node 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,9 @@ def tree_spec(
     """
     whole = graph(step, tops=False)
     now = whole if position == WHOLE else graph(step, position, tops=False)
-    decided, fresh = _decisions(step, position), playback.fresh(step, position)
+    fresh, decided = playback.fresh(step, position), defaultdict[Any, list[Event]](list)
+    for event in playback.events_until(step, position) if position.phase == "draft" else ():
+        decided[event.node].append(event)
 
     def tips(nodes: Sequence[Any]) -> dict[Any, str]:
         own = [node for node in nodes if isinstance(node, int)]
@@ -284,15 +287,14 @@ class _Painter:
 
     def _texts(self) -> Iterator[Spec]:
         """The labels, those of what is committed in bold, and the second lines, as long as their column is wide."""
-        fonts: tuple[tuple[str, float, Spec], ...] = (
-            ("labels", 1, {"color": INK, "weight": 600}),
-            ("other labels", 0.5 if self.ink.faint else 1, {"color": MUTED}),
-            ("struck labels", 0.5, {"color": MUTED, "lineposition": "through"}),
-        )
-        which = {kind: 0 if kind in _COMMITTED else 2 if kind == GONE else 1 for kind in self.kinds}
-        for place, (name, opacity, font) in enumerate(fonts):
-            nodes = [node for kind, nodes in self.kinds.items() for node in nodes if which[kind] == place]
-            yield self._text(name, nodes, map(self.found.label, nodes), 0, FONT, font) | {"opacity": opacity}
+        opacity = 0.5 if self.ink.faint else 1
+        for name, kinds, seen, font in (
+            ("labels", _COMMITTED, 1, {"color": INK, "weight": 600}),
+            ("other labels", self.kinds.keys() - _COMMITTED - {GONE}, opacity, {"color": MUTED}),
+            ("struck labels", {GONE}, 0.5, {"color": MUTED, "lineposition": "through"}),
+        ):
+            nodes = [node for kind, nodes in self.kinds.items() for node in nodes if kind in kinds]
+            yield self._text(name, nodes, map(self.found.label, nodes), 0, FONT, font) | {"opacity": seen}
         chars, notes = self.found.columns.chars, self.ink.notes
         noted = [node for node, at in self.drawn.items() if notes.get(node) and at["verdict"] != GONE]
         cut = [markup.clip(notes[node], chars[self.drawn[node]["depth"]]) for node in noted]
@@ -305,20 +307,9 @@ class _Painter:
 
 
 def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
-    if at["verdict"] in {"accepted", "bonus", "corrected"}:
-        return "path"
-    if at["verdict"] == GONE:
-        return "struck"
+    if at["verdict"] in _COMMITTED or at["verdict"] == GONE:
+        return "struck" if at["verdict"] == GONE else "path"
     return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
-
-
-def _decisions(step: Step, position: PlaybackPosition) -> dict[int, list[Event]]:
-    """While drafting: what was decided at each node by then."""
-    decided: dict[int, list[Event]] = {}
-    for event in playback.events_until(step, position) if position.phase == "draft" else ():
-        if event.node is not None:
-            decided.setdefault(event.node, []).append(event)
-    return decided
 
 
 def _brief(events: Sequence[Event]) -> str:

@@ -103,7 +103,7 @@ def save_view(
     frame = Frame(trace, cursor, selected=selected)
     if ending == ".graphml" and frame.step is not None:
         return save_graph(frame.step, place)
-    parts = parts_of(made.render(frame, theme))
+    parts = parts_of(made.render(frame))
     if ending == ".html":
         return write_whole(place, _document(view, tag("main", id="view"), {"parts": _pack(parts)}).encode())
     figures = [part for part in parts if isinstance(part, dict)]

@@ -20,18 +20,24 @@ def legend_html(step: Step, position: PlaybackPosition = WHOLE, *, mask: bool = 
     kinds = {*playback.verdicts(step, position)}
     if playback.own_shown(step, position):
         kinds.add(playback.own_kind(step))
+    verified = position.reached("verify")
+    size, border = _sign(_ring(6, 1)) + _sign(_ring(12, 1)), _sign(_ring(9, 1)) + _sign(_ring(12, 3))
     entries = [(glyph(look, kind), look.label) for kind, look in LOOKS.items() if kind in kinds]
-    if position.reached("verify"):
-        entries.append((_bar(INK, 1.5), "the target's choice"))
+    entries += [(_sign(f"width:16px;border-top:1.5px solid {INK}"), "the target's choice")] * verified
     if kinds & {"accepted", "bonus", "corrected"}:
-        entries.append((_bar(LOOKS["accepted"].color, 3), "committed"))
-    entries.append((_ring(6, 1) + _ring(12, 1), "size: path probability"))
-    if position.reached("verify"):
-        entries.append((_ring(9, 1) + _ring(12, 3), "border: target's probability"))
+        entries.append((_sign(f"width:16px;border-top:3px solid {LOOKS['accepted'].color}"), "committed"))
+    entries += [(size, "size: path probability"), *[(border, "border: target's probability")] * verified]
     parts = [_entry(sign, name) for sign, name in entries]
     if mask:
+        box = f"width:11px;height:11px;box-sizing:border-box;border:1px solid {LINE}"
         colors = {"itself": INK, "ancestor": ANCESTOR_COLOR, "prefix": PREFIX_COLOR}
-        parts.append(_entry("mask: a row sees", "", *(_entry(_box(color), name) for name, color in colors.items())))
+        parts.append(
+            _entry(
+                "mask: a row sees",
+                "",
+                *(_entry(_sign(f"{box};background:{color}"), name) for name, color in colors.items()),
+            )
+        )
     return tag("div", *parts, class_="sl-signs", style=_STYLE)
 
 
@@ -39,7 +45,7 @@ def glyph(look: Look, kind: str = "") -> str:
     """The symbol of a verdict, in its colour."""
     color = MUTED if kind == "root" else look.color
     edge = f";-webkit-text-stroke:.6px {INK};paint-order:stroke" if look.filled else ""
-    return tag("span", GLYPHS[look.symbol], aria_hidden="true", style=f"font-size:14px;color:{color}{edge}")
+    return _sign(f"font-size:14px;color:{color}{edge}", GLYPHS[look.symbol])
 
 
 def _entry(sign: str, name: str, *more: str) -> str:
@@ -48,15 +54,10 @@ def _entry(sign: str, name: str, *more: str) -> str:
     return tag("span", sign, escape(name), *more, style=style)
 
 
-def _bar(color: str, high: float) -> str:
-    return tag("span", aria_hidden="true", style=f"width:16px;border-top:{high}px solid {color}")
-
-
 def _ring(size: float, wide: float) -> str:
     style = f"width:{size}px;height:{size}px;box-sizing:border-box;border:{wide}px solid {MUTED};border-radius:50%"
-    return tag("span", aria_hidden="true", style=f"{style};background:{PAPER}")
+    return f"{style};background:{PAPER}"
 
 
-def _box(color: str) -> str:
-    style = f"width:11px;height:11px;box-sizing:border-box;border:1px solid {LINE};background:{color}"
-    return tag("span", aria_hidden="true", style=style)
+def _sign(style: str, letter: str = "") -> str:
+    return tag("span", letter, aria_hidden="true", style=style)

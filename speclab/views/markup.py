@@ -48,11 +48,6 @@ def quoted(token: int, texts: Mapping[int, str]) -> str:
     return f"'{label(token, texts, 24)}'"
 
 
-def labels(tokens: Iterable[int], texts: Mapping[int, str], columns: int) -> list[str]:
-    """The `label` of each token."""
-    return [label(token, texts, columns) for token in tokens]
-
-
 def all_quoted(tokens: Iterable[int], texts: Mapping[int, str]) -> list[str]:
     """Each token as `quoted` has it."""
     return [quoted(token, texts) for token in tokens]
@@ -116,11 +111,9 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, Drawn):
-        return tag("td", value, style=_PAD)
-    if isinstance(value, float):
-        return tag("td", f"{value:.3g}", style=f"text-align:right;{_PAD}")
-    return tag("td", escape(str(value)), style=f"text-align:{'right' if isinstance(value, int) else 'left'};{_PAD}")
+    shown = value if isinstance(value, Drawn) else escape(f"{value:.3g}" if isinstance(value, float) else str(value))
+    side = "" if isinstance(value, Drawn) else f"text-align:{'right' if isinstance(value, int | float) else 'left'};"
+    return tag("td", shown, style=side + _PAD)
 
 
 MEANINGS = {
@@ -147,15 +140,11 @@ def spoken(name: str) -> str:
 
 def written(name: str, value: Value) -> str:
     """`0.3`, `1,204`, `5.1 MiB`, `yes`; `–` for nothing."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if name.endswith("_bytes"):
-        return byte_count(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+    if value is None or isinstance(value, bool):
+        return "–" if value is None else "yes" if value else "no"
+    if isinstance(value, int) and not name.endswith("_bytes"):
+        return f"{value:,}"
+    return value if isinstance(value, str) else byte_count(value) if name.endswith("_bytes") else f"{value:.3g}"
 
 
 def counts(value: Value) -> TypeGuard[float]:
@@ -177,10 +166,10 @@ def change(before: Value, after: Value) -> str:
 def bar(share: float, color: str = LOOKS["accepted"].color, room: int = 110) -> Drawn:
     """A bar of `share` of `room` pixels. It says nothing to a screen reader: its number stands beside it."""
     wide = f"{room * min(max(share, 0.0), 1.0):.1f}"
-    style = f"display:inline-block;width:{wide}px;height:10px;background:{color};vertical-align:baseline"
-    return Drawn(
-        tag("span", tag("span", style=style), aria_hidden="true", style=f"display:inline-block;width:{room}px")
+    inner = tag(
+        "span", style=f"display:inline-block;width:{wide}px;height:10px;background:{color};vertical-align:baseline"
     )
+    return Drawn(tag("span", inner, aria_hidden="true", style=f"display:inline-block;width:{room}px"))
 
 
 def cards(*blocks: str) -> str:

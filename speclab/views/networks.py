@@ -83,12 +83,10 @@ def tree_graph(
         own: the target's own token after the path and its kind, "bonus" or "corrected".
     """
     made: Graph = tree.to_networkx()
-    taken, parents, path_probs = set(path), tree.parent.tolist(), np.exp(tree.path_log_prob).tolist()
-    for (node, at), parent, path_prob, verdict in zip(made.nodes.items(), parents, path_probs, verdicts, strict=True):
-        at.update(
-            _named(at["token"], texts), parent=parent, draft_prob=exp(at["log_prob"]), path_prob=path_prob,
-            verdict=verdict, accepted=node in taken,
-        )  # fmt: skip
+    taken, rest = set(path), (tree.parent.tolist(), np.exp(tree.path_log_prob).tolist(), verdicts)
+    for (node, at), parent, path_prob, verdict in zip(made.nodes.items(), *rest, strict=True):
+        known = {"parent": parent, "draft_prob": exp(at["log_prob"]), "path_prob": path_prob}
+        at.update(_named(at["token"], texts), **known, verdict=verdict, accepted=node in taken)
     if own is not None and own[0] is not None:
         attach(made, OWN, own[0], texts, path[-1] if path else 0 if verdicts[0] == "root" else -1, verdict=own[1])
     return made
@@ -216,18 +214,13 @@ def columns(graphs: Sequence[Graph], room: float, scale: float = 1.0) -> Columns
             sizes.setdefault(at["depth"], set()).add((number, width(at["label"])))
             if at["accepted"] or node == OWN:
                 last = max(last, at["depth"])
-    for clipped, gutter in _FITS:
-        found = _columns(sizes, last, clipped, gutter, scale)
-        if found.width <= room:
-            return found
-    tight = found
-    if tight.width <= SQUEEZE * room:
-        return tight
-    for clipped, gutter in (*_FITS[-2:], *_TIGHTER):
-        found = _columns(sizes, last, clipped, gutter, scale)
-        if found.path_end <= room:
-            return found
-    return found if found.path_end <= SQUEEZE * room else tight
+    roomy = (_columns(sizes, last, *fit, scale) for fit in _FITS)
+    found = next((each for each in roomy if each.width <= room), tight := _columns(sizes, last, *_FITS[-1], scale))
+    if found is not tight or tight.width <= SQUEEZE * room:
+        return found
+    narrow = [_columns(sizes, last, *fit, scale) for fit in (*_FITS[-2:], *_TIGHTER)]
+    ways = [*(each for each in narrow if each.path_end <= room), narrow[-1]]
+    return ways[0] if ways[0].path_end <= SQUEEZE * room else tight
 
 
 def _columns(sizes: Mapping[int, set[tuple[int, int]]], last: int, clipped: int, gutter: int, scale: float) -> Columns:

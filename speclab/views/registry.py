@@ -30,7 +30,6 @@ from speclab.views.drafter_state import course_drawing, strategy_drawing
 from speclab.views.figures import Drawing, Spec
 from speclab.views.legends import legend_html
 from speclab.views.markup import escape, tag
-from speclab.views.palette import ThemeName
 from speclab.views.playback import WHOLE, PlaybackPosition
 from speclab.views.side_by_side import Beside, beside_drawing, pair_facts, twice_drawing
 from speclab.views.token_text import table as text_table
@@ -109,7 +108,7 @@ class View:
     Args:
         name: of files and of its CSS class, `speclab-name`.
         draw: gives figures and HTML (`figures.Drawing`); "" where it has nothing to show.
-        needs: attributes of a `Frame`, handed to `draw` under these names (and `theme`); it may depend on nothing else.
+        needs: attributes of a `Frame`, handed to `draw` under these names; it may depend on nothing else.
         title: in headings and tabs; by default the name.
         place: where the lab shows it: above the stage, side by side on it, below it, as the text, in a tab, or not (a
             file only).
@@ -140,21 +139,15 @@ class View:
         """Its title."""
         return self.title or self.name.capitalize()
 
-    @property
-    def ending(self) -> str:
-        """Of a file of it: a drawing that takes a theme is an SVG that stands alone."""
-        return ".svg" if "theme" in self.needs else ".html"
-
     def key(self, frame: Frame) -> tuple[Any, ...]:
         """What of the frame it depends on."""
-        return tuple([getattr(frame, name) for name in self.needs if name != "theme"])
+        return tuple([getattr(frame, name) for name in self.needs])
 
-    def render(self, frame: Frame, theme: ThemeName = "light") -> Drawing:
+    def render(self, frame: Frame) -> Drawing:
         """The drawing; what stands in its place where the frame has no iteration."""
         if not frame.cursor and not self.always and "committed" not in self.needs:
             return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
-        given = {name: theme if name == "theme" else getattr(frame, name) for name in self.needs}
-        return self.draw(**given)
+        return self.draw(**dict(zip(self.needs, self.key(frame), strict=True)))
 
     def describe(self, frame: Frame) -> str:
         """Its sentence; "" where it has none."""

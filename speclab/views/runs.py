@@ -92,7 +92,7 @@ def summary(forks: Sequence[Fork]) -> str:
     if not forks:
         return "No run has begun: Step decodes the first iteration."
     shown = next((fork.label for fork in forks if fork.present), "none")
-    caches = byte_count(sum([fork.cache_bytes for fork in forks]))
+    caches = byte_count(sum(fork.cache_bytes for fork in forks))
     return f"{plural(len(forks), 'run')}, their KV caches {caches}; shown: {shown}."
 
 
@@ -103,8 +103,17 @@ def forks_table(forks: Sequence[Fork]) -> str:
          f"{fork.tokens_per_iteration:.2f}", byte_count(fork.cache_bytes), "shown" if fork.present else "")
         for fork in forks
     )  # fmt: skip
-    known = ("iterations", "tokens", "tokens per iteration", "KV caches", "")
-    head = ("run", "what", "forked from", "at iteration", *known)
+    head = (
+        "run",
+        "what",
+        "forked from",
+        "at iteration",
+        "iterations",
+        "tokens",
+        "tokens per iteration",
+        "KV caches",
+        "",
+    )
     return markup.table("Runs of this lab", head, rows)
 
 
@@ -162,10 +171,12 @@ def compared_drawing(found: Comparison, kind: Literal["strategy", "run"] = "stra
     """Everything about strategies on one prompt, or a run and its forks; nothing where there is nothing to compare."""
     if len(found.runs) < (2 if kind == "run" else 1):
         return []
-    done = sum(run.complete for run in found.runs)
+    done, known = sum(run.complete for run in found.runs), texts(found)
+    prompt = next((run.trace.prompt_ids for run in found.runs if run.trace is not None), ())
+    end = ("… " if len(prompt) > TAIL else "") + "".join([label(id_, known) for id_ in prompt[-TAIL:]])
     said = {
         "Stopped": f"{done} of {len(found.runs)} that began came to the end of the text." if found.stopped else "",
-        "Prompt": prompt_words(found) if kind == "strategy" else "",
+        "Prompt": f"{end} ({plural(len(prompt), 'token')})." if kind == "strategy" else "",
         "Texts": text_words(found),
     }
     words = [labelled(name, sentence) for name, sentence in said.items() if sentence]
@@ -175,14 +186,6 @@ def compared_drawing(found: Comparison, kind: Literal["strategy", "run"] = "stra
     measured = labelled("Measured", f"{notes[kind]}: seconds are of this machine at that time.")
     told = tag("div", *words, class_="speclab-compared-view")
     return [told, compare_spec(found), table + below + _text(found) + measured]
-
-
-def prompt_words(found: Comparison) -> str:
-    """The end of the prompt, and how long it is: a comparison stays on the screen when the prompt above has changed."""
-    prompt = next((run.trace.prompt_ids for run in found.runs if run.trace is not None), ())
-    known = texts(found)
-    end = "".join(label(id_, known) for id_ in prompt[-TAIL:])
-    return f"{'… ' if len(prompt) > TAIL else ''}{end} ({plural(len(prompt), 'token')})."
 
 
 def text_words(found: Comparison) -> str:
@@ -249,10 +252,8 @@ def _text(found: Comparison) -> str:
 
     style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
     parts = [tag("div", read(found.shared), style=style)]
-    for run in found.runs:
-        at = found.differs_at(run)
-        if at is not None:
-            ids = run.token_ids
+    for run, ids in [(run, run.token_ids) for run in found.runs]:
+        if (at := found.differs_at(run)) is not None:
             name = tag("b", markup.escape(f"{run.name}, from token {at + 1}: "), style=f"font-family:{SANS}")
             cut = "…" if at + TAIL < len(ids) else ""
             mark = tag("span", read(ids[at : at + TAIL]) + cut, style="text-decoration:underline wavy")

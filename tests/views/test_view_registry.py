@@ -55,7 +55,7 @@ def test_every_view_of_any_iteration_at_any_position_is_whole_labelled_and_lets_
     theme = data.draw(st.sampled_from(["light", "dark"]))
     for view in VIEWS.values():
         frame = framed(step, position=position, selected=selected)
-        checked(view.render(frame, theme), theme)
+        checked(view.render(frame), theme)
         parse(view.tabulate(frame))
 
 
