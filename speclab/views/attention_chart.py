@@ -131,8 +131,8 @@ def _columns(step: Step, node: int, values: NDArray[np.float64], prefix: Sequenc
     else:
         columns = [*map(token, range(length))]
     hidden = []
-    for at, token in enumerate(step.tree.token.tolist()):
-        name = markup.label(token, step.texts, 10)
+    for at, id_ in enumerate(step.tree.token.tolist()):
+        name = markup.label(id_, step.texts, 10)
         weight, code = float(values[length + at]), codes[length + at]
         if len(step.tree) > ALL and code == HIDDEN:
             hidden.append(length + at)
