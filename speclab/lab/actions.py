@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from speclab.errors import CancelledError, SpeclabError
@@ -20,24 +20,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How an action is queued.
+def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[Method], Method]:
+    """Says on a method how it is queued.
 
     `busy`: shown while it runs. `key`: of several waiting with the same key only the newest counts. `yields`: whether
     it ends, cancelled, as soon as anything else is asked for.
     """
 
-    busy: str = ""
-    key: str = ""
-    yields: bool = False
-
-
-def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[Method], Method]:
-    """Says on a method of the controller how it is queued."""
-
     def marked(method: Method) -> Method:
-        method.policy = Policy(busy, key, yields)  # type: ignore[attr-defined]
+        method.policy = busy, key, yields  # type: ignore[attr-defined]
         return method
 
     return marked
@@ -58,9 +49,8 @@ class Actions:
 
     def ask(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Queues `work(*arguments, **named)` as its `@action` says; the result is None where it failed."""
-        policy: Policy = getattr(work, "policy", Policy())
-        run = lambda: self._guarded(lambda: work(*arguments, **named), policy.busy)  # noqa: E731
-        return self._worker.submit(run, policy.key, yields=policy.yields)
+        busy, key, yields = getattr(work, "policy", ("", "", False))
+        return self._worker.submit(lambda: self._guarded(partial(work, *arguments, **named), busy), key, yields=yields)
 
     def stop(self) -> None:
         """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""

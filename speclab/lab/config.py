@@ -114,7 +114,7 @@ class ConfigForm(VBox):
     def close(self) -> None:
         """Ends what looks up sizes of models."""
         if "models" in vars(self):
-            self.models.close()
+            self.models.memory.close()
         super().close()
 
     def _choice(self) -> ModelChoice | None:

@@ -6,15 +6,18 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.routing import Regret, regret
 from speclab.errors import CancelledError, SettingsError
 from speclab.lab.actions import action
-from speclab.lab.decoding import Decoder
+from speclab.lab.decoding import REDRAW_SECONDS, Decoder
 from speclab.lab.models import prompt_ids, token_ids
-from speclab.lab.runs import CURRENT, Comparer, named_strategies
+from speclab.lab.runs import CURRENT, named_strategies
+from speclab.lab.state import Progress
+from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
 from speclab.trace.records import Trace
 from speclab.views.drafter_state import key_at
@@ -22,11 +25,13 @@ from speclab.views.explain import plural
 from speclab.views.export import export_html, save_view
 from speclab.views.proposals import regret_words
 from speclab.views.registry import Frame
+from speclab.views.runs import text_words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from speclab.engine.session import Session
     from speclab.trace.records import Lookup
 
 TRACE, PAGE = "trace", "page"
@@ -46,12 +51,29 @@ class SessionController(Decoder):
         given = named_strategies([config.strategy if one == CURRENT else one for one in strategies])
         if not given:
             raise SettingsError("No strategy is chosen: mark at least one to run.")
+        state, chosen = self._state, SessionSettings(**{**config.settings, **settings})
         pair = self.models.load(config.models)
-        comparer = Comparer(self._state, self._cancelled, given, {**config.settings, **settings})
+        from speclab.analysis.compare import compare
+
+        tokens, drawn = dict.fromkeys(given, 0), 0.0
+
+        def watch(name: str, session: Session) -> bool:
+            nonlocal drawn
+            self.other, begins, tokens[name] = session, not tokens[name], len(session.token_ids)
+            if begins or monotonic() - drawn > REDRAW_SECONDS:
+                drawn = monotonic()
+                state.progress = Progress(dict(tokens), chosen.max_new_tokens, name)
+            return self._cancelled.is_set()
+
+        state.status = f"Comparing on the prompt above: {', '.join(given)}…"
         try:
-            return comparer.run(pair, prompt_ids(pair, config.prompt), self._at_work)
+            found = compare(pair, given, prompt_ids(pair, config.prompt), watch=watch, **chosen.model_dump())
         finally:
-            self.other = self._state.progress = None
+            self.other = state.progress = None
+        state.compared = found
+        ran = f"Compared {sum([entry.complete for entry in found.runs])} of {len(given)} strategies"
+        state.status = f"{ran}{', then stopped' if found.stopped else ''}. {text_words(found)}"
+        return found
 
     @action("measuring the baselines", yields=True)
     def measure(self) -> Comparison:

@@ -262,9 +262,6 @@ class Decoder(Navigator):
     def _say(self, status: str) -> None:
         self._state.status = status
 
-    def _at_work(self, session: Session) -> None:
-        self.other = session
-
     @contextmanager
     def _working(self, session: Session) -> Iterator[None]:
         """A session at work that is not shown: Stop ends it too."""

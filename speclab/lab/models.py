@@ -264,11 +264,6 @@ class ModelPicker(HBox):
         except ModelNotFoundError:  # no target yet: said where Step is
             self.memory.look(None)
 
-    def close(self) -> None:
-        """Ends what looks up sizes."""
-        self.memory.close()
-        super().close()
-
     def _fit(self) -> None:
         given = self.name.value == GIVEN
         for widget in self._own:

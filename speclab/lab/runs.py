@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from threading import Event
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.drafters import strategies
 from speclab.errors import SettingsError
-from speclab.lab.state import LabConfig, LabState, Progress, Prompt
-from speclab.settings import SessionSettings
+from speclab.lab.state import LabConfig
 from speclab.trace.metrics import Counts
 from speclab.views.markup import clip
-from speclab.views.runs import Fork, text_words
+from speclab.views.runs import Fork
 from speclab.views.side_by_side import Beside
 
 if TYPE_CHECKING:
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
 
 CURRENT = "current settings"
 """Stands for the strategy in the form, with its settings."""
-REDRAW_SECONDS = 0.4
-"""How often progress is shown: a browser that falls behind hears Stop late."""
 
 
 @dataclass
@@ -175,51 +170,6 @@ def _short(value: Any) -> str:
     if value is None:
         return "off"
     return f"{value:g}" if isinstance(value, float) else clip(str(value), 24)
-
-
-class Comparer:
-    """One comparison; the lab's own session stays as it is.
-
-    Args:
-        state: where it shows how far each strategy is.
-        cancelled: ends it; what had run is kept.
-        strategies: by the name each goes by.
-        settings: of the sessions.
-    """
-
-    def __init__(
-        self, state: LabState, cancelled: Event, strategies: Mapping[str, Strategy], settings: Mapping[str, Any]
-    ) -> None:
-        self._state, self._cancelled, self._strategies = state, cancelled, strategies
-        self._settings = SessionSettings(**settings)
-        self._tokens, self._drawn = dict.fromkeys(strategies, 0), 0.0
-
-    def run(self, pair: ModelPair, prompt: Prompt, at_work: Callable[[Session], None]) -> Comparison:
-        """Every strategy on the same prompt; `at_work` hears of each session that decodes.
-
-        Raises:
-            SpeclabError: the prompt or a setting fits none.
-        """
-        from speclab.analysis.compare import compare
-
-        def watch(name: str, session: Session) -> bool:
-            at_work(session)
-            self._show(name, session)
-            return self._cancelled.is_set()
-
-        self._state.status = f"Comparing on the prompt above: {', '.join(self._strategies)}…"
-        found = compare(pair, self._strategies, prompt, watch=watch, **self._settings.model_dump())
-        self._state.compared = found
-        ran = f"Compared {sum([entry.complete for entry in found.runs])} of {len(self._strategies)} strategies"
-        self._state.status = f"{ran}{', then stopped' if found.stopped else ''}. {text_words(found)}"
-        return found
-
-    def _show(self, name: str, session: Session) -> None:
-        begins = not self._tokens[name]
-        self._tokens[name] = len(session.token_ids)
-        if begins or monotonic() - self._drawn > REDRAW_SECONDS:
-            self._drawn = monotonic()
-            self._state.progress = Progress(dict(self._tokens), self._settings.max_new_tokens, name)
 
 
 def named_strategies(strategies: Iterable[Any]) -> dict[str, Strategy]:

@@ -57,7 +57,10 @@ class Transport(VBox):
         self.live = button("live", "Run live", "the models take over from the recording", "", lambda: ask(do.live))
         self.until = RunUntil(state, actions)
         self.stop = button("stop", "■", "stop; what was decoded stays (Esc)", "", actions.stop)
-        self.present = toggle("present", "Present", "full width and large type; Esc ends it", self._present)
+        self.present = toggle(
+            "present", "Present", "full width and large type; Esc ends it",
+            lambda wanted: ask(self._scale, SCALE if wanted else 1.0),
+        )  # fmt: skip
         self.more = toggle("more", "⋯", "save and open files, race against plain decoding", self._show_more)
         self.note, self._beat = note, 0
         key = lambda frame: (frame.trace, self._beat)  # noqa: E731
@@ -70,7 +73,7 @@ class Transport(VBox):
         row = HBox([HBox(group).add_class("speclab-group") for group in groups]).add_class("speclab-bar")
         super().__init__([row, note, self.until])
         self.add_class("speclab-transport")
-        on_change(self.speed, lambda _: self._start() if state.busy == PLAYING else None)
+        on_change(self.speed, lambda speed: self._play(speed) if state.busy == PLAYING else None)
         state.observe(self._draw, names=["pending", "refused", "busy", "frame"])
         self._draw()
 
@@ -102,24 +105,19 @@ class Transport(VBox):
         else:
             state.status = "This is the end of what is decoded: Step goes on."
 
-    def _play(self) -> None:
-        """Plays; while it plays, pauses."""
-        if self._state.busy == PLAYING:
+    def _play(self, speed: float | None = None) -> None:
+        """Plays, at another speed too; a click while it plays pauses."""
+        if self._state.busy == PLAYING and speed is None:
             self._actions.stop()
         else:
-            self._start()
-
-    def _start(self) -> None:
-        self._actions.ask(self._actions.controller.play, self.speed.value)
+            self._actions.ask(self._actions.controller.play, speed or self.speed.value)
 
     def _show_more(self, wanted: bool) -> None:
         if wanted and not self.unfolded.children:
-            runs = button("race", "Race", "this run against plain decoding, a pass a beat", "", self._race)
-            self.unfolded.children = [HBox([runs, self.files]), self.race]
+            race = lambda: self._actions.ask(self._run_race)  # noqa: E731
+            run = button("race", "Race", "this run against plain decoding, a pass a beat", "", race)
+            self.unfolded.children = [HBox([run, self.files]), self.race]
         set_visible(self.unfolded, wanted)
-
-    def _race(self) -> None:
-        self._actions.ask(self._run_race)
 
     @action("racing", yields=True)
     def _run_race(self) -> None:
@@ -128,9 +126,6 @@ class Transport(VBox):
             self.race.update(self._state.frame)
             if self._actions.cancelled.wait(BEAT):
                 return
-
-    def _present(self, wanted: bool) -> None:
-        self._actions.ask(self._scale, SCALE if wanted else 1.0)
 
     @action(key="scale")
     def _scale(self, scale: float) -> None:
@@ -194,8 +189,8 @@ class RunUntil(VBox):
             options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)], tooltip="a condition to stop at"
         )
         self.condition.add_class("speclab-condition")
-        self.argument = Text(tooltip="the number or the text of the condition; Enter runs until it holds")
-        self.argument.add_class("speclab-argument")
+        enter = "the number or the text of the condition; Enter runs until it holds"
+        self.argument = Text(tooltip=enter).add_class("speclab-argument")
         self.add = button("add-breakpoint", "+ Add", "stop at this condition too", "", self._add)
         self.hint = HTML().add_class("speclab-hint")
         self.chips = HBox().add_class("speclab-chips")
@@ -219,11 +214,6 @@ class RunUntil(VBox):
         point = BREAKPOINTS[self.condition.value]
         settings = setting_names() if point == ANY_EXPRESSION else ()
         return point.parse(_parse(point, self.argument.value), settings)
-
-    def _label(self) -> str:
-        point = BREAKPOINTS[self.condition.value]
-        label = "" if point == ANY_EXPRESSION else point.label
-        return f"{label} {'' if point.default is None else self.argument.value}".strip()
 
     def _chosen(self, index: int) -> None:
         point = BREAKPOINTS[index]
@@ -250,7 +240,9 @@ class RunUntil(VBox):
         except SettingsError:  # said in the hint
             set_if_changed(self.toggle, value=True)
             return False
-        self._actions.ask(self._actions.controller.add_breakpoint, condition, self._label())
+        point = BREAKPOINTS[self.condition.value]
+        words = "" if point == ANY_EXPRESSION else point.label, "" if point.default is None else self.argument.value
+        self._actions.ask(self._actions.controller.add_breakpoint, condition, " ".join(words).strip())
         return True
 
     def _go(self, command: Callable[[], Any], *, add: bool = False) -> None:

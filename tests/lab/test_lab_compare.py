@@ -110,7 +110,7 @@ def test_stop_reaches_the_pass_under_way(lab, monkeypatch):
 
 
 def test_progress_is_said_for_each_strategy(lab, monkeypatch):
-    monkeypatch.setattr("speclab.lab.runs.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
+    monkeypatch.setattr("speclab.lab.controller.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
     seen = []
     lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
     lab.compare(THREE, max_new_tokens=12)
