@@ -26,6 +26,17 @@ def settle(lab: Lab, seconds: float = 60) -> bool:
     return lab._worker.wait(seconds)
 
 
+def click(lab: Lab, button: Widget) -> None:
+    """Presses a button, and waits until what it asks for is done."""
+    button.click()
+    assert settle(lab)
+
+
+def ask(lab: Lab, method: str, *arguments: Any) -> Any:
+    """Asks the controller, as a button does, and waits for the answer."""
+    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
+
+
 def show(lab: Lab, tab: str) -> None:
     """Opens a tab by its title, and waits until it is drawn."""
     lab.panels.tabs.show_tab(tab)

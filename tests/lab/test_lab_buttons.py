@@ -6,7 +6,7 @@ import threading
 import time
 
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
-from lab_tools import every, settle
+from lab_tools import click, every, settle
 
 from speclab.lab.actions import action
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS
@@ -18,11 +18,6 @@ NAMES = [
     "text", "cache", "metrics", "settings",
 ]  # fmt: skip
 LABELS = [point.label for point in BREAKPOINTS]
-
-
-def click(lab, button):
-    button.click()
-    assert settle(lab)
 
 
 def test_each_selector_names_one_widget_and_each_control_says_what_it_is(lab):
@@ -60,8 +55,7 @@ def test_buttons_and_keys_move_through_a_run_and_its_phases(lab):
     assert lab.state.position.level == 1, "drafting is entered at its first level"
     click(lab, row.last)
     for _ in range(4):
-        row.step.click()
-    assert settle(lab)
+        click(lab, row.step)
     assert lab.state.cursor == 7, "clicks on Step add up"
     click(lab, row.run)
     assert lab.session.done
@@ -75,8 +69,7 @@ def test_play_shows_every_moment_decodes_and_pauses(lab):
     while (2, "accept") not in seen and time.monotonic() < until:
         time.sleep(0.005)
     assert row.play.description == "❚❚ Pause"
-    row.play.click()
-    assert settle(lab)
+    click(lab, row.play)
     assert row.play.description == "▶ Play"
     assert list(dict.fromkeys(phase for cursor, phase in seen if cursor == 1)) == list(PHASES)
     assert lab.state.error == ""

@@ -6,7 +6,7 @@ import csv
 import re
 from html import unescape
 
-from lab_tools import PROMPT, Messages, html, settle
+from lab_tools import PROMPT, Messages, click, html, settle
 
 import speclab
 from speclab.engine.session import Session
@@ -133,8 +133,7 @@ def test_the_table_is_saved_as_csv_and_copied_and_drawn_only_where_seen(lab, tmp
     saved = list(csv.DictReader(table.to_csv().splitlines()))
     assert list(csv.DictReader(copied.splitlines(), delimiter="\t")) == saved
     panel.path.value = str(tmp_path / "mine.csv")
-    panel.save.click()
-    assert settle(lab)
+    click(lab, panel.save)
     assert (tmp_path / "mine.csv").read_text() == table.to_csv()
     written = lab.save_comparison(tmp_path / "table.csv")
     with written.open() as file:
@@ -157,8 +156,7 @@ def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
     assert set(speclab.strategies()) < set(panel.marks)
     panel.tokens.value = 10
     messages.clear()
-    panel.go.click()
-    assert settle(lab)
+    click(lab, panel.go)
     assert len(messages.of(panel.picture)) == 1
     assert len(messages) <= 40
     assert "all 4 texts are the same, 10 tokens" in panel.picture.drawing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, decoded, settle, show
+from lab_tools import Messages, ask, click, decoded, show
 
 import speclab
 from speclab.analysis.routing import regret
@@ -68,8 +68,7 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
     button, text, cursor = lab.panels.tabs.verify, lab.session.token_ids, lab.session.cursor
     trace, lengths = lab.session.trace, [runner.length for runner in lab.session.pair.runners.values()]
     assert button.layout.display is None
-    button.click()
-    assert settle(lab)
+    click(lab, button)
     found = regret(lab.session, step.index)
     assert lab.state.frame.regret.accepted == found.accepted
     assert lab.state.status == proposals.regret_words(step, found)
@@ -89,8 +88,7 @@ def test_one_tree_alone_has_no_button_and_no_panel(make):
     lab = opened(make, strategy=speclab.DynaTree())
     assert lab.panels.tabs.verify.layout.display == "none"
     assert not panel(lab)
-    lab._actions.ask(lab._controller.verify_all)
-    assert settle(lab)
+    ask(lab, "verify_all")
     assert "had no second tree" in lab.state.error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from lab_tools import every, settle
+from lab_tools import click, every, settle
 from records import assert_same
 
 from speclab.trace.files import load_trace
@@ -94,17 +94,14 @@ def test_the_row_of_files_appears_saves_and_opens(lab, tmp_path):
         row.what.value = what
         assert row.path.value == ending
         row.path.value = str(tmp_path / ending)
-        row.save_button.click()
-        assert settle(lab)
+        click(lab, row.save_button)
         assert not lab.state.error
         assert f"Saved {tmp_path / ending}" in lab.state.status
         assert (tmp_path / ending).stat().st_size > 500
-    row.open_button.click()
-    assert settle(lab)
+    click(lab, row.open_button)
     assert not lab.state.frame.live
     row.path.value = " "
-    row.save_button.click()
-    assert settle(lab)
+    click(lab, row.save_button)
     assert "No path is named" in lab.state.error
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 import torch
-from lab_tools import choose_own, said_of_memory, settle
+from lab_tools import ask, choose_own, said_of_memory, settle
 from tiny import tiny
 
 from speclab.files import byte_count
@@ -59,7 +59,9 @@ def test_what_a_preset_takes_stands_beside_it_before_it_is_loaded(make, monkeypa
 
 def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
     monkeypatch.setattr(pairs, "load_pair", lambda *_, **__: pytest.fail("loaded"))
+    lab.step()
     assert said_of_memory(lab) == ""
+    assert lab.config.models.memory._worker._thread is None, "given models say nothing, and nothing is looked up"
     choose_own(lab, folder, folder)
     takes = byte_count(memory.needed(tiny("llama").num_parameters(), 4))
     assert f"(target {takes}, draft {takes})" in said_of_memory(lab)
@@ -102,15 +104,6 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
     assert "4.8 GiB" in said_of_memory(lab)
     assert asked == ["s", "some/model"]
     assert len(messages.of(lab.config.models.memory)) == 1
-
-
-def test_a_lab_over_given_models_says_nothing_and_looks_nothing_up(make, messages):
-    lab = make()
-    memory = lab.config.models.memory
-    messages.clear()
-    lab.step()
-    assert not messages.of(memory)
-    assert memory._worker._thread is None
 
 
 def test_a_load_says_how_far_it_is(make, held):
@@ -177,7 +170,7 @@ def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for
     assert begun.wait(30)
     lab.stop()
     first.result(5)
-    lab._actions.ask(lab._controller.prepare).result(30)
+    ask(lab, "prepare")
     assert lab._controller.models.pair.name == "second"
     go.set()
     while not ended:
@@ -197,20 +190,16 @@ def test_another_click_ends_a_run_but_not_its_load(make, held):
     assert lab._controller.models.pair.name == "late"
 
 
-def test_heads_of_ones_own_go_to_the_loader():
-    assert ModelChoice("", "t", "", None, None, ("a", "b")).arguments()["heads"] == ("a", "b")
-    assert "heads" not in ModelChoice("mini").arguments()
-
-
 def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
     from speclab.models.presets import MINI
 
+    assert "heads" not in ModelChoice("mini").arguments()
     lab = make(None, prompt="The old man")
     choose_own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
     lab.config.strategy.choice.value = "DraftHead"
     # The family's tokenizer lies beside its models, so without one the prompt is ids.
     lab.config.prompt.text.value = "5 17 3"
-    lab._actions.ask(lab._controller.start).result(60)
+    ask(lab, "start")
     assert lab.state.error == ""
     assert lab.step() is not None
     assert lab.session.pair.head_names == ("prose",)

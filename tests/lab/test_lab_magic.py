@@ -10,9 +10,14 @@ from speclab import DynaTree, PromptLookup
 from speclab.lab import Lab
 
 
-@pytest.fixture
-def shell(pair, tmp_path, monkeypatch):
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # whatever home this machine has
+@pytest.fixture(scope="module")
+def shell(pair, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))  # whatever home this machine has
+        yield from _shell(pair)
+
+
+def _shell(pair):
     made = InteractiveShell()
     made.run_line_magic("load_ext", "speclab")
     made.user_ns["mine"] = pair
@@ -29,11 +34,11 @@ def cell(shell, line, text="5 17 3 40 11"):
 
 def test_strategy_settings_and_prompt_reach_the_lab_which_is_the_value(shell):
     done = cell(
-        shell, "DynaTree node_budget=32 temperature=0.7 max_new_tokens=20 seed=1 top_k=none pair=mine --name lab"
+        shell, "DynaTree node_budget=32 temperature=0.7 max_new_tokens=20 seed=1 top_k=none pair=mine --name kept"
     )
     lab = done.result
     assert isinstance(lab, Lab)
-    assert shell.user_ns["lab"] is lab
+    assert shell.user_ns["kept"] is lab
     assert not lab.state.error
     assert lab.session.strategy == DynaTree(node_budget=32)
     assert lab.session.settings.model_dump(include={"temperature", "max_new_tokens", "seed", "top_k"}) == {

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import settle, show
+from lab_tools import ask, settle, show
 
 import speclab
-
-
-def ask(lab, method, *arguments):
-    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
 
 
 @pytest.fixture

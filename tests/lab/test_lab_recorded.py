@@ -29,6 +29,20 @@ assert lab.state.error == "", lab.state.error
 assert '"data"' in lab.panels.views["tree"].drawing
 heavy = {"torch", "transformers", "plotly"} & set(sys.modules)
 assert not heavy, heavy
+
+import threading, time  # the libraries are not read yet: a Stop is heard while they are, and the load is left behind
+lab = Lab(prompt="Once")
+step = lab._actions.ask(lab._controller.step)
+while not lab.state.busy:
+    time.sleep(0.001)
+lab.stop()
+assert step.result(60) is None
+assert lab.state.status.startswith("Stopped loading mini"), lab.state.status
+assert lab._worker.wait(60)
+(loading,) = [thread for thread in threading.enumerate() if thread.name == "speclab-loading"]
+loading.join()
+assert lab.session is None and lab._controller.models.pair is None
+assert lab.step() is not None, lab.state.error
 """
 
 
@@ -47,15 +61,11 @@ def first(monkeypatch, mini):
     lab.close()
 
 
-def ask(lab, method, *arguments):
-    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
-
-
 def badge(lab) -> str:
     return re.search(r"sl-badge[^>]*>(\w+)<", lab.status.line.drawing)[1]
 
 
-def test_a_recorded_run_is_shown_and_walked_through_without_torch_or_plotly():
+def test_a_recorded_run_is_walked_through_without_torch_or_plotly_and_stop_is_heard_while_those_are_read():
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

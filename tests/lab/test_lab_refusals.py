@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
-from lab_tools import choose_own, said_of_memory, settle
+from lab_tools import choose_own, click, said_of_memory
 from tiny import tiny
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -40,8 +40,7 @@ def refused(lab: Lab, sentence: str) -> None:
     assert lab.step() is None
     assert sentence in lab.state.error
     lab.status.dismiss()
-    lab.config.apply.click()
-    assert settle(lab)
+    click(lab, lab.config.apply)
     assert sentence in lab.state.error
     assert len(lab.state.error.splitlines()) == 1
     assert lab.session is session
@@ -58,14 +57,11 @@ def begun(make) -> Lab:
     return lab
 
 
-def test_an_unknown_model_is_refused(begun, monkeypatch):
+def test_an_unknown_model_and_one_that_cannot_be_reached_are_refused(begun, monkeypatch):
     response = SimpleNamespace(headers={}, request=None, status_code=404)
     hub_raises(monkeypatch, huggingface_hub.errors.RepositoryNotFoundError("404", response=response))
     choose_own(begun, "some/model")
     refused(begun, "There is no model some/model here or on the hub")
-
-
-def test_offline_is_refused(begun, monkeypatch):
     hub_raises(monkeypatch, ConnectionError("no route"))
     choose_own(begun, "some/model")
     refused(begun, "the model hub cannot be reached")
@@ -78,13 +74,10 @@ def test_too_large_a_model_is_refused_with_the_figures(begun, folder, monkeypatc
     refused(begun, "and 1.0 KiB are free")
 
 
-def test_an_unsupported_family_is_refused(begun, tmp_path):
+def test_an_unsupported_family_and_tokenizers_that_differ_are_refused(begun, tmp_path):
     tiny("bloom").save_pretrained(tmp_path / "bloom")
     choose_own(begun, tmp_path / "bloom")
     refused(begun, "cannot verify a draft tree")
-
-
-def test_tokenizers_that_differ_are_refused(begun, tmp_path):
     for name, added in (("a", ()), ("b", ("first",))):
         tiny("llama").save_pretrained(tmp_path / name)
         words(*added).save_pretrained(tmp_path / name)
@@ -92,13 +85,10 @@ def test_tokenizers_that_differ_are_refused(begun, tmp_path):
     refused(begun, "The tokenizers of target and draft differ")
 
 
-def test_heads_of_another_target_are_refused(begun, folder):
+def test_heads_of_another_target_or_that_are_nowhere_are_refused(begun, folder, tmp_path):
     choose_own(begun, folder, folder, f"{MINI_HEADS / 'prose'}, {MINI_HEADS / 'code'}")
     assert "Draft heads: prose, code." in said_of_memory(begun)
     refused(begun, "was made for hidden states of width")
-
-
-def test_heads_that_are_nowhere_are_refused(begun, folder, tmp_path):
     choose_own(begun, folder, folder, str(tmp_path / "none"))
     assert "There is no folder" in said_of_memory(begun)
     refused(begun, "There is no folder")

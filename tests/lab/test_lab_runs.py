@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, settle, show
+from lab_tools import Messages, click, show
 
 import speclab
 
@@ -29,11 +29,10 @@ def family(lab) -> list[tuple[int, int | None, int]]:
 
 def other_prompt(lab) -> None:
     lab.config.prompt.text.value = "9 8 7 6"
-    lab.config.apply.click()
-    assert settle(lab)
+    click(lab, lab.config.apply)
 
 
-def test_every_fork_stays_says_where_it_comes_from_and_what_its_caches_hold(forked):
+def test_every_fork_stays_says_where_it_comes_from_and_is_compared_by_its_figures(forked):
     first, fork = forked.forks
     assert (first.number, first.parent, first.name, first.iterations, first.present) == (0, None, "DynaTree", 4, False)
     assert (fork.number, fork.parent, fork.at, fork.iterations, fork.present) == (1, 0, 2, 3, True)
@@ -43,6 +42,18 @@ def test_every_fork_stays_says_where_it_comes_from_and_what_its_caches_hold(fork
     layers = [layer for runner in forked.session.pair.runners.values() for layer in runner.cache.layers]
     buffers = [buffer for layer in layers for buffer in (layer.key_buffer, layer.value_buffer)]
     assert fork.cache_bytes == sum(buffer.numel() * buffer.element_size() for buffer in buffers) > 0
+    found = forked.panels.tabs.runs.picture
+    for caption in ("texts are the same", "Runs on this prompt", "Seconds by phase", "Acceptance by depth"):
+        assert caption in found.drawing
+    table = forked._controller.runs.comparison()
+    assert [entry.name for entry in table.runs] == [run.label for run in forked.forks]
+    figures = [forked.session.metrics.target_calls, 1 + sum(s.counts.target_calls for s in forked.session.steps)]
+    assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
+    before = found.drawing
+    forked.step()
+    assert found.drawing != before
+    other_prompt(forked)
+    assert "Runs on this prompt" not in found.drawing, "another prompt: nothing to compare with"
 
 
 def test_switching_back_and_forth_goes_on_where_each_was_left(forked):
@@ -67,21 +78,6 @@ def test_switching_back_and_forth_goes_on_where_each_was_left(forked):
     assert lab.config.read().prompt == lab.session.prompt_ids
 
 
-def test_a_run_and_its_forks_are_compared_by_their_figures(forked):
-    found = forked.panels.tabs.runs.picture
-    for caption in ("texts are the same", "Runs on this prompt", "Seconds by phase", "Acceptance by depth"):
-        assert caption in found.drawing
-    table = forked._controller.runs.comparison()
-    assert [entry.name for entry in table.runs] == [run.label for run in forked.forks]
-    figures = [forked.session.metrics.target_calls, 1 + sum(s.counts.target_calls for s in forked.session.steps)]
-    assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
-    before = found.drawing
-    forked.step()
-    assert found.drawing != before
-    other_prompt(forked)
-    assert "Runs on this prompt" not in found.drawing, "another prompt: nothing to compare with"
-
-
 def test_dropping_a_run_hangs_its_forks_on_its_parent_and_what_cannot_be_is_refused(forked):
     forked.switch(7)
     assert "There is no run 7" in forked.state.error
@@ -101,20 +97,19 @@ def test_dropping_a_run_hangs_its_forks_on_its_parent_and_what_cannot_be_is_refu
 def test_the_list_and_its_buttons_do_what_the_methods_do(forked):
     panel = forked.panels.tabs.runs
 
-    def click(button, run):
+    def press(button, run):
         panel.choice.value = run
-        button.click()
-        assert settle(forked)
+        click(forked, button)
 
     assert [label.endswith("shown") for label, _ in panel.choice.options] == [False, True]
-    click(panel.drop, 1)
+    press(panel.drop, 1)
     assert "Run 1 is shown" in forked.state.error
-    click(panel.switch, 0)
+    press(panel.switch, 0)
     assert forked.state.cursor == 2
     assert [label.endswith("shown") for label, _ in panel.choice.options] == [True, False]
-    click(panel.beside, 1)
+    press(panel.beside, 1)
     assert forked.state.frame.beside.number == 1
-    click(panel.drop, 1)
+    press(panel.drop, 1)
     assert forked.state.frame.beside is None
     assert [run.number for run in forked.forks] == [0]
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from lab_tools import Messages, decoded, html, settle, show
+from lab_tools import Messages, ask, click, decoded, html, settle, show
 
 import speclab
 from speclab.drafters.base import DEFINED
@@ -123,8 +123,7 @@ def test_the_selected_node_and_the_token_written_are_looked_up(make):
 
 def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     lab = make(max_new_tokens=60, strategy=GOOSE)
-    lab.panels.tabs.measure.click()
-    assert settle(lab)
+    click(lab, lab.panels.tabs.measure)
     assert "No iteration is decoded yet" in lab.state.error
     lab.step()
 
@@ -150,12 +149,10 @@ def test_baselines_are_measured_on_the_text_shown_and_stop_ends_it(make, pair, m
     run = speclab.Session.run
     with monkeypatch.context() as stopping:
         stopping.setattr(speclab.Session, "run", lambda *args, **more: (lab.stop(), run(*args, **more)))
-        button.click()
-        assert settle(lab)
+        click(lab, button)
     assert lab.state.frame.comparison is None
     assert lab.state.status.startswith("Stopped")
-    button.click()
-    assert settle(lab)
+    click(lab, button)
     measured = {}
     for baseline in GOOSE.baselines():
         own = speclab.generate(pair, baseline, lab.session.prompt_ids, max_new_tokens=len(text))
@@ -194,7 +191,7 @@ def test_the_strategy_of_the_docs_works_in_every_control_and_can_be_defined_anew
     lab.config.strategy.form.controls["length"].value = 2
     assert lab.step().settings["length"] == 2
     lab.config.strategy.form.controls["length"].value = 5
-    assert lab._actions.ask(lab._controller.redo).result(60).settings["length"] == 5
+    assert ask(lab, "redo").settings["length"] == 5
     lab.switch(0)
     assert lab.config.read().strategy == echo()
     table = lab.compare(["current settings", "Echo", echo, echo(length=4)], max_new_tokens=8)

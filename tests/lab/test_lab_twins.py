@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from lab_tools import PROMPT, settle
+from lab_tools import PROMPT, ask, settle
 
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -119,9 +119,9 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(
     assert "no phase 'sleep'" in lab.state.error
     lab.step()
     lab.goto(1)
-    lab._actions.ask(lab._controller.phase_by, 1).result()
+    ask(lab, "phase_by", 1)
     assert (lab.state.cursor, lab.state.phase, lab.state.position.level) == (2, "draft", 0)
-    lab._actions.ask(lab._controller.phase_by, -1).result()
+    ask(lab, "phase_by", -1)
     assert (lab.state.cursor, lab.state.phase) == (1, "adapt")
 
 
@@ -176,10 +176,6 @@ def test_what_is_kept_beside_or_measured_goes_with_the_prompt_it_was_of(lab):
     lab.step()
     assert (lab.state.pinned, lab.state.frame.beside, lab.state.compared) == (None, None, None)
     assert beside.drawing == ""
-
-
-def ask(lab, method, *arguments):
-    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
 
 
 def test_a_run_stops_at_any_breakpoint_says_which_and_how_often_and_goes_back_to_them(lab):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import settle, show
+from lab_tools import ask, click, show
 
 import speclab
 from speclab.lab import Lab
@@ -66,8 +66,7 @@ def test_apply_decodes_the_iteration_anew_as_the_preview_said_and_keeps_the_old_
     old, former, runs = lab.state.step, lab.session, len(lab.forks)
     said = drag(lab, "max_branches", 2)
     assert lab.config.when.value == REDO
-    lab.config.apply.click()
-    assert settle(lab)
+    click(lab, lab.config.apply)
     new = lab.state.step
     assert lab.state.frame.redone is old
     assert lab.state.frame.live
@@ -90,8 +89,7 @@ def test_from_the_next_iteration_on_what_is_shown_stays(lab):
     shown = lab.state.step
     drag(lab, "max_branches", 2)
     lab.config.when.value = NEXT
-    lab.config.apply.click()
-    assert settle(lab)
+    click(lab, lab.config.apply)
     assert (lab.state.step, lab.state.frame.redone, lab.session.strategy.max_branches) == (shown, None, 2)
     assert lab.step().settings["max_branches"] == 2
 
@@ -101,11 +99,11 @@ def test_a_redo_that_fails_leaves_everything_and_another_prompt_begins_anew(lab,
     session, frame = lab.session, lab.state.frame
     with monkeypatch.context() as broken:
         broken.setattr(type(session), "step", lambda _: {}["missing"])
-        lab._actions.ask(lab._controller.redo).result(60)
+        ask(lab, "redo")
     assert "KeyError" in lab.state.error
     assert (lab.session, lab.state.frame, len(lab.forks)) == (session, frame, 1)
     lab.config.prompt.text.value = "9 8 7"
-    lab._actions.ask(lab._controller.redo).result(60)
+    ask(lab, "redo")
     assert (lab.session.prompt_ids, lab.state.cursor, lab.state.frame.redone) == ([9, 8, 7], 1, None)
 
 
@@ -142,20 +140,14 @@ def test_strategies_that_learn_or_choose_answer_too_and_say_what_they_lack(make,
     assert lab.session.pair.target.calls == calls
 
 
-def test_a_preview_that_fails_says_so_and_takes_nothing_along(lab, monkeypatch):
-    def broken(*_):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr("speclab.lab.panels.what_if", broken)
-    assert "could not be drawn: broken" in drag(lab, "node_budget", 6)
-    assert "node budget 256 → 6" in lab.config.note.value
-
-
-def test_the_recorded_run_answers_before_any_model_is_loaded():
+def test_the_recorded_run_answers_before_any_model_is_loaded_and_a_preview_that_fails_says_so(monkeypatch):
     lab = Lab()
     assert "3 nodes instead of" in drag(lab, "node_budget", 3)
     assert previewed(lab)
     assert lab.session is None
+    monkeypatch.setattr("speclab.lab.panels.what_if", lambda *_: 1 / 0)
+    assert "could not be drawn: division by zero" in drag(lab, "node_budget", 6)
+    assert "node budget 256 → 6" in lab.config.note.value
     lab.close()
 
 
