@@ -7,19 +7,7 @@ from math import log10
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from ipywidgets import (
-    HTML,
-    Box,
-    Checkbox,
-    DOMWidget,
-    Dropdown,
-    FloatText,
-    HBox,
-    IntSlider,
-    IntText,
-    Text,
-    VBox,
-)  # fmt: skip
+from ipywidgets import HTML, Box, Checkbox, DOMWidget, Dropdown, FloatText, HBox, IntSlider, IntText, Text, VBox
 from pydantic.fields import FieldInfo
 from traitlets import Any as AnyTrait
 from traitlets import Bool, dlink
@@ -220,9 +208,9 @@ class Form:
         self._quiet = False
         self._read: Settings | SettingsError | None = None
         self._step: Step | None = None
-        self._values = {name: field.default for name, field in kind.model_fields.items() if not field.is_required()}
-        for name in kind.model_fields.keys() - self._values.keys():
-            self._values[name] = self.controls[name].value
+        self._values: dict[str, Any] = {}
+        for name, field in kind.model_fields.items():
+            self._values[name] = self.controls[name].value if field.is_required() else field.default
 
     def read(self) -> Any:
         """The settings as they stand; validated once per change.
@@ -250,9 +238,11 @@ class Form:
             self._quiet = False
         self._edited()
 
-    def cells(self, names: Iterable[str]) -> list[DOMWidget]:
+    def cells(self, names: list[str]) -> list[DOMWidget]:
         """Each control with its caption."""
-        return [self._cell(name) for name in names]
+        for name in names:
+            self.captions[name] = HTML(self._words(name))
+        return [VBox([self.controls[name], self.captions[name]]) for name in names]
 
     def show_values(self, step: Step | None) -> None:
         """Shows below the sliders where the values of this iteration lie; None shows none."""
@@ -262,7 +252,7 @@ class Form:
 
     def _control(self, name: str) -> DOMWidget:
         made = control(name, self.kind.model_fields[name])
-        if name in getattr(self, "_values", {}):
+        if name in self._values:
             made.value = shown(made, self._values[name])
         on_change(made, lambda value: self._set(name, value))
         return made
@@ -277,10 +267,6 @@ class Form:
         self._read = None
         self._describe()
         self._changed()
-
-    def _cell(self, name: str) -> DOMWidget:
-        self.captions[name] = HTML(self._words(name))
-        return VBox([self.controls[name], self.captions[name]])
 
     def _describe(self) -> None:
         for name, widget in self.captions.items():

@@ -87,7 +87,9 @@ class Lab(VBox):
         self._prepared = False
         self.state = LabState(frame=Frame(Trace((), 0, (), {}, {}, {})))
         self._worker = Worker(self._interrupt)
-        strategy, session = strategy or _default_strategy(pair), self._session_settings(settings)
+        if strategy is None:
+            strategy = DynaTree.for_unsure_draft() if pair is None or pair.draft is not None else Autoregressive()
+        session = self._session_settings(settings)
         self.config = form = ConfigForm(
             self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
         )
@@ -224,7 +226,3 @@ class Lab(VBox):
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
         return {**bundle, "text/plain": describe(self.state.frame), "text/html": self.snapshot()}
-
-
-def _default_strategy(pair: ModelPair | None) -> Strategy:
-    return DynaTree.for_unsure_draft() if pair is None or pair.draft is not None else Autoregressive()

@@ -172,10 +172,6 @@ class MemoryNote(HTML):
         set_if_changed(self, value=tag("span", "Looking up their size…", class_="sl-muted"))
         self._worker.submit(lambda: self._look(models), key="look", yields=True)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the newest is known; whether it came to that."""
-        return self._worker.wait(timeout)
-
     def close(self) -> None:
         """Ends the thread."""
         self._worker.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import ComparedRun, Comparison
-from speclab.drafters import strategies
+from speclab.drafters import from_str
 from speclab.errors import SettingsError
 from speclab.lab.state import LabConfig
 from speclab.trace.metrics import Counts
@@ -56,7 +56,8 @@ class Runs:
 
     def begin(self, session: Session, applied: LabConfig) -> None:
         """A run from the prompt on becomes the present one; one that nothing was decoded in gives way to it."""
-        kept = {number: run for number, run in self._runs.items() if _same_models(run.session, session)}
+        model = session.pair.target.model
+        kept = {number: run for number, run in self._runs.items() if run.session.pair.target.model is model}
         if self._present in kept and not kept[self._present].session.steps:
             self._forget(kept, self._present)
         self._runs = kept
@@ -146,24 +147,15 @@ def cache_bytes(pair: ModelPair) -> int:
     return sum([runner.capacity * runner.slot_bytes for runner in runners])
 
 
-def _same_models(one: Session, other: Session) -> bool:
-    return one.pair.target.model is other.pair.target.model
-
-
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
     """What differs, in words."""
     found = [] if old.models == new.models else ["models"]
     found += [] if old.prompt == new.prompt else ["prompt"]
     before, after = {**old.strategy.describe(), **old.settings}, {**new.strategy.describe(), **new.settings}
     if type(old.strategy) is not type(new.strategy):
-        before, after = (
-            {**old.settings, "strategy": before["strategy"]},
-            {**new.settings, "strategy": after["strategy"]},
-        )
-    for name, value in after.items():
-        if before[name] != value:
-            found.append(f"{name.replace('_', ' ')} {_short(before[name])} → {_short(value)}")
-    return found
+        after = {**new.settings, "strategy": after["strategy"]}
+    changed = [name for name, value in after.items() if before[name] != value]
+    return found + [f"{name.replace('_', ' ')} {_short(before[name])} → {_short(after[name])}" for name in changed]
 
 
 def _short(value: Any) -> str:
@@ -210,8 +202,4 @@ def _changes(old: Strategy, new: Strategy) -> list[str]:
 def _strategy(given: Any) -> Strategy:
     from speclab.drafters.base import checked
 
-    if isinstance(given, str):
-        if given not in strategies():
-            raise SettingsError(f"There is no strategy {given!r}: choose of {', '.join(strategies())}.")
-        return strategies()[given]()
-    return checked(given() if isinstance(given, type) else given)
+    return from_str(given) if isinstance(given, str) else checked(given() if isinstance(given, type) else given)

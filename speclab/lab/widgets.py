@@ -31,18 +31,15 @@ def batch_updates() -> Iterator[None]:
             _batch.held = None
 
 
-def set_if_changed(widget: Widget, at_once: bool = False, **values: Any) -> None:
-    """Sets what differs, in one message; sends none where nothing differs.
-
-    `at_once`: even within `batch_updates`, for what must reach the browser in this order.
-    """
+def set_if_changed(widget: Widget, **values: Any) -> None:
+    """Sets what differs, in one message; sends none where nothing differs."""
     for name in tuple(values):
         if getattr(widget, name) == values[name]:
             del values[name]
     if not values:
         return
     held = getattr(_batch, "held", None)
-    if held is not None and not at_once:
+    if held is not None:
         held.enter_context(widget.hold_sync())
     with widget.hold_sync(), widget.hold_trait_notifications():
         for name, value in values.items():

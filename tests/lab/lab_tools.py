@@ -61,7 +61,7 @@ def choose_own(lab: Lab, target: object, draft: object = "", heads: str = "") ->
 
 def said_of_memory(lab: Lab) -> str:
     """What stands beside the picker, once it is known."""
-    assert lab.config.models.memory.wait(30)
+    assert lab.config.models.memory._worker.wait(30)
     return lab.config.models.memory.value
 
 
