@@ -76,7 +76,7 @@ def test_play_shows_every_moment_decodes_and_pauses(lab):
     assert not lab.session.done
 
 
-def test_the_race_ticks_to_its_end_or_to_a_stop(lab, monkeypatch):
+def test_the_race_ticks_to_its_end_or_to_a_stop_and_presenting_enlarges_until_escape(lab, monkeypatch):
     monkeypatch.setattr("speclab.lab.transport.BEAT", 0)
     lab.run()
     lab.transport.more.value = True
@@ -88,9 +88,6 @@ def test_the_race_ticks_to_its_end_or_to_a_stop(lab, monkeypatch):
     lab._actions.ask(lab.transport._run_race)
     lab.stop()
     assert settle(lab)
-
-
-def test_presenting_makes_type_and_marks_larger_until_escape(lab):
     row = lab.transport
     row.present.value = True
     assert settle(lab)
@@ -159,7 +156,7 @@ def test_breakpoints_are_a_list_with_counts_and_the_reason_of_each_stop(lab):
     assert [point.label for point in lab.state.breakpoints] == ["iteration == 4"]
 
 
-def test_what_is_wrong_with_a_condition_is_one_sentence_at_once(lab):
+def test_what_is_wrong_with_a_condition_is_said_at_once_and_errors_stay_until_dismissed(lab):
     row = lab.transport.until
     assert not row.hint.value
     row.condition.value = LABELS.index("fewer accepted than")
@@ -184,9 +181,6 @@ def test_what_is_wrong_with_a_condition_is_one_sentence_at_once(lab):
     assert "sl-bad" not in row.hint.value
     click(lab, row.forward)
     assert lab.state.cursor == 2
-
-
-def test_errors_stay_until_dismissed_and_are_escaped(lab):
     lab.state.fail("<b>bold</b>", "<script>")
     assert lab.status.error.layout.display is None
     assert "<b>bold" not in lab.status.message.value

@@ -68,7 +68,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
     assert "Nothing is compared yet" in lab.state.error
 
 
-def test_without_names_the_strategy_of_the_pickers_runs_and_acceptance_is_counted_by_depth(lab):
+def test_without_names_the_strategy_of_the_pickers_runs_and_draws_are_not_held_to_be_equal(lab):
     lab.config.strategy.form.controls["node_budget"].value = 7
     (entry,) = lab.compare().runs
     assert (entry.trace.settings["node_budget"], entry.trace.settings["max_new_tokens"]) == (7, 40)
@@ -76,6 +76,9 @@ def test_without_names_the_strategy_of_the_pickers_runs_and_acceptance_is_counte
     for depth, (drafted, accepted) in enumerate(entry.depths, 1):
         assert drafted == sum(step.tree.depth.max() >= depth for step in entry.steps)
         assert accepted == sum(len(step.accepted) >= depth for step in entry.steps)
+    table = lab.compare(THREE, temperature=1.0, max_new_tokens=16)
+    assert not table.greedy
+    assert "every text is a draw of its own" in lab.state.status
 
 
 def test_names_tell_settings_apart():
@@ -104,16 +107,7 @@ def test_stop_ends_the_strategy_at_work_and_keeps_what_had_run(make):
     assert lab.step() is not None
 
 
-def test_stop_reaches_the_pass_under_way(lab, monkeypatch):
-    """The session at work is told, not only the one shown: a long iteration ends inside it."""
-    told = []
-    monkeypatch.setattr(Session, "cancel", lambda session, to=told: to.append(session))
-    lab._controller.other = other = lab.session.fork()
-    lab._interrupt()
-    assert told == [lab.session, other]
-
-
-def test_progress_is_said_for_each_strategy(lab, monkeypatch):
+def test_progress_is_said_for_each_strategy_and_stop_reaches_the_pass_under_way(lab, monkeypatch):
     monkeypatch.setattr("speclab.lab.controller.REDRAW_SECONDS", 600)  # however slow the machine: once a strategy
     seen = []
     lab.state.observe(lambda change: seen.append(change["new"]), names="progress")
@@ -122,6 +116,12 @@ def test_progress_is_said_for_each_strategy(lab, monkeypatch):
     assert list(seen[0].tokens) == [entry.name for entry in lab.state.compared.runs]
     assert seen[2].tokens["Autoregressive"] == seen[2].most == 12
     assert seen[-1] is None
+    # The session at work is told, not only the one shown: a long iteration ends inside it.
+    told = []
+    monkeypatch.setattr(Session, "cancel", lambda session, to=told: to.append(session))
+    lab._controller.other = other = lab.session.fork()
+    lab._interrupt()
+    assert told == [lab.session, other]
 
 
 def test_the_table_is_saved_as_csv_and_copied_and_drawn_only_where_seen(lab, tmp_path, messages):
@@ -169,9 +169,3 @@ def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):
     lab.select(0)
     assert not messages.of(panel.picture)
     assert panel.end.layout.display == "none"
-
-
-def test_texts_drawn_at_a_temperature_are_not_held_to_be_equal(lab):
-    table = lab.compare(THREE, temperature=1.0, max_new_tokens=16)
-    assert not table.greedy
-    assert "every text is a draw of its own" in lab.state.status

@@ -33,7 +33,7 @@ def test_a_saved_run_is_the_run_and_opens_in_a_lab_without_models(lab, saved, ma
     assert [runner.calls for runner in other.session.pair.runners.values()] == calls
 
 
-def test_an_opened_run_is_walked_through_and_then_the_session_goes_on_where_it_is_the_same_run(lab, saved):
+def test_an_opened_or_uploaded_run_is_walked_through_and_then_the_session_goes_on_where_it_is_the_same_run(lab, saved):
     session = lab.session
     lab.open_trace(saved)
     for cursor in (2, 3):
@@ -43,6 +43,13 @@ def test_an_opened_run_is_walked_through_and_then_the_session_goes_on_where_it_i
     assert lab.state.frame.live
     assert lab.state.cursor == session.cursor == 4
     assert "recording ends" in lab.state.status
+    for name, content in (("mine.json.gz", saved.read_bytes()), ("cut.json.gz", saved.read_bytes()[:100])):
+        lab.transport.files.upload.value = ({"name": name, "content": memoryview(content), "type": "", "size": 1,
+                                   "last_modified": datetime.now(UTC)},)  # fmt: skip
+        assert settle(lab)
+    assert not lab.state.frame.live
+    assert "Opened mine.json.gz" in lab.state.status
+    assert "cut.json.gz is cut short" in lab.state.error
 
 
 def test_a_run_of_something_else_is_not_gone_on_with_and_a_fork_of_it_says_that_models_are_needed(make, saved):
@@ -103,13 +110,3 @@ def test_the_row_of_files_appears_saves_and_opens(lab, tmp_path):
     row.path.value = " "
     click(lab, row.save_button)
     assert "No path is named" in lab.state.error
-
-
-def test_an_uploaded_trace_is_shown_and_a_broken_one_is_named(lab, saved):
-    for name, content in (("mine.json.gz", saved.read_bytes()), ("cut.json.gz", saved.read_bytes()[:100])):
-        lab.transport.files.upload.value = ({"name": name, "content": memoryview(content), "type": "", "size": 1,
-                                   "last_modified": datetime.now(UTC)},)  # fmt: skip
-        assert settle(lab)
-    assert not lab.state.frame.live
-    assert "Opened mine.json.gz" in lab.state.status
-    assert "cut.json.gz is cut short" in lab.state.error

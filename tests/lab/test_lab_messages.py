@@ -46,7 +46,7 @@ def test_each_move_is_one_message_early_and_late_alike(shown, messages, monkeypa
         assert messages.size <= STEP_BYTES
 
 
-def test_a_phase_sends_what_it_changes_and_no_text(shown, messages):
+def test_a_phase_and_a_click_on_a_node_send_what_they_change_and_no_text(shown, messages):
     shown.phase("accept")
     messages.clear()
     shown.phase("accept", 1)
@@ -54,6 +54,13 @@ def test_a_phase_sends_what_it_changes_and_no_text(shown, messages):
     filled = drawn(messages, shown)[0]
     assert {"tree", "status"} <= filled
     assert not filled & {"mask", "metrics", "text_done", "text_tail"}
+    shown.panels.tabs.show_tab("Metrics")
+    messages.clear()
+    shown.screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": 1}}}, "buffers": []})
+    assert settle(shown)
+    assert shown.state.selected == 1
+    assert all(messages.of(slots(shown)[name]) for name in ("tree", "mask"))
+    assert not any(messages.of(slots(shown)[name]) for name in ("metrics", "done"))
 
 
 def test_what_was_shown_before_or_has_not_changed_is_not_drawn_again(shown, messages, monkeypatch):
@@ -72,16 +79,6 @@ def test_what_was_shown_before_or_has_not_changed_is_not_drawn_again(shown, mess
     shown.panels.update()
     shown.goto(shown.state.cursor)
     assert [filled for filled in drawn(messages, shown) if filled != {"status"}] == []
-
-
-def test_a_click_on_a_node_selects_it_in_every_view_and_redraws_neither_text_nor_metrics(shown, messages):
-    shown.panels.tabs.show_tab("Metrics")
-    messages.clear()
-    shown.screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"node": 1}}}, "buffers": []})
-    assert settle(shown)
-    assert shown.state.selected == 1
-    assert all(messages.of(slots(shown)[name]) for name in ("tree", "mask"))
-    assert not any(messages.of(slots(shown)[name]) for name in ("metrics", "done"))
 
 
 def test_finished_text_is_sent_once_and_a_tab_when_it_is_opened(shown, messages):

@@ -118,7 +118,7 @@ def test_a_prompt_that_is_typed_too_long_is_refused_before_it_is_applied():
         picker.read()
 
 
-def test_one_line_says_what_runs_and_unfolds_the_pickers(make):
+def test_one_line_says_what_runs_and_unfolds_the_pickers_with_all_that_is_on_offer(make):
     lab = make(None, prompt="<b>Once</b> upon", temperature=0.7)
     said = lab.config.models_line.value + lab.config.quote.description + lab.config.sampling_line.value
     for part in ("mini", "draft model", "DynaTree", "<b>Once</b> upon", "temperature 0.7"):
@@ -136,6 +136,12 @@ def test_one_line_says_what_runs_and_unfolds_the_pickers(make):
     assert lab.config.session.controls["seed"] in every(advanced)
     lab.config.toggle.value = False
     assert lab.config.pickers.layout.display == "none"
+    offered = [value for _, value in lab.config.models.name.options]
+    assert offered == [*PRESETS, "own"]
+    assert len(lab.config.prompt.example.options) == len(examples()) + 1
+    assert lab.config.prompt.example.value == -1
+    lab.config.prompt.example.value = 3
+    assert lab.config.prompt.read() == examples()[3].text
 
 
 def test_what_is_pending_is_applied_by_step_and_what_cannot_be_disables_it(lab):
@@ -258,16 +264,6 @@ def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
     models.name.value = "given"
     assert lab.step() is not None
     assert lab.session is session
-
-
-def test_every_preset_and_every_example_is_on_offer(make):
-    lab = make(None)
-    offered = [value for _, value in lab.config.models.name.options]
-    assert offered == [*PRESETS, "own"]
-    assert len(lab.config.prompt.example.options) == len(examples()) + 1
-    assert lab.config.prompt.example.value == -1
-    lab.config.prompt.example.value = 3
-    assert lab.config.prompt.read() == examples()[3].text
 
 
 def test_a_strategy_of_a_notebook_cell_can_be_given_shown_changed_and_switched_back_to(make):

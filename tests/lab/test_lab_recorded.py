@@ -80,26 +80,6 @@ def test_the_recording_is_what_the_lab_would_decode(first, mini):
         assert again.settings.items() >= step.settings.items()
 
 
-def test_step_walks_through_it_and_live_goes_on_in_the_same_place_and_says_so(first):
-    count = len(first.state.trace.steps)
-    assert badge(first) == "recorded"
-    for cursor in (2, 3):
-        assert first.step() is first.state.trace.steps[cursor - 1]
-    assert first.session is None
-    first.run_live()
-    assert (badge(first), first.state.cursor, first.session.cursor) == ("live", 3, 3)
-    assert "again, to the same text" in first.state.status
-    first.run_live()
-    assert "decode already" in first.state.status
-    assert first.step().index == 3
-    other = Lab()
-    other.goto(count)
-    assert other.step().index == count
-    assert "recording ends here" in other.state.status
-    assert other.state.frame.live
-    other.close()
-
-
 def test_run_looks_for_its_condition_in_the_recording_before_the_models_go_on(first):
     assert first.run(until="iteration == 4").index == 3
     assert first.session is None
@@ -131,12 +111,29 @@ def test_what_is_changed_on_the_recording_is_never_ignored(first):
     assert first.state.pending == ""
 
 
-def test_showing_it_decodes_nothing(first, capsys):
+def test_step_walks_through_it_and_live_goes_on_in_the_same_place_and_says_so(first, capsys):
     bundle = first._repr_mimebundle_()
     assert settle(first)
     assert {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"} <= bundle.keys()
     assert first.session is None
     assert capsys.readouterr().out == ""
+    count = len(first.state.trace.steps)
+    assert badge(first) == "recorded"
+    for cursor in (2, 3):
+        assert first.step() is first.state.trace.steps[cursor - 1]
+    assert first.session is None
+    first.run_live()
+    assert (badge(first), first.state.cursor, first.session.cursor) == ("live", 3, 3)
+    assert "again, to the same text" in first.state.status
+    first.run_live()
+    assert "decode already" in first.state.status
+    assert first.step().index == 3
+    other = Lab()
+    other.goto(count)
+    assert other.step().index == count
+    assert "recording ends here" in other.state.status
+    assert other.state.frame.live
+    other.close()
 
 
 def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, first):

@@ -99,7 +99,7 @@ def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pa
     assert [step.index for step in iter(lambda: lab.run(until=CHANGED), lab.session.steps[-1])][:3] == changed[:3]
 
 
-def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(lab):
+def test_phases_show_less_and_then_all_of_the_iteration_and_a_selected_node_is_marked_everywhere(lab):
     def seen():
         return lab.panels.views["tree"].drawing, lab.panels.text.tail.drawing
 
@@ -123,9 +123,6 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_go_on_into_the_next(
     assert (lab.state.cursor, lab.state.phase, lab.state.position.level) == (2, "draft", 0)
     ask(lab, "phase_by", -1)
     assert (lab.state.cursor, lab.state.phase) == (1, "adapt")
-
-
-def test_a_selected_node_is_marked_and_explained_everywhere(lab):
     lab.panels.tabs.show_tab("Node")
     lab.run(until=lambda step: len(step.tree) > 2)
     slots = [*(lab.panels.views[name] for name in ("tree", "mask")), lab.panels.tabs.views["node"]]

@@ -147,7 +147,7 @@ def test_the_recorded_run_answers_before_any_model_is_loaded_and_a_preview_that_
     assert lab.session is None
     monkeypatch.setattr("speclab.lab.panels.what_if", lambda *_: 1 / 0)
     assert "could not be drawn: division by zero" in drag(lab, "node_budget", 6)
-    assert "node budget 256 → 6" in lab.config.note.value
+    assert "node budget 24 → 6" in lab.config.note.value
     lab.close()
 
 
