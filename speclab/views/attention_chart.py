@@ -24,7 +24,9 @@ TAIL, ALL = 12, 16
 """Tokens of the prefix that stand alone before the tree; nodes up to which every one does."""
 LEAK = 1e-6
 """A weight above this is no rounding."""
-HEIGHT = 260
+
+
+_FONT = {"size": 11, "family": PLOT_MONO, "color": MUTED}
 
 
 class _Column(NamedTuple):
@@ -36,10 +38,6 @@ class _Column(NamedTuple):
     weight: float
     code: int
 
-    @property
-    def wrong(self) -> bool:
-        return self.code == HIDDEN and self.weight > LEAK
-
 
 def attention_spec(
     step: Step,
@@ -49,8 +47,6 @@ def attention_spec(
     head: int | None = None,
     *,
     prefix: Sequence[str] = (),
-    width: float | None = None,
-    scale: float = 1.0,
 ) -> Spec:
     """The attention of a node as a figure: bars, and below them its row of the mask; a click on a node selects it.
 
@@ -60,34 +56,30 @@ def attention_spec(
         weights: `[layers, heads, prefix_length + n]`, as `Session.attentions(node)` gives them.
         layer, head: counted from 0; None: the mean over all of them.
         prefix: texts of the prefix's tokens, if they are known.
-        width: pixels; as wide as its place by default.
-        scale: of type.
     """
     columns = _columns(step, node, picked(weights, layer, head), prefix)
-    names = [escape(column.name) for column in columns]
-    font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
+    nodes, labels, names, heights, codes = zip(*columns, strict=True)
+    wrong = [code == HIDDEN and weight > LEAK for weight, code in zip(heights, codes, strict=True)]
     bars = {
-        "type": "bar", "y": [round(column.weight, 5) for column in columns], "hovertext": names,
-        "marker": {"color": [WRONG_COLOR if column.wrong else COLORS[column.code] for column in columns],
-                   "line": {"width": 0}},
-        "text": [_label(column) for column in columns], "textposition": "outside", "textangle": 0, "textfont": font,
-        "cliponaxis": False, "constraintext": "none", "customdata": [column.node for column in columns],
-        "hovertemplate": "%{hovertext}: %{y:.4f}<extra></extra>", "meta": {"click": "node"},
+        "type": "bar", "y": [round(weight, 5) for weight in heights], "hovertext": [*map(escape, names)],
+        "marker": {"color": [WRONG_COLOR if bad else COLORS[code] for bad, code in zip(wrong, codes, strict=True)]},
+        "text": [f"× {weight:.2g}" if bad else f"{weight:.2f}" if weight >= 0.05 else ""
+                 for bad, weight in zip(wrong, heights, strict=True)],
+        "textposition": "outside", "textangle": 0, "textfont": _FONT, "cliponaxis": False, "constraintext": "none",
+        "customdata": [*nodes], "hovertemplate": "%{hovertext}: %{y:.4f}<extra></extra>", "meta": {"click": "node"},
     }  # fmt: skip
-    codes = np.array([[column.code for column in columns]], np.uint8)
-    row = coded(codes, COLORS, WORDS, y=[0], yaxis="y2", xgap=1, hovertemplate="%{text}<extra></extra>")
-    top = max([column.weight for column in columns])
+    row = coded(np.array([codes], np.uint8), COLORS, WORDS, y=[0], yaxis="y2", xgap=1,
+                hovertemplate="%{text}<extra></extra>")  # fmt: skip
     return spec(
-        [bars, row], label=attention_summary(step, node, weights, layer, head), height=HEIGHT * scale, width=width,
-        xaxis={"tickvals": [*range(len(columns))], "ticktext": [escape(column.label) for column in columns],
-               "tickangle": -60, "tickfont": font, "anchor": "y2", "showgrid": False, "showline": False,
+        [bars, row], label=attention_summary(step, node, weights, layer, head), height=260, bargap=0.15,
+        xaxis={"tickvals": [*range(len(columns))], "ticktext": [*map(escape, labels)], "tickangle": -60,
+               "tickfont": _FONT, "anchor": "y2", "showgrid": False, "showline": False,
                "range": [-0.6, len(columns) - 0.4]},
-        yaxis={"domain": [0.14, 1], "range": [0, 1.15 * top], "tickfont": font, "nticks": 5,
-               "title": {"text": "weight", "font": font}},
+        yaxis={"domain": [0.14, 1], "range": [0, 1.15 * max(heights)], "tickfont": _FONT, "nticks": 5,
+               "title": {"text": "weight", "font": _FONT}},
         yaxis2={"domain": [0, 0.08], "showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "",
-                "title": {"text": "mask", "font": font}},
-        bargap=0.15, meta={"name": f"attention-{node}", "selected": node},
-        margin={"l": round(52 * scale), "r": 12, "t": round(18 * scale), "b": round(84 * scale)},
+                "title": {"text": "mask", "font": _FONT}},
+        meta={"name": f"attention-{node}", "selected": node}, margin={"l": 52, "r": 12, "t": 18, "b": 84},
     )  # fmt: skip
 
 
@@ -106,10 +98,6 @@ def _codes(step: Step, node: int) -> list[int]:
     return codes
 
 
-def _label(column: _Column) -> str:
-    return f"× {column.weight:.2g}" if column.wrong else f"{column.weight:.2f}" if column.weight >= 0.05 else ""
-
-
 def _columns(step: Step, node: int, values: NDArray[np.float64], prefix: Sequence[str]) -> list[_Column]:
     """The prefix: its first token, what lies between, the newest; the nodes, and what a large tree hides from this."""
     length, codes = step.prefix_length, _codes(step, node)
@@ -124,20 +112,16 @@ def _columns(step: Step, node: int, values: NDArray[np.float64], prefix: Sequenc
         code = PREFIX if not leaks and any(codes[at] != HIDDEN for at in places) else HIDDEN
         return _Column(None, label, name, float(values[[*places]].sum()), code)
 
-    newest = length - TAIL
+    newest, n = length - TAIL, len(step.tree)
+    columns = [token(at) for at in range(length) if newest <= 2 or not 0 < at < newest]
     if newest > 2:
-        between = together(range(1, newest), f"{newest - 1} between", f"{newest - 1} tokens between")
-        columns = [token(0), between, *map(token, range(newest, length))]
-    else:
-        columns = [*map(token, range(length))]
-    hidden = []
+        columns.insert(1, together(range(1, newest), f"{newest - 1} between", f"{newest - 1} tokens between"))
+    hidden = [at for at in range(length, length + n) if n > ALL and codes[at] == HIDDEN]
     for at, id_ in enumerate(step.tree.token.tolist()):
-        name = markup.label(id_, step.texts, 10)
-        weight, code = float(values[length + at]), codes[length + at]
-        if len(step.tree) > ALL and code == HIDDEN:
-            hidden.append(length + at)
-        else:
-            columns.append(_Column(at, f"{at} {name}", f"node {at} {name}", weight, code))
+        if not hidden or codes[length + at] != HIDDEN:
+            name = markup.label(id_, step.texts, 10)
+            entry = float(values[length + at]), codes[length + at]
+            columns.append(_Column(at, f"{at} {name}", f"node {at} {name}", *entry))
     rest = [together(hidden, f"{len(hidden)} hidden", f"{len(hidden)} hidden nodes")] if hidden else []
     return [*columns, *rest]
 
@@ -148,15 +132,14 @@ def attention_summary(
     """One sentence: whose attention, how much of it goes to the prefix and to which nodes, and whether any leaks."""
     length, values = step.prefix_length, picked(weights, layer, head)
     whose = f"Node {node} {markup.quoted(int(step.tree.token[node]), step.texts)}"
-    layers = "mean of all layers" if layer is None else f"layer {layer}"
-    heads = "mean of all heads" if head is None else f"head {head}"
+    of = [f"mean of all {name}s" if at is None else f"{name} {at}" for name, at in (("layer", layer), ("head", head))]
     shares = {f"{values[:length].sum():.0%} to the prefix": 1.0}
     for at in np.argsort(-values[length:], kind="stable")[:3].tolist():
         shares[f"{values[length + at]:.0%} to {'itself' if at == node else f'node {at}'}"] = values[length + at]
     said = ", ".join([share for share, weight in shares.items() if weight >= 0.005])
     leak = float(values[np.array(_codes(step, node)) == HIDDEN].sum())
     check = "nothing to what the mask hides" if leak <= LEAK else f"✗ {leak:.2g} to what the mask hides"
-    return f"{whose}, {layers}, {heads}: {said}; {check}."
+    return f"{whose}, {', '.join(of)}: {said}; {check}."
 
 
 def attention_table(

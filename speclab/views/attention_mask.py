@@ -18,6 +18,7 @@ from speclab.tree import Bools
 from speclab.views import markup
 from speclab.views.explain import plural
 from speclab.views.figures import (
+    CLEAR,
     FAINT,
     INK,
     MUTED,
@@ -30,7 +31,7 @@ from speclab.views.figures import (
     note,
     spec,
     table_of,
-)  # fmt: skip
+)
 from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition, present
 
@@ -38,7 +39,6 @@ Mode = Literal["folded", "full", "compare"]
 Codes = NDArray[np.uint8]
 HIDDEN, PREFIX, ANCESTOR, SELF, MISSING, EXTRA, SEEN, ABSENT = range(8)
 PREFIX_COLOR, ANCESTOR_COLOR, WRONG_COLOR = "#8FA3B5", "#3F7FB0", LOOKS["rejected"].color
-CLEAR = "rgba(0,0,0,0)"
 COLORS = (FAINT, PREFIX_COLOR, ANCESTOR_COLOR, INK, FAINT, WRONG_COLOR, ANCESTOR_COLOR, CLEAR)
 WORDS = (
     "may not see", "sees the prefix at", "sees its ancestor", "sees itself:", "is not shown its ancestor",
@@ -295,10 +295,13 @@ def _notes(step: Step, there: list[int], grid: _Grid, verdict: str) -> list[Spec
 
 def summary(step: Step) -> str:
     """One sentence, such as: Mask: 13 rows see the prefix of 57 and 38 of 169 tree entries; given = expected."""
-    n, seen = len(step.tree), int(step.mask.sum())
-    rows = "1 row sees" if n == 1 else f"{n} rows see"
+    n, seen, length = len(step.tree), int(step.mask.sum()), step.prefix_length
+    low, high = min(step.prefix_seen), max(step.prefix_seen)
+    newest = f"the newest {low if low == high else f'{low} to {high}'} of {plural(length, 'prefix token')}"
+    prefix = newest if low < length else f"the prefix of {length}"
     extra = f" {plural(len(step.extra), 'further row')} are no candidates." if step.extra else ""
-    return f"Mask: {rows} {_prefix(step)} and {seen} of {n * n} tree entries; {_verdict(step)}.{extra}"
+    rows = f"{plural(n, 'row')} {'sees' if n == 1 else 'see'}"
+    return f"Mask: {rows} {prefix} and {seen} of {n * n} tree entries; {_verdict(step)}.{extra}"
 
 
 def _verdict(step: Step, position: PlaybackPosition = WHOLE) -> str:
@@ -308,13 +311,6 @@ def _verdict(step: Step, position: PlaybackPosition = WHOLE) -> str:
     if not missing and not extra:
         return "✓ given = expected"
     return f"✗ given ≠ expected: {missing} wrongly hidden, {extra} wrongly shown"
-
-
-def _prefix(step: Step) -> str:
-    low, high = min(step.prefix_seen), max(step.prefix_seen)
-    if low == high == step.prefix_length:
-        return f"the prefix of {step.prefix_length}"
-    return f"the newest {low if low == high else f'{low} to {high}'} of {plural(step.prefix_length, 'prefix token')}"
 
 
 def table(step: Step) -> str:

@@ -16,7 +16,7 @@ from speclab.files import byte_count
 from speclab.trace.records import CacheRecord, Step
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import INK, MUTED, Spec, coded, escape, frame, note, spec
+from speclab.views.figures import CLEAR, INK, MUTED, Spec, coded, escape, frame, note, spec
 from speclab.views.palette import LOOKS, PLOT_MONO
 from speclab.views.playback import WHOLE, PlaybackPosition
 
@@ -176,7 +176,7 @@ def cache_spec(
              xanchor="center" if row.states else "left", font=font | {"color": INK})
         for y, row in enumerate(rows) if row.text
     ]  # fmt: skip
-    colors = [*(color for _, color, _ in STATES.values()), "rgba(0,0,0,0)"]
+    colors = [*(color for _, color, _ in STATES.values()), CLEAR]
     slots = coded(np.array(codes, np.uint8), colors, [*_CODES], xgap=scale, ygap=2 * scale,
                   hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
     texts = [

@@ -32,6 +32,7 @@ Drawing = Part | Sequence[Part]
 
 INK, MUTED, LINE, FAINT, PAPER = (f"var(--sl-{role})" for role in ("ink", "muted", "line", "faint", "paper"))
 """Colours by role: text, secondary text, rules, faint rules, the ground."""
+CLEAR = "rgba(0,0,0,0)"
 NO_PLOTLY = "Pictures need the package plotly: pip install plotly."
 FONT = 12
 """Size of type in pixels; nothing is set below 11."""
@@ -80,13 +81,13 @@ def spec(
     base = {
         "height": round(height),
         "margin": {"l": 48, "r": 12, "t": 28, "b": 36},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "font": {"family": PLOT_SANS, "size": FONT, "color": INK},
         "hoverlabel": {"font": {"family": PLOT_MONO, "size": FONT, "color": INK}, "bgcolor": PAPER, "bordercolor": LINE,
                        "align": "left", "namelength": 0},
         "hovermode": "closest",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED, "activecolor": INK},
+        "modebar": {"bgcolor": CLEAR, "color": MUTED, "activecolor": INK},
         "showlegend": False,
         "uirevision": "one",
         "xaxis": axis(**(xaxis or {})),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from speclab.trace.records import Step, Trace
 from speclab.views.explain import plural
-from speclab.views.figures import FAINT, HIDDEN_AXIS, INK, MUTED, PAPER, Spec, note, spec, token_text
+from speclab.views.figures import CLEAR, FAINT, HIDDEN_AXIS, INK, MUTED, PAPER, Spec, note, spec, token_text
 from speclab.views.palette import LOOKS
 from speclab.views.playback import own_kind
 
@@ -14,7 +14,6 @@ MOST, LEAST = 130, 24
 """Iterations drawn at most, and the room kept at least: the first bars are not as wide as the page."""
 HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillmode": "overlay"}
 """Of the corrected token: dark on its yellow in every theme."""
-CLEAR = "rgba(0,0,0,0)"
 
 
 def timeline_spec(trace: Trace, cursor: int | None = None, hits: Collection[int] = ()) -> Spec:

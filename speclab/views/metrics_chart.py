@@ -16,8 +16,8 @@ from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import FAINT, INK, MUTED, PAPER, Part, Spec, axis, coded, escape, note, spec
-from speclab.views.iterations import CLEAR, bars, iterations_axis, window
+from speclab.views.figures import CLEAR, FAINT, INK, MUTED, PAPER, Part, Spec, axis, coded, escape, note, spec
+from speclab.views.iterations import bars, iterations_axis, window
 from speclab.views.palette import LOOKS, PHASE_COLORS
 from speclab.views.playback import PHASES
 

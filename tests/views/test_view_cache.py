@@ -118,8 +118,9 @@ def test_rebuilt_and_caught_up_rows_are_told_apart():
 
 @pytest.mark.parametrize(
     ("change", "broken"),
-    [({"after": 16}, 0), ({"kept": (12, 15, 13)}, 1), ({"moved": ((14, 13),)}, 2), ({"capacity": 16}, 3)],
-)
+    [({"after": 16}, 0), ({"kept": (12, 15, 13)}, 1), ({"moved": ((15, 14), (13, 14))}, 2), ({"capacity": 16}, 3),
+     ({"moved": ((14, 13),)}, 2)],
+)  # fmt: skip
 def test_a_broken_cache_is_called_broken(change, broken):
     record = replace(five_nodes().caches[0], **change)
     step = replace(five_nodes(), caches=(record,))
