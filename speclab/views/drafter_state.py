@@ -93,10 +93,11 @@ def matches_table(step: Step) -> str:
     lengths = {int(at[1]) for event in routes_of(step) for name in event.values if (at := _MATCH.fullmatch(name))}
     lengths -= {values.get("ngram") for values in found}
     missing: list[Mapping[str, Any]] = [{"ngram": n, "position": "not found", "copied": 0} for n in lengths]
+    every = sorted([*found, *missing], key=lambda values: -n if counts(n := values.get("ngram")) else 0)
     rows = [
         (values.get("ngram", ""), values.get("position", ""), values.get("copied", ""),
-         quoted(values["token"], step.texts) if "token" in values else "")
-        for values in sorted([*found, *missing], key=lambda values: -values.get("ngram", 0))
+         quoted(token, step.texts) if isinstance(token := values.get("token"), int) else "")
+        for values in every
     ]  # fmt: skip
     return markup.table("Matches", ("n-gram", "found at", "tokens to copy", "the first"), rows) if rows else ""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from draft_samples import LONGER, SHORTER, grown, proposal, routed, routed_run, united
-from drawn import figures, html, said
+from draft_samples import LONGER, SHORTER, proposal, routed, routed_run, united
+from drawn import figures, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import draft_trees
@@ -94,22 +94,14 @@ def test_both_trees_stand_side_by_side_and_the_nodes_of_the_verified_one_can_be_
 
 def test_a_merged_tree_is_one_and_each_node_says_whose_it_is():
     drawing = proposals.drafts_drawing(united())
-    holds(
-        said(drawing),
-        "They were verified as one, of 6 nodes.",
-        *(f"proposed by {n}" for n in ("prose", "code", "both")),
-    )
+    whose = [f"proposed by {name}" for name in ("prose", "code", "both")]
+    holds(said(drawing), "They were verified as one, of 6 nodes.", *whose)
     facts = "1 of both", "3 of code alone", "2 of prose alone", "1 token of both, then 1 token of code alone"
     holds(proposals.sources_words(united()), *facts)
-    symbols = [
-        symbol for trace in figures(drawing)[0]["data"] for symbol in _list(trace.get("marker", {}).get("symbol"))
-    ]
-    assert [symbols.count(symbol) for symbol in ("hourglass", "triangle-down", "triangle-up")] == [1, 3, 2]
+    symbols = [trace.get("marker", {}).get("symbol") for trace in figures(drawing)[0]["data"]]
+    several = [symbol for each in symbols if isinstance(each, list) for symbol in each]
+    assert [several.count(symbol) for symbol in ("hourglass", "triangle-down", "triangle-up")] == [1, 3, 2]
     assert clicked(drawing) == set(range(7))
-
-
-def _list(symbols) -> list:
-    return symbols if isinstance(symbols, list) else []
 
 
 def test_without_a_choice_there_is_nothing_to_show():
@@ -129,13 +121,6 @@ def test_any_pair_of_trees_of_any_name_can_be_drawn(step, tree, both):
     read = proposals.reading(step, 0)
     assert len(read.path) == len(tree.follow(step.committed))
     assert [int(tree.token[node]) for node in read.path] == list(step.committed[: len(read.path)])
-
-
-def test_tokens_of_the_trees_are_escaped():
-    tree = grown([0, 100, 102], [-1, 0, 1], [1, 0.5, 0.5], "x")
-    step = replace(five_nodes(), proposals=(proposal("x", tree, False), proposal("y", five_nodes().tree, True)))
-    drawing = proposals.drafts_drawing(step)
-    assert "<script" not in html(drawing) + str(figures(drawing)) + proposals.nodes_table(step)
 
 
 def test_routing_over_a_run_counts_and_draws_margins():

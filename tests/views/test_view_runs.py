@@ -121,11 +121,10 @@ def test_every_fork_is_drawn_with_its_name_and_the_one_shown_is_said():
         drawn = runs.forks_spec(forks)
         assert all(fork.name in said(drawn) for fork in forks)
         shown = drawn["data"][-1]
+        names = dict(zip(shown["customdata"], shown["text"], strict=True))
         assert shown["meta"] == {"click": "run"}
-        assert sorted(shown["customdata"]) == [fork.number for fork in forks]
-        assert [
-            number for number, text in zip(shown["customdata"], shown["text"], strict=True) if "· shown ·" in text
-        ] == [1]
+        assert sorted(names) == [fork.number for fork in forks]
+        assert [number for number, text in names.items() if "· shown ·" in text] == [1]
     for fact in ("4 runs", "1.5 MiB", "shown: fork 1 of 0 at iteration 3: node budget 24 → 8"):
         assert fact in runs.summary(FORKS)
     assert "1.0 MiB" in runs.forks_table(FORKS)

@@ -67,6 +67,8 @@ def test_values_of_any_strategy_stand_before_and_after_with_their_change():
     assert row_of(page, "table rows")[:3] == ["25", "30", "▲\u00a05"]
     assert row_of(page, "consensus")[:3] == ["2", "", ""]
     assert row_of(page, "table memory")[0] == "3.0 MiB"
+    kinds = {None: "–", True: "yes", "cold": "cold", 12345: "12,345", 0.12345: "0.123"}
+    assert {value: markup.written("x", value) for value in kinds} == kinds
     told = Event("route", None, "deep: it gave more", {"route": "deep", "mean_wide": 2.5, "mean_deep": 3.25})
     change = Adaptation("deep gave 4", {"mean_deep": 3.25, "armed": True}, {"mean_deep": 3.5, "armed": False})
     step = replace(five_nodes(), events=(told,), adaptation=change)
@@ -79,11 +81,10 @@ def test_values_of_any_strategy_stand_before_and_after_with_their_change():
 def test_thresholds_that_history_moved_stand_with_the_values_in_force():
     run = trace(6)
     (moved,) = {name for step in run.steps for name in step.adaptation.after}
-    last = run.steps[-1].settings[moved]
-    assert row_of(drafter_state.values_table(run.steps), moved.replace("_", " "))[0] == str(last)
+    course = [step.settings[moved] for step in run.steps]
+    assert row_of(drafter_state.values_table(run.steps), moved.replace("_", " "))[0] == str(course[-1])
     (drawn,) = figures(drafter_state.course_drawing(run))
-    courses = [trace["y"] for trace in drawn["data"] if trace.get("line", {}).get("shape") == "hv"]
-    assert courses == [[step.settings[moved] for step in run.steps]]
+    assert [trace["y"] for trace in drawn["data"] if trace.get("line", {}).get("shape") == "hv"] == [course]
 
 
 def test_the_course_of_a_run_shows_accepted_tokens_by_source_and_every_value_that_moved():
@@ -139,12 +140,6 @@ def test_any_step_has_a_panel(step):
     assert figures(drafter_state.course_drawing(run))
 
 
-def test_values_are_written_by_their_kind():
-    kinds = {None: "–", True: "yes", "cold": "cold", 12345: "12,345", 0.12345: "0.123"}
-    assert {value: markup.written("x", value) for value in kinds} == kinds
-    assert markup.written("cache_bytes", 2048) == "2.0 KiB"
-
-
 def test_successors_with_scores_by_row_and_where_nothing_is_known():
     said = drafter_state.lookup_sentence(found())
     for fact in ("After '␣woman' '␣old'", "as iteration 2 left the table", "'␣said' 50%, '␣to' 25% (bigram)"):
@@ -155,10 +150,8 @@ def test_successors_with_scores_by_row_and_where_nothing_is_known():
     assert len(rows) == 5
     assert "not used: the longer key is known" in page
     assert "<script" not in page
-    rows = (Row((2, 1), ()), Row((1,), ((4, 0.4),)))
-    page = drafter_state.lookup_html(found(rows=rows, after=0))
-    for fact in ("Not seen yet", "as the prompt left the table", "Unigram"):
-        assert fact in page
+    page = drafter_state.lookup_html(found(rows=(Row((2, 1), ()), Row((1,), ((4, 0.4),))), after=0))
+    assert [fact for fact in ("Not seen yet", "as the prompt left the table", "Unigram") if fact not in page] == []
     nothing = drafter_state.lookup_sentence(found(rows=(Row((1,), ()),), values=TABLE))
     assert "Nothing was learned of what follows '␣old'" in nothing
 

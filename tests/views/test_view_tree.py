@@ -7,11 +7,10 @@ from collections import Counter
 
 import pytest
 from draft_samples import routed, stopped, united
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spine_samples import left_spine
 from view_samples import (
-    ODD,
     build_step,
     draft_tree,
     drafted_root,
@@ -23,7 +22,7 @@ from view_samples import (
     sixty_nodes,
     steps,
     words,
-)  # fmt: skip
+)
 
 from speclab.views import legends, markup, playback
 from speclab.views.draft_tree import small_tree_specs, table, tree_spec
@@ -122,21 +121,16 @@ def test_a_large_tree_is_folded_to_the_height_and_a_selected_node_is_never_folde
 
 @settings(max_examples=10)
 @given(steps())
-def test_every_token_and_number_can_be_read(step):
+@example(odd_tokens())
+def test_every_token_and_number_can_be_read_and_odd_tokens_stay_text(step):
     spec = tree_spec(step, width=3000, height=2000)
-    texts = written(spec)
+    texts, listed = written(spec), words(table(step))
     for node in step.nodes:
-        shown = markup.clip(markup.label(node.token, step.texts), 16)
-        assert f"{node.index} {escape(shown)}" in texts
-    listed = words(table(step))
-    assert all(markup.label(node.token, step.texts) in listed for node in step.nodes)
-
-
-def test_odd_tokens_stay_text():
-    spec = tree_spec(odd_tokens(), width=3000, height=1200)
+        shown = markup.label(node.token, step.texts)
+        assert f"{node.index} {escape(markup.clip(shown, 16))}" in texts
+        assert shown in listed
     tips = [mark[-1].replace("<br>", "") for mark in marks(spec).values()]
-    assert not any(sign in text for text in (*written(spec), *tips) for sign in "<>$\n\u202e\x00")
-    assert all(any(escape(markup.clip(markup.display(text), 16)) in shown for shown in written(spec)) for text in ODD)
+    assert not any(sign in text for text in (*texts, *tips) for sign in "<>$\n\u202e\x00")
 
 
 def test_a_growing_tree_does_not_jump():
@@ -199,18 +193,15 @@ def test_what_is_seen_first_is_the_root_and_the_path_or_as_much_of_it_as_can_be_
     assert seen[1] < 700 < fit[1]
 
 
-def test_in_present_mode_type_and_marks_are_larger():
-    plain, large_type = (tree_spec(five_nodes(), width=1200, height=600, scale=scale) for scale in (1, 1.6))
-    assert all(marks(large_type)[node][3] > 1.5 * marks(plain)[node][3] for node in range(5))
-
-
-def test_small_trees_stand_on_the_same_columns():
+def test_small_trees_stand_on_the_same_columns_and_in_present_mode_all_is_larger():
     one, other = small_tree_specs([graph(five_nodes()), graph(sixty_nodes())], ["one", "other"], width=500)
     assert one["layout"]["xaxis"]["tickvals"] == other["layout"]["xaxis"]["tickvals"]
     assert one["layout"]["height"] < other["layout"]["height"] < 400
     assert not marks(one)
-    for spec in (one, other):
-        figure(spec)
+    assert figure(one)
+    assert figure(other)
+    plain, large_type = (tree_spec(five_nodes(), width=1200, height=600, scale=scale) for scale in (1, 1.6))
+    assert all(marks(large_type)[node][3] > 1.5 * marks(plain)[node][3] for node in range(5))
 
 
 @settings(max_examples=10)
