@@ -41,7 +41,7 @@ app = typer.Typer(add_completion=False)
 
 _READY = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 _RUN = """() => {
-  const began = performance.now();
+  const began = window.speclabBegan = performance.now();
   jupyterapp.shell.currentWidget.content.activeCellIndex = 0;
   jupyterapp.commands.execute('notebook:run-cell');
   return began;
@@ -117,6 +117,7 @@ lab = speclab.Lab(speclab.load_pair(target=target, draft=draft), strategy, promp
 """
 VIEWS = [".speclab-tree", ".speclab-mask", ".speclab-status", ".speclab-cache", ".speclab-text-body"]
 PHASE_VIEWS = [".speclab-tree", ".speclab-status"]
+_HANDLE = ".speclab-settings .noUi-handle"
 
 
 def row(action: str, took: list[float], model: list[float] | None = None, target: float | None = None) -> Row:
@@ -148,9 +149,25 @@ class Clicks:
             return float(self._page.evaluate("began => performance.now() - began", began))
         return float(self._page.evaluate(_SHOWN, began))
 
+    def live(self) -> float:
+        """Milliseconds from the start of the cell until the models have taken over, Run live clicked at once."""
+        self._page.click("button.speclab-live")
+        self._page.wait_for_function("document.querySelector('.sl-badge')?.innerText === 'live'", timeout=PATIENCE)
+        return float(self._page.evaluate("performance.now() - window.speclabBegan"))
+
     def click(self, name: str, views: list[str]) -> float:
         """Milliseconds from a click on a button until all these views have changed and are painted."""
-        return float(self._page.evaluate(_TIMED, [f"button.speclab-{name}", views]))
+        return float(self._page.evaluate(_TIMED, [f"button.speclab-{name}", views, ""]))
+
+    def open_what_if(self) -> None:
+        """Opens the tab of the strategy's settings."""
+        self._page.click(".speclab-tabs .lm-TabBar-tab:has-text('What if')")
+        self._page.wait_for_selector(_HANDLE, timeout=PATIENCE)
+        self._page.wait_for_timeout(500)
+
+    def drag(self, key: str) -> float:
+        """Milliseconds from a key on the first slider until the tree that would have been is painted."""
+        return float(self._page.evaluate(_TIMED, [_HANDLE, PHASE_VIEWS, key]))
 
     def model_ms(self) -> float:
         """What the model took for the iteration shown, as the status of the notebook's lab tells it."""
@@ -227,9 +244,12 @@ def _await(url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def clicks(count: int = 30) -> Iterator[Row]:
-    """Rows as they are measured: the shipped family with trees of 60 nodes, then a random pair with trees of 256."""
+    """Rows as they are measured: the lab as it opens, the shipped family's trees of 60 nodes, a random pair's of 256."""
+    with notebook("import speclab\n\nspeclab.Lab()") as opened:
+        yield row("lab with its recording visible", [opened.show()], target=SHOWN_MS)
+        yield row("the models decode in its place", [opened.live()], target=LIVE_MS)
     with notebook(_SHIPPED + _CLOCK) as opened:
-        yield row("lab visible, bundled trace", [opened.show()], target=SHOWN_MS)
+        opened.show(empty=True)
         yield from _actions(opened, count, "60 nodes", 1)
     with notebook(_LONG + _CLOCK) as opened:
         opened.show(empty=True)
@@ -250,6 +270,9 @@ def _actions(opened: Clicks, count: int, of: str, times: int) -> Iterator[Row]:
         ("phase step", "phase-back", PHASE_VIEWS, PHASE_MS),
     ):
         yield row(f"{action}, {of}", [opened.click(name, views) for _ in range(count)], target=times * target)
+    opened.open_what_if()
+    dragged = [opened.drag("ArrowLeft" if i % 2 == 0 else "ArrowRight") for i in range(count)]
+    yield row(f"what-if while dragging, {of}", dragged, target=times * WHAT_IF_MS)
 
 
 def kept(trace: Trace) -> Iterator[Row]:
