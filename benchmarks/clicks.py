@@ -244,7 +244,7 @@ def _await(url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def clicks(count: int = 30) -> Iterator[Row]:
-    """Rows as they are measured: the lab as it opens, the shipped family's trees of 60 nodes, a random pair's of 256."""
+    """Rows as measured: the lab as it opens, the shipped family's trees of 60 nodes, a random pair's of 256."""
     with notebook("import speclab\n\nspeclab.Lab()") as opened:
         yield row("lab with its recording visible", [opened.show()], target=SHOWN_MS)
         yield row("the models decode in its place", [opened.live()], target=LIVE_MS)
