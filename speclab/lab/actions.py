@@ -37,6 +37,8 @@ def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[
 class Actions:
     """Runs work on the lab's worker; a failure ends in the error panel and in the log.
 
+    `stop` ends what runs and forgets what waits, leaving a load behind; what was decoded stays.
+
     Args:
         state: what is shown.
         worker: where it runs.
@@ -45,16 +47,12 @@ class Actions:
 
     def __init__(self, state: LabState, worker: Worker, controller: SessionController) -> None:
         self._state, self._worker, self.controller = state, worker, controller
-        self.cancelled = worker.cancelled
+        self.stop, self.cancelled = worker.cancel, worker.cancelled
 
     def ask(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Queues `work(*arguments, **named)` as its `@action` says; the result is None where it failed."""
         busy, key, yields = getattr(work, "policy", ("", "", False))
         return self._worker.submit(lambda: self._guarded(partial(work, *arguments, **named), busy), key, yields=yields)
-
-    def stop(self) -> None:
-        """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""
-        self._worker.cancel()
 
     def _guarded(self, work: Callable[[], Any], busy: str) -> Any:
         state = self._state

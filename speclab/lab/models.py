@@ -136,7 +136,7 @@ def token_ids(pair: ModelPair, written: str) -> list[int]:
     if all(word.isdecimal() for word in words) and words and ("#" in written or pair.tokenizer is None):
         return [int(word) for word in words]
     if pair.tokenizer is None:
-        raise PromptError("This pair has no tokenizer: write token ids, such as #17.")
+        raise PromptError("This pair has no tokenizer: write token ids, such as 5 17 3.")
     text = written.replace("␣", " ").replace("⏎", "\n").replace("⇥", "\t")
     return list(pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) or pair.encode("")
 
@@ -145,10 +145,7 @@ def prompt_ids(pair: ModelPair, prompt: Prompt) -> Prompt:
     """Text as it is; for a pair without a tokenizer, the ids that are written in it."""
     if pair.tokenizer is not None or not isinstance(prompt, str):
         return prompt
-    words = prompt.replace(",", " ").split()
-    if not all(word.isdecimal() for word in words):
-        raise PromptError("This pair has no tokenizer: write the prompt as token ids, such as 5 17 3.")
-    return [int(word) for word in words]
+    return token_ids(pair, prompt) if prompt.strip() else []
 
 
 PATIENCE = 0.4
