@@ -32,7 +32,7 @@ _SAMPLING = ("top_k", "top_p", "seed", "acceptance")
 
 
 class ConfigForm(VBox):
-    """One line on what runs, and "Change", which unfolds the pickers; `strategy.panel` stands in the tab "What if".
+    """One line on what runs, and "Change", which unfolds the pickers; `strategy` stands in the tab "What if".
 
     It is read and validated once per change, not at each iteration. What is changed and not yet applied stands in the
     state: `pending` in words, `refused` where it cannot be, `change` as settings.
