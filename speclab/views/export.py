@@ -25,7 +25,7 @@ from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
 from speclab.views.explain import linked, position_summary, run_words, summary, warning
 from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
-from speclab.views.markup import escape, label, tag
+from speclab.views.markup import escape, label, tag, written
 from speclab.views.networks import save_graph
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
@@ -235,7 +235,7 @@ def _body(frame: Frame, name: str, note: str) -> Iterator[str]:
     trace, count = frame.trace, len(frame.trace.steps)
     facts = [str(trace.models[key]) for key in ("target", "draft", "head") if trace.models.get(key)]
     facts += [str(trace.settings.get(key)) for key in ("strategy",) if trace.settings.get(key)]
-    facts.append(f"temperature {trace.settings.get('temperature', 0):g}")
+    facts.append(f"temperature {written('', trace.settings.get('temperature', 0))}")
     slider = tag("input", id="at", type="range", min=0, max=count, value=frame.cursor, aria_label="iteration")
     phases = [tag("button", name, data_phase=name) for name in PHASES]
     yield tag(
