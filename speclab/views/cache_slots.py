@@ -149,14 +149,15 @@ def cache_spec(
         scale: of type.
         compact: the target's cache alone, and of it the rows that hold the path.
     """
-    if not step.caches:
+    strips = [Strip(record, step.prefix_length, prompt_length, position) for record in step.caches
+              if record.name == TARGET or not compact]  # fmt: skip
+    if not strips:
         return {}
-    strips = [Strip(record, step.prefix_length, prompt_length, position) for record in step.caches]
     names = markup.all_quoted(step.tree.token.tolist(), step.texts) if len(step.tree) <= NAMED else ()
     rows: list[_Row] = []
     signs: list[_Sign] = []
     moves: list[tuple[_Place, _Place]] = []
-    for strip in [strip for strip in strips if strip.record.name == TARGET or not compact]:
+    for strip in strips:
         added = _rows(strip, compact=compact)
         places: tuple[dict[int, _Place], ...] = {}, {}
         for y, row in enumerate(added, start=len(rows)):

@@ -204,9 +204,9 @@ def _tree(
     if position.phase == "commit" and step.caches:
         where = partial(cache_slots.cache_spec, width=room.tree, scale=room.scale, compact=True)
         caches.append(where(step, selected, position=position, prompt_length=prompt_length))
-    height = room.height - sum([drawn["layout"]["height"] for drawn in caches])
+    height = room.height - sum([drawn["layout"]["height"] for drawn in caches if drawn])
     tree = draft_tree.tree_spec(step, selected, position=position, width=room.tree, height=height, scale=room.scale)
-    return [tree, *caches]
+    return [tree, *filter(None, caches)]
 
 
 def _decisions(step: Step, selected: int | None, draw: int | None) -> Drawing:
