@@ -29,7 +29,8 @@ FIXED = [
     ".speclab-tabs > .lm-TabBar",
 ]
 SIZES = [(1440, 900), (1280, 800), (1920, 1080)]
-PROMPT = "document.querySelector('.speclab-prompt textarea').value"
+BELOW = 25
+"""Pixels of JupyterLab's own line at the bottom."""
 BADGE = "document.querySelector('.sl-badge')?.innerText"
 STEP = "document.querySelector('button.speclab-step').innerText.trim()"
 
@@ -57,11 +58,14 @@ def test_tree_mask_and_step_are_on_the_first_screen(lab, size):
             lab.wait(PAINTED)
             found = boxes(lab, STAGE)
             lab.shot(f"first_{size[0]}_{'side' if side_bar else 'wide'}_{theme.lower()}")
+            if size[1] >= 900:
+                words = boxes(lab, [".speclab-text-body"])[".speclab-text-body"]
+                assert words[1] + 20 <= size[1] - BELOW, "the first lines of the text"
             for name, (x, y, width, height) in found.items():
                 assert min(x, y) >= 0, f"{name} is off the screen: {found}"
                 assert min(width, height) > 20, f"{name} is not there: {found}"
-                assert (x + width, y + height) <= size, f"{name} is off the screen: {found}"
-                assert y + height <= size[1], f"{name} is off the screen: {found}"
+                assert x + width <= size[0], f"{name} is off the screen: {found}"
+                assert y + height <= size[1] - BELOW, f"{name} is off the screen: {found}"
     lab.theme("Light")
     lab.read("jupyterapp.shell.expandLeft()")
 
