@@ -143,10 +143,15 @@ class Slot(Box):
         self._frame = frame
         if not self._seen:
             return
-        key = self._key(frame)
-        if _same(key, self._drawn):
-            return
-        self._screen.show(self.name, self._get(key, frame))
+        try:
+            key = self._key(frame)
+            if _same(key, self._drawn):
+                return
+            drawn = self._get(key, frame)
+        except Exception as error:  # noqa: BLE001  # one broken view must not take the others along
+            _log.exception("a view failed")
+            key, drawn = _NEVER, packed(placeholder(f"This view failed: {error}"))
+        self._screen.show(self.name, drawn)
         self._drawn = key
 
     def set_visible(self, visible: bool) -> None:
@@ -161,11 +166,7 @@ class Slot(Box):
         if place and place in self._kept:
             self._kept.move_to_end(place)
             return self._kept[place][1]
-        try:
-            drawn = packed(self._draw(frame))
-        except Exception as error:  # noqa: BLE001  # one broken view must not take the others along
-            _log.exception("a view failed")
-            return packed(placeholder(f"This view failed: {error}"))
+        drawn = packed(self._draw(frame))
         if place:
             self._kept[place] = key, drawn
             self._size += len(drawn)

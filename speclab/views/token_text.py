@@ -127,8 +127,8 @@ def closed_chunks(trace: Trace, committed: int | None = None, by: By = "verdict"
 
 def closed_key(trace: Trace, committed: int | None = None, by: By = "verdict") -> tuple[object, ...]:
     """What `closed_chunks` depends on: while this stays the same, compared by `==`, they need not be made again."""
-    start, _ = _last_chunk(trace, committed)
-    ends = id(trace.steps[start - 1]) if start else 0
+    start, steps = _last_chunk(trace, committed)[0], trace.steps[:committed]
+    ends = id(steps[min(start, len(steps)) - 1]) if start and steps else 0  # beyond them where the text ends in a chunk
     return trace.prompt_ids, _length(trace, committed) // CHUNK, ends, by, sources_of(trace) if by == "source" else ()
 
 

@@ -9,9 +9,9 @@ import speclab
 from speclab.lab import Lab
 from speclab.settings import Settings
 
-CALLS, FILES = 1500, 45
+CALLS, FILES = 2400, 54
 """Of the whole package; the bounds below are of the views and the lab alone."""
-VIEWS, LAB, SHOWN_FILES = 690, 155, 24
+VIEWS, LAB, SHOWN_FILES = 1450, 270, 32
 
 
 @pytest.fixture(scope="module")

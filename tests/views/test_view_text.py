@@ -62,6 +62,15 @@ def test_one_more_step_rewrites_the_last_chunk_only_and_tokens_cannot_break_out(
     parse(token_text.text_html(odd, by=by, unfolded=True) + token_text.table(odd) + token_text.legend(made, by))
 
 
+def test_a_text_may_end_where_a_chunk_does():
+    made = _run(*[one_node()] * token_text.CHUNK)
+    full = token_text.CHUNK - 1  # iterations of one token each, after the first token
+    assert [len(made.token_ids(cursor)) % token_text.CHUNK for cursor in (full, full + 1)] == [0, 1]
+    keys = [token_text.closed_key(made, cursor) for cursor in (full - 1, full, full + 1)]
+    assert keys[0] != keys[1] == keys[2]
+    assert [token_text.tail_chunk(made, cursor).count("sl-t ") for cursor in (full, full + 1)] == [0, 1]
+
+
 def test_where_each_token_came_from_and_what_a_correction_replaced():
     shown = token_text.shown_tokens(_run(five_nodes(), drafted_root(False), ended_inside(), one_node()))
     kinds = ["first", "accepted", "accepted", "bonus", "corrected", "accepted", "accepted", "bonus"]
