@@ -80,15 +80,7 @@ class _EagerForward(ModuleForward):
     weights: Sequence[Tensor] = ()
 
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
-        tokens, positions, mask = batch.tensors()
-        output = self.model(
-            tokens[None],
-            attention_mask=mask,
-            position_ids=positions[None],
-            past_key_values=cache,
-            use_cache=True,
-            output_attentions=True,
-        )
+        output, mask = self._run(batch, cache, output_attentions=True)
         self.weights = output.attentions or ()
         return ForwardOutput(output.logits[0], None, mask)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from threading import Lock, get_ident
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -173,6 +173,17 @@ class ModuleForward(Implementation):
 
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
         """A pass, as `Forward` says."""
+        output, mask = self._run(
+            batch,
+            cache,
+            **({"logits_to_keep": batch.last} if self._takes_last else {}),
+            **({"output_hidden_states": True} if batch.layers else {}),
+        )
+        states = stack_states([state[0] for state in output.hidden_states], batch.layers) if batch.layers else None
+        return ForwardOutput(output.logits[0], states, mask)
+
+    def _run(self, batch: Batch, cache: KVCache, **more: Any) -> tuple[Any, Tensor | dict[str, Tensor] | None]:
+        """What the module returns, asked for `more` besides, and the mask it was given."""
         tokens, positions, mask = batch.tensors()
         output = self.model(
             tokens[None],
@@ -180,11 +191,9 @@ class ModuleForward(Implementation):
             position_ids=positions[None],
             past_key_values=cache,
             use_cache=True,
-            **({"logits_to_keep": batch.last} if self._takes_last else {}),
-            **({"output_hidden_states": True} if batch.layers else {}),
+            **more,
         )
-        states = stack_states([state[0] for state in output.hidden_states], batch.layers) if batch.layers else None
-        return ForwardOutput(output.logits[0], states, mask)
+        return output, mask
 
 
 _flag_lock = Lock()

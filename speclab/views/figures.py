@@ -69,7 +69,7 @@ def spec(
 
     Args:
         data: traces, as plotly.js takes them. One whose `meta` is {"click": "node"} tells the lab the `customdata` of
-            a point that is clicked, as a node; "iteration", "run" and the like are told under their names.
+            a point that is clicked, as a node; "iteration", "run" and the like are sent under their names.
         label: what a screen reader says of the picture, one sentence.
         height, width: pixels; without a width it is as wide as its place.
         xaxis, yaxis: of plotly, over the shared look.

@@ -41,12 +41,12 @@ def timeline_spec(trace: Trace, cursor: int | None = None, hits: Collection[int]
         else "the text ended inside the path"
         for step, kind in zip(steps, own, strict=True)
     ]  # fmt: skip
-    told = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]}."
+    hover = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]}."
     known = [[place, step.counts.drafted, len(step.accepted), end]
              for place, step, end in zip(places, steps, said, strict=True)]  # fmt: skip
     # What a pointer finds over the whole height of an iteration, even above the lowest bar.
     data.append(bars([round(top * 1.25, 1)] * len(steps), CLEAR, **x, width=1, customdata=known, hoverinfo=None,
-                     hovertemplate=f"{told}<extra></extra>", meta={"click": "iteration"}))  # fmt: skip
+                     hovertemplate=f"{hover}<extra></extra>", meta={"click": "iteration"}))  # fmt: skip
     stops = [place for place in sorted(hits) if place in places]
     data.append({
         "type": "scatter", "mode": "markers", "x": stops, "y": [top * 1.12] * len(stops), "customdata": stops,

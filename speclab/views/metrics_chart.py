@@ -125,7 +125,7 @@ def _tokens(shown: Sequence[Step], done: Sequence[Step], first: int) -> _Panel:
     ]  # fmt: skip
     times = ", ".join([f"{name} %{{customdata[{i}]}}" for i, name in enumerate(phases, 4)])
     said = "Iteration %{customdata[0]}: %{customdata[1]} drafted, %{customdata[2]} accepted, %{customdata[3]} committed"
-    told = {
+    tips = {
         "type": "scatter", "mode": "markers", "y": committed, "marker": {"color": CLEAR, "size": 9},
         "customdata": rows, "meta": {"click": "iteration"},
         "hovertemplate": said + (f"<br>ms: {times}" if phases else "") + "<extra></extra>",
@@ -134,7 +134,7 @@ def _tokens(shown: Sequence[Step], done: Sequence[Step], first: int) -> _Panel:
     aside += f"<b>{metrics.acceptance_rate:.0%} acceptance rate</b><br>accepted / drafted tokens"
     name = f"<b>Tokens per iteration</b>   {_sign(ACCEPTED, 'accepted')}   {_sign(OWN, 'the target’s own')}   ╌ mean"
     own = [count - drafted for count, drafted in zip(committed, accepted, strict=True)]
-    return _Panel(name, 96, [bars(accepted, ACCEPTED), bars(own, OWN), line, told], aside, {})
+    return _Panel(name, 96, [bars(accepted, ACCEPTED), bars(own, OWN), line, tips], aside, {})
 
 
 def _depths(shown: Sequence[Step], done: Sequence[Step], end: float) -> list[_Panel]:
@@ -208,8 +208,8 @@ def clock_spec(steps: Sequence[Step]) -> Spec:
     unit, name = (1000, "ms") if max(ends.values()) < 1 else (1, "s")
     data: list[Spec] = [
         {"type": "bar", "orientation": "h", "y": [row], "x": [round(seconds * unit, 3)], "marker": look,
-         "hovertemplate": f"{escape(told)}<extra></extra>"}
-        for row, seconds, look, told in found
+         "hovertemplate": f"{escape(tips)}<extra></extra>"}
+        for row, seconds, look, tips in found
     ]  # fmt: skip
     data.append({"type": "scatter", "mode": "text", "y": [*ends], "cliponaxis": False, "hoverinfo": "skip",
                  "x": [round(seconds * unit, 3) for seconds in ends.values()], "textposition": "middle right",

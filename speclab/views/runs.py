@@ -184,8 +184,8 @@ def compared_drawing(found: Comparison, kind: Literal["strategy", "run"] = "stra
     table, *more = figures_tables(found, kind)
     below = tag("details", tag("summary", "seconds and depths"), *more, style="margin:8px 0;overflow-x:auto")
     measured = labelled("Measured", f"{notes[kind]}: seconds are of this machine at that time.")
-    told = tag("div", *words, class_="speclab-compared-view")
-    return [told, compare_spec(found), table + below + _text(found) + measured]
+    heading = tag("div", *words, class_="speclab-compared-view")
+    return [heading, compare_spec(found), table + below + _text(found) + measured]
 
 
 def text_words(found: Comparison) -> str:
