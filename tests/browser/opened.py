@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 ARTIFACTS = Path(__file__).parents[2] / "artifacts" / "browser"
 LOCAL = {"127.0.0.1", "localhost"}
-PATIENCE = int(__import__("os").environ.get("PATIENCE_MS", "120000"))
+PATIENCE = int(os.environ.get("PATIENCE_MS", "120000"))
 """Milliseconds. Every wait ends as soon as what it waits for is there: only a failing test takes so long."""
 
 STATUS = "(document.querySelector('.speclab-status [role=status]')?.innerText ?? '')"
@@ -146,3 +148,10 @@ class Opened:
         path = ARTIFACTS / f"{name}.png"
         self.page.screenshot(path=path)
         return path
+
+
+def quiet(lab: Opened) -> Iterator[None]:
+    """Of a file whose every test also asks: did the page complain, or ask a stranger? Made its fixture there."""
+    yield
+    assert lab.complaints == []
+    assert lab.strangers == []

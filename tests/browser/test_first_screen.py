@@ -9,9 +9,10 @@ import json
 
 import pytest
 from conftest import FRESH
-from opened import CURSOR, MASK, PAINTED, STATUS, TREE
+from opened import CURSOR, MASK, PAINTED, STATUS, TREE, quiet
 
 pytestmark = pytest.mark.browser
+_quiet = pytest.fixture(autouse=True)(quiet)
 
 TYPED = "The baker opened her shop at six and"
 BOXES = """names => Object.fromEntries(names.map(name => {
@@ -33,14 +34,6 @@ BELOW = 25
 """Pixels of JupyterLab's own line at the bottom."""
 BADGE = "document.querySelector('.sl-badge')?.innerText"
 STEP = "document.querySelector('button.speclab-step').innerText.trim()"
-
-
-@pytest.fixture(autouse=True)
-def _quiet(lab):
-    """Every test here also asks: did the page complain, or ask a stranger?"""
-    yield
-    assert lab.complaints == []
-    assert lab.strangers == []
 
 
 def boxes(lab, names) -> dict[str, list[int]]:

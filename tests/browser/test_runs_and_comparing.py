@@ -6,9 +6,10 @@ import csv
 import json
 
 import pytest
-from opened import CURSOR, STATUS
+from opened import CURSOR, STATUS, quiet
 
 pytestmark = pytest.mark.browser
+_quiet = pytest.fixture(autouse=True)(quiet)
 
 RUNS = "document.querySelector('.speclab-runs-view')?.innerText"
 BESIDE = "document.querySelector('.speclab-beside-view')"
@@ -20,14 +21,6 @@ COMPARE_AND_STOP = """async () => {
   while (!at.innerText.includes('at work')) await new Promise(done => setTimeout(done, 5));
   document.querySelector('button.speclab-compare-stop').click();
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _quiet(lab):
-    """Every test here also asks: did the page complain, or ask a stranger?"""
-    yield
-    assert lab.complaints == []
-    assert lab.strangers == []
 
 
 def opens(lab, tab: str) -> None:
