@@ -1,4 +1,4 @@
-"""The example prompts shipped with the mini family, written for this project."""
+"""The example prompts shipped with speclab, all written for it: texts to continue, and what a user asks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from speclab.errors import SettingsError
 
-_FILE = Path(__file__).parent / "models" / "mini" / "prompts.json"
+_HERE = Path(__file__).parent
+_CONTINUED, _ASKED = _HERE / "models" / "mini" / "prompts.json", _HERE / "chat_prompts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,22 @@ class Prompt:
 
 
 @cache
-def _all() -> tuple[Prompt, ...]:
-    return tuple(Prompt(**entry) for entry in json.loads(_FILE.read_text(encoding="utf-8")))
+def _read(file: Path) -> tuple[Prompt, ...]:
+    return tuple(Prompt(**entry) for entry in json.loads(file.read_text(encoding="utf-8")))
 
 
-def kinds() -> list[str]:
+def kinds(*, chat: bool = False) -> list[str]:
     """The kinds of prompts, in the order of the file."""
-    return list(dict.fromkeys(prompt.kind for prompt in _all()))
+    return list(dict.fromkeys(prompt.kind for prompt in examples(chat=chat)))
 
 
-def examples(kind: str | None = None) -> list[Prompt]:
-    """All shipped prompts, or those of one kind; raises `SettingsError` for an unknown kind."""
-    if kind is not None and kind not in kinds():
-        raise SettingsError(f"There are no prompts of the kind {kind!r}: choose one of {', '.join(kinds())}.")
-    return [prompt for prompt in _all() if kind in (None, prompt.kind)]
+def examples(kind: str | None = None, *, chat: bool = False) -> list[Prompt]:
+    """All shipped prompts, or those of one kind; raises `SettingsError` for an unknown kind.
+
+    `chat`: what a user asks a model that answers, in place of texts to continue.
+    """
+    found = _read(_ASKED if chat else _CONTINUED)
+    known = dict.fromkeys(prompt.kind for prompt in found)
+    if kind is not None and kind not in known:
+        raise SettingsError(f"There are no prompts of the kind {kind!r}: choose one of {', '.join(known)}.")
+    return [prompt for prompt in found if kind in (None, prompt.kind)]

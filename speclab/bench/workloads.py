@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -89,8 +90,8 @@ def names() -> list[str]:
     return [*_SHIPPED, *evaluation_sets()]
 
 
-def _shipped() -> Iterator[Task]:
-    return (Task(prompt.name, prompt.kind, prompt.text) for prompt in examples())
+def _shipped(*, chat: bool = False) -> Iterator[Task]:
+    return (Task(prompt.name, prompt.kind, prompt.text) for prompt in examples(chat=chat))
 
 
 def _shipped_long() -> Iterator[Task]:
@@ -104,7 +105,9 @@ def _shipped_long() -> Iterator[Task]:
             yield Task(f"… {task.id}", kind, "\n\n".join(one.text for one in turned))
 
 
-_SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {"shipped": _shipped, "shipped-long": _shipped_long}
+_SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {
+    "shipped": _shipped, "shipped-long": _shipped_long, "shipped-chat": partial(_shipped, chat=True),
+}  # fmt: skip
 
 
 def _fetched(name: str, limit: int | None) -> list[Task]:

@@ -25,6 +25,13 @@ def test_the_shipped_prompts_by_kind():
     assert all(len(texts) == 2 for texts in load("shipped", 2).kinds.values())
 
 
+def test_what_users_ask_is_of_five_kinds_eight_each():
+    asked = load("shipped-chat")
+    assert {kind: len(set(texts)) for kind, texts in asked.kinds.items()} == dict.fromkeys(kinds(chat=True), 8)
+    assert len({task.id for task in asked.tasks}) == 40
+    assert len(kinds(chat=True)) == 5
+
+
 def test_long_prompts_are_the_shipped_ones_of_a_kind_joined_and_all_differ():
     tasks = load("shipped-long").tasks
     assert len(tasks) == len(examples())
@@ -65,7 +72,7 @@ def test_the_digest_tells_prompts_apart(tmp_path):
 def test_an_unknown_name_lists_what_there_is(tmp_path):
     with refused(MeasurementError, "'humanevil'", "shipped", "openai_humaneval", "JSONL"):
         load("humanevil")
-    assert names()[:2] == ["shipped", "shipped-long"]
+    assert names()[:3] == ["shipped", "shipped-long", "shipped-chat"]
     with refused(MeasurementError, "no .jsonl file"):
         load(str(tmp_path))
     (tmp_path / "bad.jsonl").write_text("{\n")
