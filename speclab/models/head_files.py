@@ -30,14 +30,15 @@ from speclab.models.runner import Runner
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
 _EAGLE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _LONGEST_CONFIG = 1 << 20
+_OUTPUT = "lm_head.weight"
+_EAGLE_PARTS = ("fc.", "layers.0.", _OUTPUT, "d2t", "t2d")
 _MARK = "fc.weight"  # the joining matrix: no language model has a parameter of this name
 
 
 def save_head(head: Head, folder: Path) -> None:
-    """Writes `head.json` and float16 `head.safetensors`."""
+    """Writes `head.json` and `head.safetensors`, its weights in float16."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().half().contiguous() for name, tensor in head.state_dict().items()}
-    save_file(tensors, folder / WEIGHTS)
+    save_file(_with_floats(head.state_dict(), torch.float16), folder / WEIGHTS)
     (folder / WEIGHTS).chmod(0o644)  # safetensors writes for the owner alone; a wheel is read by all
     (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
@@ -69,7 +70,7 @@ def read_head(folder: Path, target: Runner) -> Head:
     config, tensors = _own(folder) if (folder / CONFIG).is_file() else _eagle(folder)
     check_fit(config, target)
     with torch.device("meta"):
-        head = Head(config)
+        head = Head(config, own_output=_OUTPUT in tensors)
     wanted = {name: tensor.shape for name, tensor in head.state_dict().items()}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     if wanted != found:
@@ -78,8 +79,34 @@ def read_head(folder: Path, target: Runner) -> Head:
             f"The weights in {folder.name} do not fit their config at {name} (needs "
             f"{tuple(wanted.get(name, ()))}, has {tuple(found.get(name, ()))}): fetch or train the head again."
         )
-    head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
+    _check_vocabulary(head)
     return head
+
+
+def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Those of floating-point numbers in `dtype`; the maps of a draft vocabulary as they are."""
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
+
+
+def _check_vocabulary(head: Head) -> None:
+    """Raises `HeadMismatchError` if the maps of a draft vocabulary name none, or not the same one."""
+    ids = head.token_ids
+    if ids is None:
+        return
+    d2t, t2d, why = head.get_buffer("d2t"), head.get_buffer("t2d"), ""
+    if (d2t.dtype, t2d.dtype) != (torch.int64, torch.bool):
+        why = f"d2t is {d2t.dtype} and not int64, or t2d {t2d.dtype} and not bool"
+    elif not bool(((ids >= 0) & (ids < len(t2d))).all()):
+        why = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {len(t2d)}"
+    elif len(ids.unique()) < len(ids):
+        why = "d2t names a token twice"
+    elif not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
+        why = "t2d marks other tokens than d2t names"
+    if why:
+        name = head.config.name
+        raise HeadMismatchError(f"The draft vocabulary of {name} is damaged: {why}; fetch or train the head again.")
 
 
 def check_fit(config: HeadConfig, target: Runner) -> None:
@@ -120,11 +147,11 @@ def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
             f"{folder.name} is a DFlash head, which fills a block of masked tokens in one pass: speclab runs heads of "
             "EAGLE-1 and EAGLE-2, which draft token by token."
         )
-    if any(name.startswith("layers.1.") or name in {"d2t", "midlayer.hidden_norm.weight"} for name in tensors):
+    if any(name.startswith(("layers.1.", "midlayer.")) for name in tensors):
         raise UnsupportedModelError(
             f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."
         )
-    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(("fc.", "layers.0."))}
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(_EAGLE_PARTS)}
     kept = {name: tensor for name, tensor in kept.items() if not name.endswith("inv_freq")}
     return _eagle_config(folder, config, kept), kept
 
@@ -134,6 +161,7 @@ def _eagle_config(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
         return HeadConfig(
             name=folder.name,
             vocab_size=config["vocab_size"],
+            draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
             hidden_size=config["hidden_size"],
             heads=config["num_attention_heads"],
             key_value_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
@@ -186,6 +214,7 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     """
     if isinstance(source, Head):
         check_fit(source.config, target)
+        _check_vocabulary(source)
         return HeadRunner(source, target)
     source = unwrapped(source)
     folder = None if isinstance(source, PreTrainedModel) else _folder(source, loader.report)

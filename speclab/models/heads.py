@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional
@@ -36,6 +37,9 @@ class HeadConfig(BaseModel):
     target: str = Field("", description="name of the target that it was trained for")
     vocab_size: int = Field(ge=2, le=_MOST, description="token ids of the target")
     hidden_size: int = Field(ge=8, le=_MOST, description="width of the target's hidden states")
+    draft_vocab_size: int | None = Field(
+        None, ge=1, le=_MOST, description="tokens that it can propose, named by d2t and t2d; None: every token id"
+    )
     layers: tuple[int, ...] = Field(
         (-1,), min_length=1, description="target layers whose hidden states are fused; -1 the last, 0 the embeddings"
     )
@@ -55,15 +59,48 @@ class HeadConfig(BaseModel):
 
 
 class Head(nn.Module):
-    """The trained part of a draft head; parameters are named as in EAGLE's checkpoints."""
+    """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
 
-    def __init__(self, config: HeadConfig) -> None:
+    Args:
+        own_output: it has an output layer of its own, `lm_head`; else it uses the target's.
+
+    Attributes:
+        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i + d2t[i].
+        t2d: which of the target's tokens are in it, bool `[vocab]`.
+    """
+
+    def __init__(self, config: HeadConfig, *, own_output: bool = False) -> None:
         super().__init__()
         size = config.hidden_size
         self.config = config
         self.fuse = nn.Linear(len(config.layers) * size, size, bias=False) if len(config.layers) > 1 else None
         self.fc = nn.Linear(2 * size, size, bias=config.bias)
         self.layers = nn.ModuleList([_Layer(config)])
+        proposed = config.draft_vocab_size or config.vocab_size
+        self.lm_head = nn.Linear(size, proposed, bias=False) if own_output else None
+        if config.draft_vocab_size is not None:
+            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
+            self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
+
+    @property
+    def token_ids(self) -> Tensor | None:
+        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
+        if self.config.draft_vocab_size is None:
+            return None
+        offsets: Tensor = self.get_buffer("d2t")
+        return offsets + torch.arange(len(offsets), device=offsets.device)
+
+    def choose_tokens(self, ids: Tensor) -> None:
+        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
+        ids = ids.sort().values
+        self.get_buffer("d2t").copy_(ids - torch.arange(len(ids), device=ids.device))
+        self.get_buffer("t2d").zero_()[ids] = True
+
+    def output_rows(self, output: Tensor) -> Tensor:
+        """`[draft_vocab, hidden]`: its own output matrix, or its tokens' rows of the target's, `[vocab, hidden]`."""
+        if self.lm_head is not None:
+            return self.lm_head.weight
+        return output if self.token_ids is None else output[self.token_ids]
 
     def join(self, embeddings: Tensor, features: Tensor) -> Tensor:
         """One input of a token's embedding and the feature before it, both `[..., hidden]`."""
@@ -186,7 +223,7 @@ class HeadRunner:
         self.kept = Kept(0, 0, ())
         self._target_version = target.version
         self._embed = target.model.get_input_embeddings()
-        self._output = target.model.get_output_embeddings()
+        self._target_output = target.model.get_output_embeddings()
         self._angles = rotary(self.config, torch.arange(0, device=self.device))
 
     @property
@@ -209,7 +246,7 @@ class HeadRunner:
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
-            What follows the last of them: logits `[1, V]` and the head's own feature `[hidden]`.
+            What follows the last of them: logits as of `forward`, one row, and the head's own feature `[hidden]`.
         """
         rows = len(tokens)
         visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
@@ -231,7 +268,7 @@ class HeadRunner:
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
-            Logits `[m, V]` and features `[m, hidden]`.
+            Logits `[m, V]`, or `[m, draft_vocab]` with the ids of their columns, and features `[m, hidden]`.
         """
         return self._pass(tokens, features, positions, visible, topk, last=False)
 
@@ -271,14 +308,33 @@ class HeadRunner:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
             run = partial(self.model, joined[None], angles, mask, self.cache)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
-            rows = self._output(out[-1:] if last else out)[:, : self.vocab_size]
-            logits = check_finite(rows, None, topk, self.name)
+            output, names = self._output
+            rows = output(out[-1:] if last else out)[:, : self.vocab_size]
+            logits = check_finite(rows, None, topk, self.name, ids=names)
         except BaseException:
             self.cache.shorten(self.length)
             raise
         self.calls += 1
         self.length += len(tokens)
         return logits, out
+
+    @cached_property
+    def _output(self) -> tuple[nn.Module, NDArray[np.int64] | None]:
+        """The output layer, and where it answers for a draft vocabulary, the target's id of each column.
+
+        Tokens that the pair's tokenizer does not have are left out, as of the target's logits.
+        """
+        given, ids = self._target_output, self.model.token_ids
+        if ids is None:
+            return self.model.lm_head or given, None
+        with torch.inference_mode(mode=False):  # or the weights could not be packed
+            known = ids < self.vocab_size
+            weights = {"weight": self.model.output_rows(given.weight.detach())[known]}
+            if self.model.lm_head is None and given.bias is not None:
+                weights["bias"] = given.bias.detach()[ids[known]]
+            layer = nn.Linear(self.config.hidden_size, len(weights["weight"]), bias="bias" in weights, device="meta")
+            layer.load_state_dict(weights, assign=True)
+        return layer.requires_grad_(requires_grad=False), ids[known].cpu().numpy()
 
     def _angles_at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         highest = max(positions)

@@ -91,10 +91,17 @@ class Logits:
         rows: the logits.
         k: how many tokens per row `summary` holds; 0 of the argmax.
         summary: what `summarize` gives, where it came with the pass; else it is worked out when it is asked for.
+        ids: the token id of each column, int64 `[V]`, where the columns are those of a draft vocabulary.
     """
 
-    def __init__(self, rows: Tensor, k: int = 0, summary: NDArray[np.int32] | None = None) -> None:
-        self.rows, self._k, self._summary = rows, k, summary
+    def __init__(
+        self,
+        rows: Tensor,
+        k: int = 0,
+        summary: NDArray[np.int32] | None = None,
+        ids: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.rows, self.ids, self._k, self._summary = rows, ids, k, summary
 
     @cached_property
     def choices(self) -> list[int]:
@@ -103,7 +110,7 @@ class Logits:
             chosen: list[int] = self._summary[:, 1].tolist()
         else:
             chosen = self.rows.argmax(-1).tolist()
-        return chosen
+        return chosen if self.ids is None else self.ids[chosen].tolist()
 
     def topk_logprobs(self, k: int) -> list[tuple[tuple[int, float], ...]]:
         """The `k` most probable tokens of each row and their log-probabilities, best first."""
@@ -112,11 +119,20 @@ class Logits:
         else:
             log_probs, best = topk(self.rows.float().log_softmax(-1), k)
             ids, bits = to_host(best, log_probs).swapaxes(0, 1)
-        columns = zip(ids.tolist(), np.ascontiguousarray(bits).view(np.float32).tolist(), strict=True)
+        names = ids if self.ids is None else self.ids[ids]
+        columns = zip(names.tolist(), np.ascontiguousarray(bits).view(np.float32).tolist(), strict=True)
         return [tuple(zip(tokens, probs, strict=True)) for tokens, probs in columns]
 
 
-def check_finite(logits: Tensor, summary: Tensor | None, k: int, name: str, *, allow_nonfinite: bool = False) -> Logits:
+def check_finite(
+    logits: Tensor,
+    summary: Tensor | None,
+    k: int,
+    name: str,
+    *,
+    allow_nonfinite: bool = False,
+    ids: NDArray[np.int64] | None = None,
+) -> Logits:
     """The logits of a pass, which must be finite: one that overflowed, or damaged weights, must not choose a token.
 
     Args:
@@ -125,6 +141,7 @@ def check_finite(logits: Tensor, summary: Tensor | None, k: int, name: str, *, a
         k: as in `summarize`.
         name: of the model.
         allow_nonfinite: whoever reads them replaces those that are not finite, so they are not refused.
+        ids: the token id of each column, as in `Logits`.
 
     Raises:
         LogitsError: a row has a NaN, an infinity, or nothing but minus infinity.
@@ -139,7 +156,7 @@ def check_finite(logits: Tensor, summary: Tensor | None, k: int, name: str, *, a
             f"{name} gave logits that are no numbers (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
             f"{nonfinite_advice(logits.dtype)}"
         )
-    return Logits(logits, k, host)
+    return Logits(logits, k, host, ids)
 
 
 def _is_finite(logits: Tensor) -> Tensor:

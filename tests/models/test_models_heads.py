@@ -23,6 +23,7 @@ from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
+SOME = [0, 1, 4, 9, 25, 36, 49, 63]
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1]
 SMALL = speclab.DraftHead(node_budget=8, depth=2, children=3)
 
@@ -32,36 +33,114 @@ def states_of(target, text=TEXT) -> torch.Tensor:
         return target(torch.tensor([text]), output_hidden_states=True).hidden_states[-1][0]
 
 
-def features(head, target) -> torch.Tensor:
-    """After every place of TEXT but the first."""
+def answers(head, target) -> list:
+    """Logits and feature after every place of TEXT but the first."""
     runner = HeadRunner(head, Runner(target))
     states = states_of(target)
-    return torch.stack([runner.extend([token], states[[place]])[1] for place, token in enumerate(TEXT[1:])])
+    return [runner.extend([token], states[[place]]) for place, token in enumerate(TEXT[1:])]
+
+
+def features(head, target) -> torch.Tensor:
+    return torch.stack([feature for _, feature in answers(head, target)])
 
 
 # Our own format
 
 
+@pytest.mark.parametrize("own_output", [False, True], ids=["the target's output", "its own"])
+@pytest.mark.parametrize("ids", [None, SOME], ids=["every token", "a draft vocabulary"])
 @pytest.mark.parametrize("layers", [(-1,), (1, 2)], ids=["last layer", "two layers"])
-def test_what_was_saved_is_read_again(tmp_path, layers):
+def test_what_was_saved_is_read_again(tmp_path, layers, ids, own_output):
     target = tiny("llama")
-    head = random_head(target, 1, "prose", layers=layers)
+    head = random_head(target, 1, "prose", ids, layers=layers, own_output=own_output)
     head.half().float()
     save_head(head, tmp_path / "prose")
     again = read_head(tmp_path / "prose", Runner(target))
     assert again.config == head.config
     for name, tensor in head.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], tensor, rtol=1e-3, atol=1e-3)
+    assert again.token_ids is None if ids is None else again.token_ids.tolist() == ids
     pair = speclab.load_pair(target=target, heads=[str(tmp_path / "prose"), head])
     assert [runner.name for runner in pair.heads] == ["prose", "prose"]
     assert pair.head_names == ("prose 0", "prose 1")
     assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=8).token_ids
 
 
+# A draft vocabulary
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "phi"])
+@pytest.mark.parametrize("own_output", [False, True], ids=["the target's output", "its own"])
+def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(family, own_output):
+    target = tiny(family).requires_grad_(requires_grad=False)
+    head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(requires_grad=False)
+    output = target.get_output_embeddings()
+    for logits, feature in answers(head, target):
+        feature = feature.clone()  # noqa: PLW2901  # outside inference mode
+        own = head.lm_head(feature) if own_output else output(feature)[SOME]
+        log_probs = dict(zip(SOME, own.log_softmax(-1).tolist(), strict=True))
+        for k in (3, len(SOME), 99):
+            (found,) = logits.topk_logprobs(k)
+            best = sorted(log_probs.items(), key=lambda pair: -pair[1])[:k]
+            assert [token for token, _ in found] == [token for token, _ in best]
+            assert [log_prob for _, log_prob in found] == pytest.approx([one for _, one in best], abs=1e-4)
+        assert logits.choices == [best[0][0]]
+
+
+@pytest.mark.parametrize("ids", [range(64), SOME], ids=["all", "some"])
+def test_a_vocabulary_of_every_token_is_none(ids):
+    target = tiny("llama")
+    with_one, without = random_head(target, 1, ids=list(ids)), random_head(target, 1)
+    trees = [
+        speclab.Session(speclab.load_pair(target=target, heads=head), SMALL, TEXT, max_new_tokens=8).step().tree
+        for head in (with_one, without)
+    ]
+    same = trees[0].token.tolist() == trees[1].token.tolist()
+    assert same == (len(ids) == 64)
+    assert set(trees[0].token.tolist()[1:]) <= set(ids)
+
+
+def test_tokens_that_the_pair_does_not_have_are_never_proposed():
+    target = tiny("llama")
+    runner = HeadRunner(random_head(target, 1, ids=SOME), Runner(target))
+    runner.vocab_size = 30
+    logits, _ = runner.extend(TEXT[1:3], states_of(target)[:2])
+    assert {token for token, _ in logits.topk_logprobs(99)[0]} == {token for token in SOME if token < 30}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"d2t": torch.full((8,), 60)}, "67"),
+        ({"d2t": torch.arange(8).neg()}, "twice"),
+        ({"d2t": torch.arange(8)}, "t2d"),
+        ({"d2t": torch.arange(8.0)}, "int64"),
+        ({"d2t": torch.arange(7)}, "d2t"),
+        ({"d2t": torch.tensor(3)}, "d2t"),
+        ({"t2d": torch.arange(64) > 8}, "t2d"),
+        ({"t2d": torch.ones(63, dtype=torch.bool)}, "t2d"),
+        ({"lm_head.weight": torch.ones(9, 32)}, "lm_head"),
+    ],
+)
+def test_maps_that_name_no_vocabulary(tmp_path, change, named):
+    save_head(random_head(tiny("llama"), 1, "prose", SOME), tmp_path / "prose")
+    file = tmp_path / "prose" / "head.safetensors"
+    save_file(load_file(file) | change, file)
+    with refused(HeadMismatchError, "prose", named):
+        load(tmp_path / "prose")
+
+
+def test_a_head_in_memory_whose_maps_disagree():
+    head = random_head(tiny("llama"), 1, ids=SOME)
+    head.get_buffer("t2d")[2] = True
+    with refused(HeadMismatchError, "t2d"):
+        load(head)
+
+
 # EAGLE's
 
 
-def eagle_folder(folder, target, *, bias: bool = True, pickled: bool = False):
+def eagle_folder(folder, target, *, bias: bool = True, pickled: bool = False, ids=None):
     """A random head in EAGLE's layout for a Llama target, and the block it holds."""
     folder.mkdir(parents=True, exist_ok=True)
     config = LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1, "attn_implementation": "eager"})
@@ -76,6 +155,11 @@ def eagle_folder(folder, target, *, bias: bool = True, pickled: bool = False):
     tensors = {f"layers.0.{name}": tensor for name, tensor in block.state_dict().items()}
     tensors |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()}
     tensors["embed_tokens.weight"] = target.get_input_embeddings().weight.detach().clone()
+    if ids is not None:
+        tensors |= {
+            "d2t": torch.tensor(ids) - torch.arange(len(ids)),
+            "t2d": torch.isin(torch.arange(64), torch.tensor(ids)),
+        }
     if pickled:
         torch.save(tensors, folder / "pytorch_model.bin")
     else:
@@ -107,9 +191,10 @@ def test_eagles_folder_is_transformers_block_without_its_first_norm(tmp_path, pi
     torch.testing.assert_close(features(head, target), wanted, rtol=1e-3, atol=1e-4)
 
 
-def test_a_pair_loads_an_eagle_folder_and_decodes_with_it(tmp_path):
+@pytest.mark.parametrize("ids", [None, SOME], ids=["every token", "a draft vocabulary"])
+def test_a_pair_loads_an_eagle_folder_and_decodes_with_it(tmp_path, ids):
     target = tiny("llama")
-    eagle_folder(tmp_path / "eagle", target)
+    eagle_folder(tmp_path / "eagle", target, ids=ids)
     pair = speclab.load_pair(target=target, heads=tmp_path / "eagle")
     plain = speclab.generate(pair, speclab.Autoregressive(), TEXT, max_new_tokens=12)
     assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=12).token_ids == plain.token_ids
@@ -202,7 +287,7 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     ("extra", "config", "named"),
     [
         ("layers.1.mlp.up_proj.weight", {}, "EAGLE-3"),
-        ("d2t", {}, "EAGLE-3"),
+        ("midlayer.hidden_norm.weight", {}, "EAGLE-3"),
         ("layers.1.x", {"dflash_config": {"mask_token_id": 3}}, "DFlash"),
         ("layers.1.x", {"architectures": ["DFlashDraftModel"]}, "DFlash"),
     ],
