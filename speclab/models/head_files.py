@@ -121,7 +121,7 @@ def check_fit(config: HeadConfig, target: Runner) -> None:
         why = f"reads layers {config.layers}, and {target.name} has {depth}"
     if why:
         raise HeadMismatchError(f"The draft head {config.name} {why}: load heads that were trained for this target.")
-    if config.target and config.target != target.name:
+    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # whoever the owner of the copy is
         raise HeadMismatchError(
             f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
             f'target, or empty "target" in its {CONFIG} if both are one model under two names.'

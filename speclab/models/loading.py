@@ -38,7 +38,7 @@ from speclab.models.checkpoint import (
     locate_local,
     offline,
 )
-from speclab.models.presets import Preset, find
+from speclab.models.presets import SMOLLM2, Preset, find
 from speclab.models.probe import unfit
 from speclab.models.runner import Runner
 
@@ -243,9 +243,11 @@ def shown_name(model: PreTrainedModel) -> str:
 
 
 def short_name(name: str) -> str:
-    """A hub id; the end of a folder's path."""
+    """A hub id; the end of a folder's path; what was fetched by its name alone."""
     folder = folder_of(name)
-    return name if folder is None else "/".join(folder.resolve().parts[-2:])
+    if folder is None or folder == SMOLLM2:
+        return name if folder is None else folder.name
+    return "/".join(folder.resolve().parts[-2:])
 
 
 @contextmanager
@@ -365,7 +367,8 @@ def estimate(
         known = [head.needed(loader.load_dtype) for head in drafting]
         sizes["heads"] = None if None in known else sum(filter(None, known))
     remote = [it for it in (*found.values(), *drafting) if not it.local]
-    download = int(sum((it.parameters or 0) * it.item_bytes for it in remote))
+    published = int(sum((it.parameters or 0) * it.item_bytes for it in remote))
+    download = preset.download or published if preset and remote else published
     precision = str(loader.load_dtype or "the checkpoint's precision").removeprefix("torch.")
     return Estimate(sizes, loader.place, precision, memory.free(loader.place), download)
 
@@ -376,7 +379,8 @@ def _in_preset(preset: Preset) -> dict[str, Checkpoint]:
     assert stored is not None
     known = {"target": (preset.target, preset.target_parameters), "draft": (preset.draft, preset.draft_parameters)}
     return {
-        role: locate_local(source) or Checkpoint(source, source, parameters, stored.itemsize, local=False)
+        role: (None if preset.missing else locate_local(source))
+        or Checkpoint(source, source, parameters, stored.itemsize, local=False)
         for role, (source, parameters) in known.items()
         if source is not None
     }

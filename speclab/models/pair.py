@@ -17,6 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
+from speclab.files import byte_count
 from speclab.models.head_files import HeadSource, listed, load_head
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import (
@@ -315,6 +316,7 @@ def load_pair(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     fast: bool = True,
+    source: str | None = None,
     report: Report = silent,
 ) -> ModelPair:
     """Loads a target and its draft, checks that they belong together, and probes that both verify trees.
@@ -334,13 +336,14 @@ def load_pair(
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
         fast: where the models have faster implementations of their pass, use them (`speclab.models.fast`); False: every
             pass is the `transformers` module's own.
+        source: "hub" for the original weights of a preset that `speclab fetch` brings; by default those fetched.
         report: hears what is being done, a sentence at a time; what it raises ends the load.
 
     Raises:
         SpeclabError: a subclass for each cause (not found, offline, memory, tokenizers, family, settings).
     """
     if target is None:
-        preset = _preset(name, draft)
+        preset = _preset(name, draft, source)
         target, draft = preset.target, preset.draft
         tokenizer, dtype = tokenizer or preset.tokenizer, dtype or preset.dtype
         heads = preset.heads if heads is None else heads
@@ -351,10 +354,19 @@ def load_pair(
     return _assemble(loader, sources, listed(heads), tokenizer, name)
 
 
-def _preset(name: str, draft: object) -> Preset:
+def _preset(name: str, draft: object, source: str | None) -> Preset:
     if draft is not None:
         raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
-    return find(name)
+    preset = find(name)
+    if source is not None:
+        if source != "hub" or preset.hub is None:
+            raise SettingsError(f'The pair {name} has no source {source!r}: leave it out; only smollm2 has "hub".')
+        return replace(preset, target=preset.hub)
+    if preset.missing:
+        raise ModelNotFoundError(
+            f"{name} is not on this machine: run `speclab fetch {name}` once ({byte_count(preset.download)})."
+        )
+    return preset
 
 
 def _assemble(

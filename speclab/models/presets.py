@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from speclab.errors import ModelNotFoundError
 
 MINI = Path(__file__).with_name("mini")
 MINI_HEADS = Path(__file__).with_name("mini_heads")
+SMOLLM2 = user_cache_path("speclab") / "SmolLM2-135M-Instruct"
+"""Where `speclab fetch smollm2` leaves the model: a folder of safetensors that the library could load as well."""
+_SMOLLM2_HEADS = Path(__file__).with_name("smollm2_heads")
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -18,7 +23,8 @@ class Preset:
 
     `target`, `draft`: hub ids, or folders. `target_parameters`, `draft_parameters`: how many, shared ones once.
     `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `stored`: that of the
-    published weights. `note`: what to know before choosing it. `heads`: folders of draft heads for the target.
+    published weights. `note`: what to know before choosing it. `heads`: folders of draft heads for the target. `hub`:
+    the original on the hub of a target that `speclab fetch` brings; `download`: the bytes that it takes for that.
     """
 
     target: str
@@ -30,6 +36,13 @@ class Preset:
     dtype: str | None = None
     stored: str = "bfloat16"
     heads: tuple[str, ...] = ()
+    hub: str | None = None
+    download: int = 0
+
+    @property
+    def missing(self) -> bool:
+        """Whether `speclab fetch` has to bring it first."""
+        return self.hub is not None and not (Path(self.target) / "config.json").is_file()
 
     def weight_bytes(self, dtype: str = "float32") -> int:
         """Bytes of all weights; decoding takes about a fifth more (`speclab.models.memory`)."""
@@ -52,6 +65,18 @@ PRESETS = {
         dtype="float32",
         stored="float16",
         heads=(str(MINI_HEADS / "prose"), str(MINI_HEADS / "code")),
+    ),
+    "smollm2": Preset(
+        str(SMOLLM2),
+        None,
+        134_515_008,
+        0,
+        "a small chat model with draft heads of its own; speclab fetch smollm2 brings it",
+        dtype="float32",
+        stored="float16",
+        heads=tuple(str(_SMOLLM2_HEADS / kind) for kind in ("chat", "code") if (_SMOLLM2_HEADS / kind).is_dir()),
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        download=92_871_040,
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624, stored="float16"),
     "pythia-2.8b": Preset(

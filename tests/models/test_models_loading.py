@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -262,8 +263,23 @@ def test_presets_are_estimated_without_asking_the_hub(empty_cache, monkeypatch):
         assert ("draft" in found.sizes) == (preset.draft is not None)
         models = found.sizes["target"] + found.sizes.get("draft", 0)
         assert models == pytest.approx(preset.weight_bytes("float32") * memory.HEADROOM, rel=0.01)
-        assert found.download == (0 if name == "mini" else preset.weight_bytes(preset.stored))
+        here = Path(preset.target).is_dir()
+        assert found.download == (0 if here else preset.download or preset.weight_bytes(preset.stored))
         assert ("heads" in found.sizes) == bool(preset.heads)
+
+
+def test_what_was_not_fetched_is_estimated_and_its_way_in_is_said(tmp_path, monkeypatch):
+    nowhere = replace(PRESETS["smollm2"], target=str(tmp_path / "none"), heads=())
+    monkeypatch.setitem(PRESETS, "smollm2", nowhere)
+    assert estimate("smollm2", dtype="float32").download == nowhere.download
+    assert "speclab fetch smollm2" in refusal(ModelNotFoundError, name="smollm2")
+    assert "smollm2" in refusal(SettingsError, name="mini", source="hub")
+    assert "no source 'disk'" in refusal(SettingsError, name="smollm2", source="disk")
+
+
+def test_a_preset_from_the_hub_is_its_original(folder, monkeypatch):
+    monkeypatch.setitem(PRESETS, "smollm2", replace(PRESETS["smollm2"], target="/gone", hub=str(folder), heads=()))
+    assert load_pair("smollm2", source="hub").target.name.endswith("/llama")
 
 
 def test_on_a_gpu_the_published_precision_counts(empty_cache, monkeypatch):
