@@ -3,14 +3,59 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from speclab.errors import SettingsError
+from speclab.errors import PromptError, SettingsError
 
 _HERE = Path(__file__).parent
 _CONTINUED, _ASKED = _HERE / "models" / "mini" / "prompts.json", _HERE / "chat_prompts.json"
+
+PromptInput = str | Sequence[int] | Sequence[Mapping[str, str]]
+"""Text, token ids, or messages: of each a role and a content, which the tokenizer's chat template makes a text of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation; tokens `start` to `stop` of the prompt are its content, none where unknown."""
+
+    role: str
+    content: str
+    start: int = 0
+    stop: int = 0
+
+
+def as_messages(text: str, system: str = "") -> tuple[dict[str, str], ...]:
+    """What a user asks as a conversation; without a system message the template may write one of its own."""
+    asked = {"role": "user", "content": text}
+    return ({"role": "system", "content": system}, asked) if system else (asked,)
+
+
+def is_conversation(prompt: object) -> bool:
+    """Whether a prompt is meant as messages."""
+    return isinstance(prompt, list | tuple) and any(isinstance(one, Mapping) for one in prompt)
+
+
+def checked_messages(prompt: Iterable[object]) -> list[Message]:
+    """Messages from mappings of a role and a content, both text.
+
+    Raises:
+        PromptError: one is something else.
+    """
+    found = []
+    for number, given in enumerate(prompt, 1):
+        wrong = f"Message {number} of the prompt is"
+        if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
+            raise PromptError(f'{wrong} no mapping of a role and a content: write {{"role": "user", "content": "…"}}.')
+        for name, value in given.items():
+            if not isinstance(value, str):
+                raise PromptError(f"{wrong} not of text: its {name} is {value!r}.")
+            if any("\ud800" <= char <= "\udfff" for char in value):  # what Python makes of bytes that are no UTF-8
+                raise PromptError(f"{wrong} no text: a part of it is no UTF-8; write it as UTF-8.")
+        found.append(Message(given["role"], given["content"]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

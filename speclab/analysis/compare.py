@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from speclab.analysis.attribution import synergy
 from speclab.errors import SpeclabError
 from speclab.files import write_whole
+from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.records import PHASES, Step, Trace
 
@@ -175,7 +176,7 @@ class Comparison:
 def compare(
     pair: ModelPair,
     strategies: Mapping[str, Strategy],
-    prompt: str | Sequence[int],
+    prompt: PromptInput,
     *,
     watch: Watch = lambda _name, _session: False,
     **settings: Any,
@@ -188,7 +189,7 @@ def compare(
     Args:
         pair: the models; every run takes caches of its own, and gives them back.
         strategies: by the name that each run gets.
-        prompt: text or token ids.
+        prompt: text, token ids or messages.
         watch: called with a run's name and session before its first iteration and after each; True ends everything,
             what was decoded stays.
         settings: of the sessions, as of `Session`.
@@ -197,10 +198,10 @@ def compare(
         SpeclabError: the prompt or a setting fits none of them.
     """
     SessionSettings(**settings)
-    prompt_ids = pair.encode(prompt)
+    pair.encode(prompt)
     runs: list[ComparedRun] = []
     for name, strategy in strategies.items():
-        run, stopped = _run(replace(pair, shared_state={}), name, strategy, prompt_ids, watch, settings)
+        run, stopped = _run(replace(pair, shared_state={}), name, strategy, prompt, watch, settings)
         runs.append(run)
         if stopped:
             return Comparison(tuple(runs), stopped=True)
@@ -208,13 +209,13 @@ def compare(
 
 
 def _run(
-    pair: ModelPair, name: str, strategy: Strategy, prompt_ids: list[int], watch: Watch, settings: dict[str, Any]
+    pair: ModelPair, name: str, strategy: Strategy, prompt: PromptInput, watch: Watch, settings: dict[str, Any]
 ) -> tuple[ComparedRun, bool]:
     """A run, and whether it was stopped."""
     from speclab.engine.session import Session  # brings torch, which comparing what was recorded does without
 
     try:
-        session = Session(pair, strategy, prompt_ids, **settings)
+        session = Session(pair, strategy, prompt, **settings)
     except SpeclabError as error:
         return ComparedRun(name, None, str(error)), False
     problem, stopped = "", watch(name, session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -11,6 +10,7 @@ from speclab.drafters.base import Strategy
 from speclab.engine.decode import Decoding, iterate, start
 from speclab.engine.exactness import Checker
 from speclab.models.pair import ModelPair
+from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts, Metrics
 
@@ -33,8 +33,8 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
-def generate(pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], **settings: Any) -> Generation:
-    """Decodes `prompt` with `strategy`; settings are those of a `Session`.
+def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> Generation:
+    """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a `Session`.
 
     Raises:
         SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from time import perf_counter
@@ -20,6 +19,7 @@ from speclab.engine.record import record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.attentions import attention_weights
 from speclab.models.pair import ModelPair
+from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.metrics import Counts, Metrics
@@ -61,7 +61,8 @@ class Session:
     Args:
         pair: the models; the session takes caches of its own.
         strategy: settings of the strategy.
-        prompt: text or token ids.
+        prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the chat template of the
+            tokenizer. A last message of the assistant is continued.
         settings: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     An iteration that Ctrl-C, `cancel` or an error stops has not happened, wherever it was stopped.
@@ -70,10 +71,12 @@ class Session:
         SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.
     """
 
-    def __init__(self, pair: ModelPair, strategy: Strategy, prompt: str | Sequence[int], **settings: Any) -> None:
+    def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
         began = perf_counter()
         chosen = SessionSettings(**settings)
-        decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
+        ids, self.messages = pair.read_prompt(prompt)
+        """Of a prompt given as messages: each with the tokens of its content; all others are the template's."""
+        decoding = start(pair.fresh(), strategy, ids, chosen)
         prefill = Metrics(Counts(), perf_counter() - began, decoding.pair.target.calls)
         self._begin(decoding, strategy, prefill, decoding.prompt_length)
 
@@ -171,6 +174,7 @@ class Session:
             prefill_seconds=self._prefill.ttft,
             prefill_calls=self._prefill.prefill_calls,
             finished=past.finished,
+            messages=self.messages,
         )
 
     def step(self) -> Step:
@@ -243,6 +247,7 @@ class Session:
             past, known = self._past, self._learned_by(other, at)
             decoding = resume(self._settled(), shared, other, chosen, None if known is None else known.state)
         twin = type(self).__new__(type(self))
+        twin.messages = self.messages
         since = at if known is None else known.since
         twin._begin(decoding, other, self._prefill, shared, past.steps[:at], past.learned[:at], since)
         return twin

@@ -14,12 +14,13 @@ from speclab.errors import CancelledError, SettingsError
 from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.models import LoadedModels, prompt_ids
-from speclab.lab.navigation import Navigator, begun, counted, describe
+from speclab.lab.navigation import Navigator, begun, counted
 from speclab.lab.runs import Runs, cache_bytes, differences
 from speclab.lab.state import LabConfig, LabState, Prompt, SetBreakpoint
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step, Trace
-from speclab.views.explain import plural, summary
+from speclab.views.explain import plural, prompt_words, summary
+from speclab.views.export import describe
 from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
@@ -282,9 +283,8 @@ class Decoder(Navigator):
     def _start(self, config: LabConfig) -> None:
         session = self._new(config)
         self.runs.begin(session, config)
-        count = len(session.prompt_ids)
-        words = f"{count} prompt tokens are in the caches. Step decodes the first iteration."
-        self._take(session, config, status=words)
+        held = prompt_words(session.trace)
+        self._take(session, config, status=f"The caches hold {held}. Step decodes the first iteration.")
 
     def _apply_pending(self) -> str:
         """Applies what the form says and is not in force; says what that was."""
@@ -376,7 +376,7 @@ class Decoder(Navigator):
         frame = kept.at(session.cursor, session.trace, **changes)
         self._show_frame(
             begun(frame) if begins else frame,
-            status=status or reason + describe(frame.step),
+            status=status or reason + describe(frame),
             done=len(session.token_ids),
             total=session.settings.max_new_tokens,
         )

@@ -13,6 +13,7 @@ from speclab.lab.state import LabState, SetBreakpoint
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step
 from speclab.views.explain import position_summary, summary
+from speclab.views.export import describe
 from speclab.views.node_chart import draws
 from speclab.views.playback import PHASES, WHOLE, PlaybackPosition, positions
 from speclab.views.registry import Frame
@@ -149,7 +150,7 @@ class Navigator:
         if self._state.frame.live and self.session is not None:
             self.session.goto(index)
         frame = self._state.frame.at(index)
-        self._show_frame(begun(frame) if begins else frame, status=reason + describe(frame.step))
+        self._show_frame(begun(frame) if begins else frame, status=reason + describe(frame))
         return self._state.step  # type: ignore[no-any-return]
 
     def _show_frame(self, frame: Frame, **changes: Any) -> None:
@@ -159,11 +160,6 @@ class Navigator:
             points = changes["breakpoints"] = tuple([point.over(frame.trace.steps) for point in points])
             frame = replace(frame, hits=tuple(sorted({hit for point in points for hit in point.hits})))
         self._state.update(**changes, frame=replace(frame, room=self._state.frame.room))
-
-
-def describe(step: Step | None) -> str:
-    """What an iteration did."""
-    return summary(step) if step else "Before the first iteration: the prompt alone."
 
 
 def begun(frame: Frame) -> Frame:

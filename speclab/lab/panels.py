@@ -179,9 +179,7 @@ class TextPanel(VBox):
             description="colour by",
             tooltip="what colours mean",
         )
-        self.legend = Slot(
-            screen, "text-legend", self._legend, lambda frame: (*self._way(frame), frame.trace.prompt_ids)
-        )
+        self.legend = Slot(screen, "text-legend", self._legend, lambda frame: (*self._way(frame), frame.trace.messages))
         self.done = Slot(screen, "text-done", self._closed, self._closed_key)
         self.tail = Slot(screen, "text-tail", self._tail, self._key)
         page = Box([Box([self.done, self.tail]).add_class("speclab-text-body")])

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
 from speclab.files import byte_count
+from speclab.models.chat import encode_messages
 from speclab.models.head_files import HeadSource, listed, load_head
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import (
@@ -34,6 +35,7 @@ from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
 from speclab.models.runner import Runner
+from speclab.prompts import Message, PromptInput, is_conversation
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SAMPLES = (
@@ -129,10 +131,10 @@ def _mismatch(what: str) -> TokenizerMismatchError:
 
 
 def whole_numbers(prompt: object) -> list[int]:
-    """Token ids from a list, an array or a tensor of them; raises `PromptError` for anything else."""
+    """Token ids from a list, an array or a tensor; raises `PromptError` for anything else."""
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
     if not isinstance(tokens, Sequence):
-        raise PromptError(f"A prompt is text or a list of token ids, and {prompt!r} is neither.")
+        raise PromptError(f"A prompt is text, a list of token ids or of messages, and {prompt!r} is none.")
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
             raise PromptError(f"A prompt is text or a list of token ids, and {token!r} is no token id.")
@@ -232,14 +234,23 @@ class ModelPair:
         draft = self.draft.by_module() if self.draft is not None else None
         return replace(self.fresh(), target=self.target.by_module(), draft=draft)
 
-    def encode(self, prompt: str | Sequence[int]) -> list[int]:
-        """Token ids of a prompt, special tokens added as the tokenizer does by default.
+    def encode(self, prompt: PromptInput) -> list[int]:
+        """Token ids of a prompt: of a text with the special tokens that the tokenizer adds by default.
+
+        Of messages (`{"role": …, "content": …}`) those of the tokenizer's chat template (`speclab.models.chat`).
 
         Raises:
-            PromptError: it is empty, an id is no token of the models, or it is text and there is no
-                tokenizer, or text that is no UTF-8.
+            PromptError: it is empty, an id is no token of the models, it is text or messages and there is no tokenizer
+                or no chat template, or text that is no UTF-8, or messages that the template does not take.
         """
-        if isinstance(prompt, str) and prompt:
+        return self.read_prompt(prompt)[0]
+
+    def read_prompt(self, prompt: PromptInput) -> tuple[list[int], tuple[Message, ...]]:
+        """As `encode`, and the messages with the tokens of each; of text and ids there are none."""
+        messages: tuple[Message, ...] = ()
+        if is_conversation(prompt):
+            ids, messages = encode_messages(self.tokenizer, prompt)  # type: ignore[arg-type]
+        elif isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
                 raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")
             if any("\ud800" <= char <= "\udfff" for char in prompt):  # what Python makes of bytes that are no UTF-8
@@ -252,7 +263,7 @@ class ModelPair:
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise PromptError(f"Id {token} is outside the vocabulary: ids go from 0 to {self.vocab_size - 1}.")
-        return ids
+        return ids, messages
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a whole sequence, special tokens shown; ids with a # where there is no tokenizer."""

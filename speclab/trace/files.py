@@ -94,6 +94,10 @@ def _contradictions(trace: Trace) -> Iterator[str]:
     if len(trace.prompt_ids) > PROMPT:
         yield f"prompt_ids must be at most {PROMPT} tokens"
     text = len(trace.prompt_ids) + 1
+    runs = sorted((one.start, one.stop) for one in trace.messages if one.stop)
+    ends = [0, *chain.from_iterable(runs), len(trace.prompt_ids)]
+    if ends != sorted(ends):
+        yield "messages must be of tokens of the prompt, each of its own"
     trees = {len(step.proposals) for step in trace.steps} - {0}
     if len(trees) > 1 or 1 in trees:
         yield "steps must have none or the same two or more proposals"

@@ -9,12 +9,14 @@ import gzip
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from speclab.files import write_whole
+from speclab.prompts import Message
 from speclab.trace.codecs import (
     Many,
     MaskBits,
@@ -251,7 +253,7 @@ class Trace:
 
     `settings`: session settings and the strategy's own, as the user gave them, with `strategy` its name. `models`:
     what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
-    `prefill_calls` target passes.
+    `prefill_calls` target passes. `messages`: those that the prompt was made of by a chat template, if it was.
     """
 
     prompt_ids: Many[Natural]
@@ -263,12 +265,26 @@ class Trace:
     prefill_seconds: Seconds = 0.0
     prefill_calls: Natural = 1
     finished: Text = ""
+    messages: Many[Message] = ()
     version: Natural = VERSION
 
     def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
         """Generated ids after `cursor` iterations (all by default), the prefill's first token included."""
         steps = self.steps if cursor is None else self.steps[:cursor]
         return (self.first_token, *(token for step in steps for token in step.committed))
+
+    def prompt_parts(self) -> list[tuple[str, int, int]]:
+        """The prompt as runs of tokens: of whom (a role, or "" for what the chat template wrote), from, up to.
+
+        Empty where no template wrote it, or where it is not known which tokens it wrote.
+        """
+        parts, at = [], 0
+        for message in sorted([one for one in self.messages if one.stop], key=attrgetter("start")):
+            if at < message.start:
+                parts.append(("", at, message.start))
+            parts.append((message.role, message.start, message.stop))
+            at = message.stop
+        return [*parts, ("", at, len(self.prompt_ids))] if 0 < at < len(self.prompt_ids) else parts
 
     @property
     def metrics(self) -> Metrics:

@@ -147,6 +147,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def prompt_words(trace: Trace) -> str:
+    """`31 prompt tokens (22 of them the chat template's)`."""
+    template = sum(stop - start for role, start, stop in trace.prompt_parts() if not role)
+    return plural(len(trace.prompt_ids), "prompt token") + (
+        f" ({template} of them the chat template's)" if template else ""
+    )
+
+
 def summary(step: Step) -> str:
     """One sentence, such as: Iteration 3: 12 drafted in 4 levels, 5 accepted, bonus '␣the'."""
     drafted, levels = step.counts.drafted, int(step.tree.depth.max()) + (not verified_root(step))

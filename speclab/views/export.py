@@ -23,7 +23,7 @@ from speclab.errors import SettingsError, SpeclabError, TraceError
 from speclab.files import write_whole
 from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
-from speclab.views.explain import linked, position_summary, run_words, summary, warning
+from speclab.views.explain import linked, position_summary, prompt_words, run_words, summary, warning
 from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
 from speclab.views.markup import escape, label, tag, written
 from speclab.views.networks import save_graph
@@ -45,7 +45,7 @@ def describe(frame: Frame) -> str:
     """The frame in words."""
     step = frame.step
     if step is None:
-        return "Before the first iteration: the prompt alone."
+        return f"Before the first iteration: {prompt_words(frame.trace)} alone."
     return summary(step) if frame.position == WHOLE else f"{summary(step)} {position_summary(step, frame.position)}"
 
 

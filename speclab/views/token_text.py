@@ -14,7 +14,7 @@ from typing import Literal
 
 from speclab.trace.records import Step, Trace
 from speclab.views import markup, playback
-from speclab.views.explain import percent, plural
+from speclab.views.explain import percent, plural, prompt_words
 from speclab.views.markup import escape, tag
 from speclab.views.palette import LOOKS, MONO, SANS, SOURCE_COLORS
 
@@ -48,7 +48,9 @@ STYLE = "".join([
     f".speclab-text{{font:13px/1.9 {MONO};color:{_INK};max-width:100ch}}",
     ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
     f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:12px/1.9 {SANS};margin-bottom:8px;color:{_INK}}}",
-    f".sl-p{{color:{_MUTED}}}",
+    f".sl-p{{color:{_MUTED}}}.sl-role{{color:{_INK}}}",
+    f".sl-tpl{{color:{_MUTED};font-size:12px;border:1px dotted {_MUTED};border-radius:3px;padding:0 2px}}",
+    ".sl-tpl{-webkit-box-decoration-break:clone;box-decoration-break:clone}",
     f".sl-gap{{font-style:italic;border:1px dashed {_RULE};border-radius:8px;padding:0 4px;margin:0 4px}}",
     ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",
     f".sl-first,.sl-q{{border-bottom:2px dotted {_MUTED}}}",
@@ -129,7 +131,8 @@ def closed_key(trace: Trace, committed: int | None = None, by: By = "verdict") -
     """What `closed_chunks` depends on: while this stays the same, compared by `==`, they need not be made again."""
     start, steps = _last_chunk(trace, committed)[0], trace.steps[:committed]
     ends = id(steps[min(start, len(steps)) - 1]) if start and steps else 0  # beyond them where the text ends in a chunk
-    return trace.prompt_ids, _length(trace, committed) // CHUNK, ends, by, sources_of(trace) if by == "source" else ()
+    prompt = trace.prompt_ids, trace.messages
+    return prompt, _length(trace, committed) // CHUNK, ends, by, sources_of(trace) if by == "source" else ()
 
 
 def tail_chunk(trace: Trace, committed: int | None = None, by: By = "verdict") -> str:
@@ -185,15 +188,32 @@ def sources_of(trace: Trace) -> tuple[str, ...]:
 
 
 def prompt_html(trace: Trace) -> str:
-    """The prompt; of a long one the head and the tail, and between them how much is left out."""
-    ids, texts = trace.prompt_ids, trace.texts
-    if len(ids) <= HEAD + TAIL + 16:
-        parts = [_readable(token, texts) for token in ids]
-    else:
-        gap = tag("span", f" … {len(ids) - HEAD - TAIL} tokens … ", class_="sl-gap")
-        head, tail = ([_readable(token, texts) for token in part] for part in (ids[:HEAD], ids[-TAIL:]))
-        parts = [*head, gap, *tail]
-    return tag("span", *parts, class_="sl-p")
+    """The prompt; of a long one the head and the tail, and between them how much is left out.
+
+    Of messages, what the chat template wrote is set apart from what was said.
+    """
+    count = len(trace.prompt_ids)
+    if count <= HEAD + TAIL + 16:
+        return tag("span", *_runs(trace, 0, count), class_="sl-p")
+    gap = tag("span", f" … {count - HEAD - TAIL} tokens … ", class_="sl-gap")
+    return tag("span", *_runs(trace, 0, HEAD), gap, *_runs(trace, count - TAIL, count), class_="sl-p")
+
+
+def _runs(trace: Trace, first: int, last: int) -> Iterator[str]:
+    """Tokens of the prompt from `first` up to `last`."""
+    parts: Sequence[tuple[str | None, int, int]] = trace.prompt_parts() or [(None, 0, last)]
+    for role, start, stop in parts:
+        tokens = trace.prompt_ids[max(start, first) : min(stop, last)]
+        words = "".join([_readable(token, trace.texts) for token in tokens])
+        if role is None:
+            yield words
+        elif tokens:  # the template's on one line: it is not what one reads
+            words = words if role else words.replace("\n", "")
+            yield tag("span", words, class_="sl-role" if role else "sl-tpl", title=_wrote(role))
+
+
+def _wrote(role: str) -> str:
+    return f"{markup.display(role)} message" if role else "written by the chat template"
 
 
 def _readable(token: int, texts: Mapping[int, str]) -> str:
@@ -259,23 +279,31 @@ def legend(trace: Trace, by: By = "verdict") -> str:
     if by == "verdict":
         keys.append(tag("span", tag("span", "×2", class_="sl-x"), " rejected, click to unfold"))
     keys.append(tag("span", tag("span", "3", tag("b", "+5"), class_="sl-mark"), "iteration, tokens gained"))
+    if trace.prompt_parts():
+        keys.append(tag("span", tag("span", "chat template", class_="sl-tpl")))
     return tag("div", " ".join(keys), class_="sl-legend")
 
 
 def summary(trace: Trace, cursor: int | None = None) -> str:
-    """One sentence, such as: Text: 30 prompt tokens, then 41 generated in 12 iterations: 1 first, 28 accepted, …."""
+    """One sentence, such as: Text: 30 prompt tokens (12 of them the chat template's), then 41 generated in …."""
     kinds = ["first", *(kind for step in trace.steps[:cursor] for _, _, kind in playback.token_kinds(step))]
     counts = ", ".join([f"{kinds.count(kind)} {kind}" for kind in ("first", "accepted", "bonus", "corrected")])
-    prompt, iterations = plural(len(trace.prompt_ids), "prompt token"), plural(len(trace.steps[:cursor]), "iteration")
+    prompt, iterations = prompt_words(trace), plural(len(trace.steps[:cursor]), "iteration")
     return f"Text: {prompt}, then {len(kinds)} generated in {iterations}: {counts}."
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:
-    """Every generated token, as an HTML table."""
+    """Every generated token, as an HTML table; before it the parts of a prompt of messages, in another."""
+    ids, texts = trace.prompt_ids, trace.texts
     rows = (
-        (place, markup.label(item.token, trace.texts), item.token, item.kind, item.source, item.iteration,
-         "" if item.prob is None else f"{item.prob:.3f}", " ".join(markup.label(t, trace.texts) for t in item.rejected))
+        (place, markup.label(item.token, texts), item.token, item.kind, item.source, item.iteration,
+         "" if item.prob is None else f"{item.prob:.3f}", " ".join(markup.label(t, texts) for t in item.rejected))
         for place, item in enumerate(shown_tokens(trace, cursor))
     )  # fmt: skip
     head = ("place", "token", "id", "kind", "source", "iteration", "target p", "rejected here")
-    return markup.table("Generated tokens", head, rows)
+    made = markup.table("Generated tokens", head, rows)
+    parts = [
+        (start, stop - start, _wrote(role), "".join([markup.label(token, texts) for token in ids[start:stop]]))
+        for role, start, stop in trace.prompt_parts()
+    ]
+    return markup.table("Prompt", ("place", "tokens", "from", "text"), parts) + made if parts else made

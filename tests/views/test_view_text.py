@@ -23,6 +23,7 @@ from view_samples import (
     trace,
 )
 
+from speclab.prompts import Message
 from speclab.trace.records import Trace
 from speclab.views import figures, markup, token_text
 
@@ -94,6 +95,24 @@ def test_iterations_are_marked_long_prompts_folded_and_line_breaks_made():
     made = replace(_run(ended_inside()), texts={0: "\n", 1: "a\n\n b"}, prompt_ids=(0, 1, 77))
     assert "⏎\na⏎\n⏎\n b#77" in token_text.prompt_html(made), "a token without text has its id"
     assert "&lt;|endoftext|&gt;" in token_text.text_html(made), "a step's own texts are used too"
+
+
+def test_what_a_chat_template_wrote_is_set_apart_in_text_table_and_words():
+    texts = {0: "<|im_start|>", 1: "user", 2: "\n", 3: "Why", 4: " not", 5: "<|im_end|>"}
+    made = replace(trace(1), prompt_ids=(0, 1, 2, 3, 4, 2, 5), texts={**trace(1).texts, **texts})
+    talk = replace(made, messages=(Message("<b>", "Why not\n", 3, 6),))
+    spans = [(e.get("class"), e.get("title"), e.text) for e in parse(token_text.prompt_html(talk)).iter("span")][1:]
+    written = "written by the chat template"
+    assert spans == [("sl-tpl", written, "<|im_start|>user⏎"), ("sl-role", "<b> message", "Why not⏎\n"),
+                     ("sl-tpl", written, "<|im_end|>")]  # fmt: skip
+    assert "7 prompt tokens (4 of them the chat template's)" in token_text.summary(talk)
+    assert ("chat template" in token_text.legend(talk), "chat template" in token_text.legend(made)) == (True, False)
+    rows = [[cell.text for cell in row] for row in parse(token_text.table(talk)).iter("tr")]
+    assert rows[1] == ["0", "3", written, "<|im_start|>user⏎"]
+    assert token_text.closed_key(talk) != token_text.closed_key(made)
+    long = replace(trace(1, prompt=500), messages=(Message("system", "", 3, 5), Message("user", "", 20, 490)))
+    assert "… 404 tokens …" in token_text.prompt_html(long)
+    assert token_text.prompt_html(long).count("user message") == 2, "before and after the fold"
 
 
 @pytest.mark.parametrize(
