@@ -100,7 +100,7 @@ _SHIPPED = """
 import speclab
 
 strategy = speclab.FixedTree(depth=6, branching=4, prune_probability=0, node_budget=60)
-lab = speclab.Lab(strategy=strategy, max_new_tokens=512, stop_at_eos=False)
+lab = speclab.Lab("mini", strategy=strategy, max_new_tokens=512, stop_at_eos=False)
 """
 _LONG = """
 import torch

@@ -1,22 +1,26 @@
-"""Records the run that the lab shows first: `python training/record_lab_run.py`."""
+"""Records the runs that the lab shows first: `python training/record_lab_run.py`, or with the name of one pair."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from speclab import DynaTree, Session, load_pair
-from speclab.lab.lab import RECORDING
-from speclab.prompts import examples
+from speclab import Lab, Session, load_pair
+from speclab.lab.lab import REAL, recording
+from speclab.models.presets import PRESETS
 
 NEW_TOKENS = 64
 
 
-def make() -> Path:
-    """The first example prompt with DynaTree on the mini family; the path of the trace."""
-    session = Session(load_pair(), DynaTree.for_unsure_draft(), examples()[0].text, max_new_tokens=NEW_TOKENS)
+def make(name: str) -> Path:
+    """What the lab would decode first with this pair; the path of the trace."""
+    config = Lab(name).config.read()
+    settings = {**config.settings, "max_new_tokens": NEW_TOKENS}
+    session = Session(load_pair(name), config.strategy, config.prompt, **settings)
     session.run()
-    return session.trace.save(RECORDING)
+    return session.trace.save(recording(name))
 
 
 if __name__ == "__main__":
-    print(make())  # noqa: T201  # a person at a terminal reads it
+    for pair in sys.argv[1:] or ["mini", *([] if PRESETS[REAL].missing else [REAL])]:
+        print(make(pair))  # noqa: T201  # a person at a terminal reads it

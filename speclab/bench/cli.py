@@ -45,10 +45,16 @@ def _list(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def bench(
     ctx: typer.Context,
-    protocol: Annotated[str, typer.Option(help="What to measure: a name (--list shows all) or a TOML file.")] = "main",
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="A name (--list shows all) or a TOML file; else main, or chat where heads alone draft."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for results, parquet and report; else only shown.")] = None,
     workload: Annotated[
         str | None, typer.Option(help="Prompts: a name, a JSONL file or a folder; else the protocol's own.")
+    ] = None,
+    chat: Annotated[
+        bool | None, typer.Option(help="Prompts are what a user says: through the model's chat template.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each kind; else the protocol's number.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="T; else the protocol's.")] = None,
@@ -66,9 +72,10 @@ def bench(
     if ctx.invoked_subcommand is not None:
         return
     use_threads(threads)
-    chosen = find(protocol)
-    prompts = load(workload or chosen.workload, limit or chosen.limit)
+    named = protocol and find(protocol)  # a wrong name is said before any model is loaded
     models = load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    chosen = named or find("main" if models.draft or not models.heads else "chat")
+    prompts = load(workload or chosen.workload, limit or chosen.limit, chat=chat)
     arguments = {
         "limit": limit or chosen.limit,
         "threads": torch.get_num_threads(),
@@ -174,8 +181,9 @@ def _again(ctx: typer.Context) -> str:
     words = ["speclab", "bench"]
     for name, value in ctx.params.items():
         source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and not isinstance(value, bool):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+        if source is not None and source.name == "COMMANDLINE" and name != "resume":
+            option = name.replace("_", "-")
+            words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
     return shlex.join([*words, "--resume"])
 
 

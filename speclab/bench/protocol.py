@@ -79,6 +79,7 @@ class Protocol(_Frozen):
         max_new_tokens: T, where none is given; a shorter context cuts it.
         limits: T by the name of a workload that has one of its own.
         prompt_tokens: L_max, the most tokens of a prompt; None takes all of it.
+        warm_up: new tokens at most of the call before a method's first round on a prompt.
         recorded: each strategy decodes every prompt once more with records, off the clock, for what only records tell:
             sources, paths, bounds, heads.
         stop_at_eos: an end-of-text token ends the text; else T tokens are decoded whatever they are.
@@ -97,6 +98,7 @@ class Protocol(_Frozen):
     max_new_tokens: int = Field(128, ge=1)
     limits: Mapping[str, int] = Field(default_factory=dict)
     prompt_tokens: int | None = Field(None, ge=1)
+    warm_up: int = Field(64, ge=1)
     recorded: bool = False
     stop_at_eos: bool = True
 

@@ -46,8 +46,6 @@ from speclab.trace.records import Step
 
 MIN_PROMPT_SHARE = 4
 """A prompt may take a quarter of the context, whatever number of new tokens was asked for."""
-WARM_UP = 64
-"""New tokens at most of the call before a method's first round on a prompt."""
 SPINE = "context"
 """The source of copied tokens."""
 
@@ -136,7 +134,7 @@ def plan(
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
-    prompts = [Prompt(task, tuple(pair.encode(task.text))) for task in workload.tasks]
+    prompts = [Prompt(task, tuple(_ids(pair, task.text, chat=workload.chat))) for task in workload.tasks]
     bounds = [] if most is None else [most]
     if pair.context is not None:
         bounds.append(max(pair.context - new, pair.context // MIN_PROMPT_SHARE))
@@ -144,6 +142,14 @@ def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) ->
     cut = [prompt for prompt in prompts if bound is not None and len(prompt.ids) > bound]
     notes = [f"{len(cut)} of {len(prompts)} prompts are cut to their first {bound} tokens."] if cut else []
     return [replace(prompt, ids=prompt.ids[:bound]) for prompt in prompts], notes
+
+
+def _ids(pair: ModelPair, text: str, *, chat: bool) -> list[int]:
+    tokenizer: Any = pair.tokenizer
+    if not chat or getattr(tokenizer, "chat_template", None) is None:
+        return pair.encode(text)
+    asked = [{"role": "user", "content": text}]
+    return pair.encode(tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False))
 
 
 def _methods(protocol: Protocol, new: int, prompts: Sequence[Prompt], notes: list[str]) -> tuple[Method, ...]:
@@ -227,7 +233,7 @@ class _OnPrompt:
         """One call each that is not kept, and the records of those that have any; a failure is a result."""
         for method in {id(method): method for method in methods}.values():
             ids, settings = self._asked.inputs(method, self._prompt)
-            short = settings.changed(max_new_tokens=min(WARM_UP, settings.max_new_tokens))
+            short = settings.changed(max_new_tokens=min(self._asked.protocol.warm_up, settings.max_new_tokens))
             found: dict[str, Any] = {}
             try:
                 call(self._asked.pair, method, ids, short)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,11 +28,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Prompts by one name. `notes`: sentences on what was left out."""
+    """Prompts by one name. `notes`: sentences on what was left out.
+
+    `chat`: each is what a user says, which a model with a chat template reads in it; else a text to continue.
+    """
 
     name: str
     tasks: tuple[Task, ...]
     notes: tuple[str, ...] = ()
+    chat: bool = False
 
     @property
     def kinds(self) -> dict[str, list[str]]:
@@ -45,16 +49,16 @@ class Workload:
     @property
     def digest(self) -> str:
         """Of all ids, kinds and texts: two workloads of the same digest are the same prompts."""
-        parts = [[task.id, task.kind, task.text] for task in self.tasks]
+        parts = [[task.id, task.kind, task.text, *["chat"] * self.chat] for task in self.tasks]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def first(self, limit: int) -> Workload:
         """At most `limit` prompts of each kind."""
         kept = [task for kind in self.kinds for task in [t for t in self.tasks if t.kind == kind][:limit]]
-        return Workload(self.name, tuple(kept), self.notes)
+        return replace(self, tasks=tuple(kept))
 
 
-def load(name: str, limit: int | None = None) -> Workload:
+def load(name: str, limit: int | None = None, *, chat: bool | None = None) -> Workload:
     """A workload by name, or a JSONL file, or a folder of such files.
 
     A line holds an object with the fields `prompt`, and as far as they are there `id`, `category` and `dataset`. One
@@ -63,6 +67,7 @@ def load(name: str, limit: int | None = None) -> Workload:
     Args:
         name: of a workload in `names()`, or a path.
         limit: prompts of each kind; None takes all.
+        chat: whether each is what a user says; None: those are that were written so ("shipped-chat").
 
     Raises:
         MeasurementError: there is no such workload, no prompt in it, or the library for an original set is missing.
@@ -82,6 +87,7 @@ def load(name: str, limit: int | None = None) -> Workload:
     if not found.tasks:
         why = f" ({found.notes[0]})" if found.notes else ""
         raise MeasurementError(f"{name} holds no prompt{why}: a line is an object with the field prompt.")
+    found = replace(found, chat=name == _CHAT if chat is None else chat)
     return found if limit is None else found.first(limit)
 
 
@@ -105,8 +111,9 @@ def _shipped_long() -> Iterator[Task]:
             yield Task(f"… {task.id}", kind, "\n\n".join(one.text for one in turned))
 
 
+_CHAT = "shipped-chat"
 _SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {
-    "shipped": _shipped, "shipped-long": _shipped_long, "shipped-chat": partial(_shipped, chat=True),
+    "shipped": _shipped, "shipped-long": _shipped_long, _CHAT: partial(_shipped, chat=True),
 }  # fmt: skip
 
 

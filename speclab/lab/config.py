@@ -40,6 +40,7 @@ class ConfigForm(VBox):
     Args:
         state: `applied` says what the session shown was made of.
         pair: models given to the lab.
+        models: those to begin with where none were given.
         strategy, prompt, settings: what to begin with.
         apply: called by the button of the tab; with whether to redo the iteration shown.
     """
@@ -48,12 +49,13 @@ class ConfigForm(VBox):
         self,
         state: LabState,
         pair: ModelPair | None,
+        models: ModelChoice | None,
         strategy: Strategy,
         prompt: Prompt | None,
         settings: SessionSettings,
         apply: Callable[[bool], Any],
     ) -> None:
-        self._state, self._pair = state, pair
+        self._state, self._pair, self._first = state, pair, models
         self._config: LabConfig | SpeclabError | None = None
         self._ready = False
         self.apply = button("apply", "Apply", "", "", lambda: apply(self.when.value == REDO), "primary")
@@ -78,7 +80,7 @@ class ConfigForm(VBox):
     @cached_property
     def models(self) -> ModelPicker:
         """The controls of the models; made when they are first asked for."""
-        return ModelPicker(self._pair, self._edited)
+        return ModelPicker(self._pair, self._first, self._edited)
 
     def unfold(self) -> None:
         """Shows the pickers, the cursor in the prompt."""
@@ -120,7 +122,7 @@ class ConfigForm(VBox):
     def _choice(self) -> ModelChoice | None:
         if "models" in vars(self):
             return self.models.read()
-        return None if self._pair else ModelChoice()
+        return self._first
 
     def _fold(self, wanted: bool) -> None:
         if wanted and not self.pickers.children:

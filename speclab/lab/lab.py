@@ -18,13 +18,15 @@ from speclab.errors import SettingsError, TraceError
 from speclab.lab.actions import Actions
 from speclab.lab.config import ConfigForm
 from speclab.lab.controller import SessionController
+from speclab.lab.models import has_draft
 from speclab.lab.panels import Panels, WhatIfPreview
 from speclab.lab.screen import Screen
-from speclab.lab.state import LabState, Prompt
+from speclab.lab.state import LabState, ModelChoice, Prompt
 from speclab.lab.status import Status
 from speclab.lab.transport import Transport
 from speclab.lab.widgets import on_change
 from speclab.lab.worker import Worker
+from speclab.models.presets import PRESETS
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
 from speclab.trace.records import Trace
@@ -39,18 +41,26 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-RECORDING = Path(__file__).with_name("bundled.json.gz")
+RECORDINGS = Path(__file__).parent
+REAL = "smollm2"
+"""The pair that a lab opens with, where it was fetched; else the shipped family does."""
+_NOTHING = Trace((), 0, (), {}, {}, {})
 _STYLE = Path(__file__).with_name("style.css")
 _log = logging.getLogger(__name__)
 
 
-def recorded() -> Trace:
-    """The run that is shown before any model is loaded; an empty one where its file is missing or damaged."""
+def recording(name: str) -> Path:
+    """Where the run lies that is shown before the models of this preset are loaded."""
+    return RECORDINGS / f"recorded_{name}.json.gz"
+
+
+def recorded(name: str = "mini") -> Trace:
+    """The run that is shown before these models are loaded; an empty one where there is none or it is damaged."""
     try:
-        return load_trace(RECORDING)
+        return load_trace(recording(name)) if recording(name).exists() else _NOTHING
     except TraceError as error:
         _log.warning("%s", error)
-        return Trace((), 0, (), {}, {}, {})
+        return _NOTHING
 
 
 def _asked(work: Callable[Concatenate[SessionController, P], T]) -> Callable[Concatenate[Lab, P], T | None]:
@@ -70,7 +80,8 @@ class Lab(VBox):
     setting, a model that is not there) is said in the error panel, and in `state.error`, and nothing is raised.
 
     Args:
-        pair: the models; by default the shipped family, loaded when the lab is first shown or stepped.
+        pair: the models, or the name of a preset, loaded when the lab is first shown or stepped; by default "smollm2"
+            where it was fetched (`speclab fetch smollm2`), else "mini".
         strategy: by default DynaTree with settings for a low-confidence draft.
         prompt: text or token ids; by default the first shipped example.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
@@ -78,23 +89,26 @@ class Lab(VBox):
 
     def __init__(
         self,
-        pair: ModelPair | None = None,
+        pair: ModelPair | str | None = None,
         strategy: Strategy | None = None,
         *,
         prompt: Prompt | None = None,
         **settings: Any,
     ) -> None:
         self._prepared = False
-        self.state = LabState(frame=Frame(Trace((), 0, (), {}, {}, {})))
+        self.state = LabState(frame=Frame(_NOTHING))
         self._worker = Worker(self._interrupt)
+        models = self._named(pair) if pair is None or isinstance(pair, str) else None
+        given = None if isinstance(pair, str) else pair
         if strategy is None:
-            strategy = DynaTree.for_unsure_draft() if pair is None or pair.draft is not None else Autoregressive()
+            strategy = DynaTree.for_unsure_draft() if has_draft(models, given) else Autoregressive()
         session = self._session_settings(settings)
         self.config = form = ConfigForm(
-            self.state, pair, strategy, prompt, session, lambda redo: self._actions.ask(do.redo if redo else do.apply)
-        )
+            self.state, given, models, strategy, prompt, session,
+            lambda redo: self._actions.ask(do.redo if redo else do.apply),
+        )  # fmt: skip
         stops = self._worker.cancelled, self._worker.stopped
-        self._controller = do = SessionController(self.state, *stops, pair, form.read, form.write)
+        self._controller = do = SessionController(self.state, *stops, given, form.read, form.write)
         self._actions = Actions(self.state, self._worker, do)
         self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
         self.transport = Transport(self.state, self._actions, self.screen, self.config.note)
@@ -107,10 +121,12 @@ class Lab(VBox):
         self.screen.complete()
         super().__init__([style, *rows, self.screen])
         self.add_class("speclab-lab")
-        if pair is not None and not self.state.error:
+        if given is not None and not self.state.error:
             self._wait(do.start)
-        elif pair is None and prompt is None:
-            do.begin(recorded())
+        elif models is not None and prompt is None:
+            do.begin(recorded(models.name))
+        if pair is None and models != ModelChoice(REAL):
+            self.state.status = f"{self.state.status} A real model in place of the mini family: speclab fetch {REAL}."
 
     @property
     def session(self) -> Session | None:
@@ -177,6 +193,16 @@ class Lab(VBox):
             self.config.close()
             self._worker.close()
         super().close()
+
+    def _named(self, name: str | None) -> ModelChoice:
+        """A preset by name, or the default one; where there is none of this name, the panel says so."""
+        default = "mini" if PRESETS[REAL].missing or not recording(REAL).exists() else REAL
+        if name is not None and name not in PRESETS:
+            self.state.fail(
+                f"There is no pair named {name!r}: choose one of {', '.join(PRESETS)}; {default} stands in."
+            )
+            name = default
+        return ModelChoice(name or default)
 
     def _session_settings(self, given: dict[str, Any]) -> SessionSettings:
         """The settings given; where one cannot be, the panel says so and its default stands in."""

@@ -209,11 +209,12 @@ class ModelPicker(HBox):
     `device` and `dtype` stand elsewhere, among what is seldom changed.
     """
 
-    def __init__(self, pair: ModelPair | None, changed: Callable[[], None]) -> None:
+    def __init__(self, pair: ModelPair | None, first: ModelChoice | None, changed: Callable[[], None]) -> None:
         given = [(pair.name or "given in the notebook", GIVEN)] if pair else []
         presets = [(_label(name), name) for name in PRESETS]
         self.name = Dropdown(
             options=[*given, *presets, ("your own…", OWN)],
+            value=first.name if first else GIVEN,
             description="models", tooltip="target and draft; memory in half precision",
         )  # fmt: skip
         self.device = Dropdown(options=_DEVICES, description="device")
@@ -280,7 +281,7 @@ def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[
     if choice is None:
         name, heads = (pair.name or "given models", len(pair.heads)) if pair else ("", 0)
     else:
-        name = "/".join(Path(choice.target).parts[-2:]) or choice.name
+        name = "/".join(Path(choice.target).parts[-2:]) or _shown_name(choice.name)
         heads = len(choice.all_heads)
     drafts = ["draft model" if has_draft(choice, pair) else "", ["", "draft head", f"{heads} heads"][min(heads, 2)]]
     return [name, ", ".join(filter(None, drafts)) or "no draft"]
@@ -288,4 +289,10 @@ def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[
 
 def _label(name: str) -> str:
     size = PRESETS[name].weight_bytes("float16")
-    return f"{name} · {byte_count(size)}" if size >= 2**27 else f"{name} (shipped)"
+    missing = f" (not here: speclab fetch {name})" if PRESETS[name].missing else ""
+    return f"{name} · {byte_count(size)}{missing}" if size >= 2**27 else f"{name} (shipped)"
+
+
+def _shown_name(name: str) -> str:
+    """A fetched model is called as its folder is."""
+    return Path(PRESETS[name].target).name if PRESETS[name].hub else name

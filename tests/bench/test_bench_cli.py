@@ -96,12 +96,12 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path
 
     monkeypatch.setattr(cli, "run", stopped)
     out = tmp_path / "a run"
-    done = small(prompts, out, "--repeats", 1, "--limit", 1)
+    done = small(prompts, out, "--repeats", 1, "--no-chat", "--limit", 1)
     assert done.exit_code == 130
     said = done.stdout.splitlines()[-1]
     assert said.startswith("interrupted; 3 results are kept. To go on: speclab bench --protocol procedure")
     assert f"--out '{out}'" in said
-    assert said.endswith("--limit 1 --resume")
+    assert said.endswith("--no-chat --limit 1 --resume")
     assert len(read_results(out).results) >= 3
     monkeypatch.setattr(cli, "run", real)
     assert small(prompts, out, "--repeats", 1, "--limit", 1, "--resume").exit_code == 0
@@ -116,6 +116,13 @@ def test_without_a_folder_results_are_only_shown(pair, prompts, tmp_path):
     assert "transformers, greedy failed: " in done.stdout
     assert "report" not in done.stdout
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_heads_alone_are_measured_on_what_users_ask(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "load_pair", lambda *_, **__: replace(pair, draft=None))
+    shown = bench("--max-new-tokens", 2, "--repeats", 1, "--limit", 1)
+    assert shown.exit_code == 0, shown.output
+    assert "word problem (chat" in shown.stdout
 
 
 def written(out: Path) -> list[dict]:

@@ -58,6 +58,18 @@ def models() -> ModelPair:
     return load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
 
 
+def test_what_a_user_says_is_read_through_the_chat_template_where_there_is_one(pair):
+    asked = replace(PROMPTS, chat=True)
+    plain = [prompt.ids for prompt in plan(SMALL, pair, PROMPTS).prompts]
+    assert [prompt.ids for prompt in plan(SMALL, pair, asked).prompts] == plain
+    pair.tokenizer.chat_template = "w9 {% for message in messages %}{{ message.content }} {% endfor %}w8"
+    assert [prompt.ids for prompt in plan(SMALL, pair, PROMPTS).prompts] == plain
+    around = [pair.encode("w9"), pair.encode("w8")]
+    assert [prompt.ids for prompt in plan(SMALL, pair, asked).prompts] == [
+        (*around[0], *ids, *around[1]) for ids in plain
+    ]
+
+
 def small(pair, **changed):
     return plan(SMALL.model_copy(update=changed), pair, PROMPTS, repeats=2)
 

@@ -16,7 +16,7 @@ from serving import NOTEBOOK, Home, jupyterlab, serving
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 """A container's root, its small /dev/shm."""
-FRESH = "import speclab\nlab = speclab.Lab(max_new_tokens=160)\nlab"
+FRESH = "import speclab\nlab = speclab.Lab('mini', max_new_tokens=160)\nlab"
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ steps = [replace(step, texts={{token: texts.get(token, evil) for token in step.t
 path = tempfile.mkdtemp() + "/evil.json.gz"
 replace(run, texts=texts, steps=tuple(steps)).save(path)
 lab.close()
-lab = speclab.Lab()
+lab = speclab.Lab('mini')
 lab.open_trace(path)
 lab.select(1)
 lab
@@ -38,7 +38,7 @@ import speclab.lab.screen as screen
 
 kept, screen._plotly = screen._plotly, lambda: b""
 lab.close()
-lab = speclab.Lab()
+lab = speclab.Lab('mini')
 lab
 """
 
@@ -67,7 +67,7 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
 
 def test_pictures_need_no_webgl(lab):
     lab.page.evaluate(NO_WEBGL)
-    lab.run(1, "lab.close()\nlab = speclab.Lab()\nlab")
+    lab.run(1, "lab.close()\nlab = speclab.Lab('mini')\nlab")
     lab.wait(PAINTED)
     assert lab.step() == 2
     assert lab.complaints == []
@@ -79,6 +79,6 @@ def test_without_plotly_one_sentence_names_the_way_out_and_the_rest_works(lab):
     lab.wait("document.querySelector('.speclab-tree[role=alert]')?.innerText.includes('pip install')")
     lab.page.click("button.speclab-step")
     lab.says("Iteration 2:")
-    lab.run(1, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab()\nlab")
+    lab.run(1, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab('mini')\nlab")
     lab.wait(PAINTED)
     assert lab.read(CURSOR) == 1

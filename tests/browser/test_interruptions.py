@@ -8,7 +8,9 @@ from serving import NOTEBOOK, Home, jupyterlab, serving
 
 pytestmark = pytest.mark.browser
 
-FRESH = "import speclab\nlab = speclab.Lab(prompt='The storm had been growing since noon, and', max_new_tokens=96)\nlab"
+FRESH = """import speclab
+lab = speclab.Lab("mini", prompt="The storm had been growing since noon, and", max_new_tokens=96)
+lab"""
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 SHOWN = f"document.querySelector('button.speclab-step') && {PAINTED}"
 GONE = "getComputedStyle(document.querySelector('.speclab-lab'), '::before').content"

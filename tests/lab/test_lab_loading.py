@@ -236,7 +236,7 @@ def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
 
 
 def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
-    lab = Lab()
+    lab = Lab("mini")
     memory = lab.config.models.memory
     lab._actions.ask(lab._controller.prepare)
     assert held.begun.wait(30)

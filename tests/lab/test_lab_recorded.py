@@ -13,14 +13,15 @@ from lab_tools import settle
 
 import speclab
 from speclab.lab import Lab
-from speclab.lab.lab import recorded
+from speclab.lab.lab import REAL, recording
+from speclab.models.presets import MINI, PRESETS
 from speclab.trace.records import Trace
 from speclab.views.registry import VIEWS
 
 ALONE = """
 import sys
 from speclab.lab import Lab
-lab = Lab()
+lab = Lab("mini")
 assert lab.session is None
 assert lab.state.trace.steps, "no recorded run"
 lab.step(); lab.run(until="iteration == 5"); lab.phase("draft"); lab.select(0); lab.goto(1); lab.snapshot()
@@ -31,7 +32,7 @@ heavy = {"torch", "transformers", "plotly"} & set(sys.modules)
 assert not heavy, heavy
 
 import threading, time  # the libraries are not read yet: a Stop is heard while they are, and the load is left behind
-lab = Lab(prompt="Once")
+lab = Lab("mini", prompt="Once")
 step = lab._actions.ask(lab._controller.step)
 while not lab.state.busy:
     time.sleep(0.001)
@@ -55,7 +56,7 @@ def mini():
 def first(monkeypatch, mini):
     """A lab as it opens first: nothing is given."""
     monkeypatch.setattr("speclab.models.pair.load_pair", lambda **_: mini)
-    lab = Lab()
+    lab = Lab("mini")
     yield lab
     assert settle(lab)
     lab.close()
@@ -71,13 +72,43 @@ def test_a_recorded_run_is_walked_through_without_torch_or_plotly_and_stop_is_he
 
 
 def test_the_recording_is_what_the_lab_would_decode(first, mini):
-    trace, config = recorded(), first.state.applied
-    session = speclab.Session(mini, config.strategy, config.prompt, **config.settings)
-    for step in trace.steps:
+    decodes_its_recording(first, mini)
+
+
+@pytest.mark.model
+@pytest.mark.skipif(
+    PRESETS[REAL].missing or not recording(REAL).exists(), reason="speclab fetch smollm2 brings the model"
+)
+def test_the_recording_of_the_fetched_model_is_what_the_lab_would_decode():
+    lab = Lab()
+    assert (lab.state.applied.models.name, badge(lab)) == (REAL, "recorded")
+    decodes_its_recording(lab, speclab.load_pair(REAL))
+    lab.close()
+
+
+def decodes_its_recording(lab: Lab, pair) -> None:
+    config = lab.state.applied
+    session = speclab.Session(pair, config.strategy, config.prompt, **config.settings)
+    for step in lab.state.trace.steps:
         again = session.step()
         assert again.committed == step.committed
         assert again.tree.token.tolist() == step.tree.token.tolist()
         assert again.settings.items() >= step.settings.items()
+
+
+@pytest.mark.skipif(not recording(REAL).exists(), reason="it is recorded when its heads are done")
+def test_a_lab_opens_with_the_fetched_model_else_with_the_shipped_one_and_says_how_to_get_the_other(monkeypatch):
+    for folder, name in (("target", REAL), ("nowhere", "mini")):
+        monkeypatch.setitem(PRESETS, REAL, replace(PRESETS[REAL], target=str(MINI / folder)))
+        lab = Lab()
+        assert lab.config.read().models.name == name
+        assert (f"speclab fetch {REAL}" in lab.state.status) == (name == "mini")
+        lab.close()
+    lab = Lab("nothing")
+    assert (lab.config.read().models.name, lab.config.models.name.value) == ("mini", "mini")
+    assert "no pair named 'nothing'" in lab.state.error
+    assert REAL in lab.state.error
+    lab.close()
 
 
 def test_run_looks_for_its_condition_in_the_recording_before_the_models_go_on(first):
@@ -90,7 +121,7 @@ def test_run_looks_for_its_condition_in_the_recording_before_the_models_go_on(fi
 
 @pytest.mark.parametrize("given", [{"prompt": "Once"}, {"strategy": speclab.FixedTree()}, {"max_new_tokens": 9}])
 def test_with_anything_given_no_recording_of_something_else_is_shown(given):
-    lab = Lab(**given)
+    lab = Lab("mini", **given)
     assert (lab.state.cursor, len(lab.state.trace.steps), lab.state.applied) == (0, 0, None)
     assert badge(lab) == "ready"
     lab.close()
@@ -128,7 +159,7 @@ def test_step_walks_through_it_and_live_goes_on_in_the_same_place_and_says_so(fi
     first.run_live()
     assert "decode already" in first.state.status
     assert first.step().index == 3
-    other = Lab()
+    other = Lab("mini")
     other.goto(count)
     assert other.step().index == count
     assert "recording ends here" in other.state.status
@@ -137,8 +168,8 @@ def test_step_walks_through_it_and_live_goes_on_in_the_same_place_and_says_so(fi
 
 
 def test_a_lab_without_its_recorded_run_still_works(monkeypatch, tmp_path, first):
-    monkeypatch.setattr("speclab.lab.lab.RECORDING", tmp_path / "missing.json.gz")
-    lab = Lab()
+    monkeypatch.setattr("speclab.lab.lab.RECORDINGS", tmp_path)
+    lab = Lab("mini")
     assert lab.state.trace == Trace((), 0, (), {}, {}, {})
     assert "No iteration yet" in lab.panels.views["tree"].drawing
     assert "Before the first iteration" in lab._repr_mimebundle_()["text/plain"]

@@ -62,7 +62,7 @@ def test_a_notebook_is_saved_with_pictures_that_stay_while_their_figures_do(tmp_
         pytest.skip("no Chromium on the PATH")
     path = tmp_path / "own.ipynb"
     figure = "from plotly.graph_objects import Figure\nFigure({'data': [{'y': [1, 2]}], 'layout': {'template': {}}})"
-    cells = [nbformat.v4.new_code_cell(source) for source in (figure, "import speclab\n\nspeclab.Lab()")]
+    cells = [nbformat.v4.new_code_cell(source) for source in (figure, "import speclab\n\nspeclab.Lab('mini')")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     with Painter.opened() as painter:
         save(path, painter)
