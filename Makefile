@@ -74,7 +74,7 @@ chromium: $(READY)
 
 bench: $(READY) ## measure strategies on this machine
 	$(BIN)/python benchmarks/host.py
-	$(BIN)/speclab bench yields
+	$(BIN)/speclab bench --protocol training-free --repeats 1
 	$(BIN)/speclab bench
 
 bench-lab: $(READY) chromium ## time clicks in the lab by the browser's clock

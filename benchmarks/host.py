@@ -22,13 +22,21 @@ from common import Out, Row, Threads, show, write
 from rich.progress import Progress
 from torch import Tensor
 
-from speclab.bench.cli import use_threads
-from speclab.bench.counts import TRAINING_FREE
 from speclab.drafters import Strategy
 from speclab.drafters.base import Context, Drafter, Outcome
+from speclab.drafters.goose import Goose
+from speclab.drafters.isotropic import IsotropicTree
+from speclab.drafters.prompt_lookup import PromptLookup
+from speclab.drafters.token_recycling import TokenRecycling
 from speclab.sources.transitions import TransitionTable
 from speclab.tree import DraftTree
 
+TRAINING_FREE: dict[str, Strategy] = {
+    "Goose": Goose(node_budget=60),
+    "IsotropicTree": IsotropicTree(node_budget=60),
+    "TokenRecycling": TokenRecycling(node_budget=60),
+    "PromptLookup": PromptLookup(),
+}
 CONTEXTS = (256, 4096)
 LARGE_VOCABULARY = 150_000
 """Tokens of the vocabulary for which the tables' memory is shown."""
@@ -183,7 +191,8 @@ def main(
     out: Out = None,
 ) -> None:
     """Time looking up, building and updating without a model, and say what the tables take."""
-    use_threads(threads)
+    if threads:
+        torch.set_num_threads(threads)
     with Progress(transient=True) as progress:
         bar = progress.add_task("timing", total=len(TRAINING_FREE) * (rounds + WARM_UP))
         rows = list(host_work(TRAINING_FREE, rounds=rounds, vocabulary=vocabulary, done=lambda: progress.advance(bar)))

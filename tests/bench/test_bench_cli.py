@@ -1,4 +1,4 @@
-"""`speclab bench` as a person uses it: a protocol measured and gone on with, counts, Ctrl-C, and what is refused."""
+"""`speclab bench` as a person uses it: a protocol measured and gone on with, Ctrl-C, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from table_runner import mixed_probs, random_probs, table_pair
 from typer.testing import CliRunner
 from words import word_tokenizer
 
-from speclab.bench import cli, counts
+from speclab.bench import cli
 from speclab.bench.result import RUN, read_results
 from speclab.cli import app
-from speclab.engine.session import Session
 
 VOCAB = 8
 
@@ -125,57 +123,6 @@ def test_heads_alone_are_measured_on_what_users_ask(pair, tmp_path, monkeypatch)
     assert "word problem (chat" in shown.stdout
 
 
-def written(out: Path) -> list[dict]:
-    return [json.loads(line) for line in out.read_text().splitlines()]
-
-
-def test_yields_are_counted_by_kind(pair, prompts, tmp_path, monkeypatch):
-    threads = []
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    out = tmp_path / "rows.jsonl"
-    done = bench("yields", "--prompts", prompts, "--max-new-tokens", 12, "--threads", 3, "--out", out)
-    assert done.exit_code == 0, done.output
-    assert "12 new tokens" in done.stdout
-    assert threads == [3]
-    for row, kind in zip(written(out), ("prose", "code"), strict=True):
-        assert (row["kind"], row["prompts"], row["equal"]) == (kind, 2, 2)
-        assert row["tokens_per_iteration"].keys() == counts.TRAINING_FREE.keys()
-        assert all(f"{rate:.3f}" in done.stdout for rate in row["tokens_per_iteration"].values())
-
-
-def test_routing_decodes_a_text_that_changes_where_there_are_prose_and_code(pair, prompts, tmp_path):
-    out = tmp_path / "rows.jsonl"
-    words = ("routing", "--prompts", prompts, "--max-new-tokens", 10, "--node-budget", 5, "--out", out)
-    done = bench(*words)
-    assert done.exit_code == 0, done.output
-    assert "10 new tokens, 5 nodes per tree" in done.stdout
-    rows = written(out)
-    assert [(row["kind"], row["prompts"]) for row in rows] == [("prose", 2), ("code", 2), ("prose, then code", 2)]
-    assert all(row["equal"] == row["prompts"] for row in rows)
-    assert all(sum(row["chosen"].values()) == pytest.approx(1) for row in rows)
-    assert rows[0]["tokens_per_iteration"].keys() == {"first", "second", "route", "route, recent", "merge"}
-    prompts.write_text('{"prompt": "w1"}\n')
-    assert bench(*words).exit_code == 0
-    assert [row["kind"] for row in written(out)] == ["some"], "the file's name, where no kind is given"
-
-
-def test_counts_are_those_of_sessions_turn_by_turn(pair):
-    strategies = counts.routing_strategies(node_budget=5)
-    assert {strategy.node_budget for strategy in strategies.values()} == {5}
-    (row,) = counts.count(pair, {"one": [("w1 w2", "w5")]}, strategies, max_new_tokens=6)
-    for name, strategy in strategies.items():
-        first = Session(pair, strategy, "w1 w2", max_new_tokens=6)
-        first.run()
-        second = Session(pair, strategy, [1, 2, *first.token_ids, 5], max_new_tokens=6)
-        second.run()
-        both = [session.metrics.counts for session in (first, second)]
-        expected = sum(c.committed for c in both) / sum(c.iterations for c in both)
-        assert row.tokens_per_iteration[name] == expected
-    assert row.equal == 1
-    prompts = {"prose": ["P1", "P2", "P3"], "code": ["C1", "C2"], "sums": ["S"]}
-    assert counts.mixed(prompts) == [("P1", "\n\nC1"), ("P2", "\n\nC2")]
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(None, "There is no workload"), ("[1]\n", "line 1: no object with a field prompt"), ("", "holds no prompt")],
@@ -184,7 +131,7 @@ def test_prompts_that_cannot_be_read_are_one_sentence(pair, tmp_path, content, s
     file = tmp_path / "prompts.jsonl"
     if content is not None:
         file.write_text(content)
-    done = bench("routing", "--prompts", file)
+    done = bench("--workload", file)
     assert done.exit_code == 1
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1

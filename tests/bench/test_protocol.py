@@ -34,7 +34,7 @@ def pair():
 
 
 def test_every_protocol_holds_together_and_fits_the_shipped_prompts(pair):
-    assert PAPERS | {"main", "chat", "procedure", "budget", "goose-code"} == protocols().keys()
+    assert PAPERS | {"main", "chat", "procedure", "budget", "goose-code", "training-free"} == protocols().keys()
     prompts = {name: load(name, 1) for name in ("shipped", "shipped-long", "shipped-chat")}
     for name, protocol in protocols().items():
         cells = [(one.name, one.x, one.x2) for one in protocol.methods]

@@ -14,7 +14,6 @@ from gpu_models import SHAPES, modelled, random_pair
 from typer.testing import CliRunner
 
 import speclab
-from speclab.bench.counts import TRAINING_FREE
 from speclab.errors import SettingsError, SpeclabError
 from speclab.lab.lab import recorded
 
@@ -30,7 +29,7 @@ def test_host_work_of_a_small_vocabulary(tmp_path):
     assert f"vocabulary 64, {threads} threads" in done.stdout
     rows = written(out)
     timed = [(row["strategy"], row["context"]) for row in rows if "context" in row]
-    assert timed == [(name, context) for name in TRAINING_FREE for context in host.CONTEXTS]
+    assert timed == [(name, context) for name in host.TRAINING_FREE for context in host.CONTEXTS]
     tables = [row for row in rows if "MiB" in row]
     assert [row["table"] for row in tables] == ["Goose", "IsotropicTree", "TokenRecycling"]
     assert all(0 < row["MiB"] <= row["bound, MiB"] for row in tables)

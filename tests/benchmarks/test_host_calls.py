@@ -3,10 +3,9 @@
 import pytest
 import torch
 from counted import calls
-from host import MAX_PER_ROUND, MadeTarget, Replay
+from host import MAX_PER_ROUND, TRAINING_FREE, MadeTarget, Replay
 from table_runner import random_probs, table_pair
 
-from speclab.bench.counts import TRAINING_FREE
 from speclab.drafters import training_free
 from speclab.drafters.base import Context, Outcome
 from speclab.models.transfers import to_host, topk
