@@ -132,7 +132,7 @@ def conditions_of(runner: Runner | HeadRunner) -> dict[str, str]:
     return {
         "model": runner.name,
         **_shapes[model],
-        "through": runner.implementation.name if isinstance(runner, Runner) else "module",
+        "through": runner.implementation.name if isinstance(runner, Runner) else "lean",
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device} {_processor()}",
         "threads": str(torch.get_num_threads()),

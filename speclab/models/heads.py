@@ -8,8 +8,9 @@ drafted token, where the target has not been, it reads its own output in place o
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from speclab.models.cache import KVCache
+from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
 from speclab.models.forward import without_cudnn_attention
 from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import Logits, check_finite, to_device
@@ -73,14 +75,34 @@ class Head(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.config = config
-        self.fuse = nn.Linear(len(config.layers) * size, size, bias=False) if len(config.layers) > 1 else None
+        shared = config.key_value_heads * config.head_dim
+        self.fuse = _matrix(len(config.layers) * size, size) if len(config.layers) > 1 else None
         self.fc = nn.Linear(2 * size, size, bias=config.bias)
-        self.layers = nn.ModuleList([_Layer(config)])
+        block = {
+            "self_attn": nn.ModuleDict(
+                {
+                    "q_proj": _matrix(size, size),
+                    "k_proj": _matrix(size, shared),
+                    "v_proj": _matrix(size, shared),
+                    "o_proj": _matrix(size, size),
+                }
+            ),
+            "mlp": nn.ModuleDict(
+                {
+                    "gate_proj": _matrix(size, config.feed_forward),
+                    "up_proj": _matrix(size, config.feed_forward),
+                    "down_proj": _matrix(config.feed_forward, size),
+                }
+            ),
+            "post_attention_layernorm": nn.RMSNorm(size, eps=config.norm_epsilon),
+        }
+        self.layers = nn.ModuleList([nn.ModuleDict(block)])
         proposed = config.draft_vocab_size or config.vocab_size
-        self.lm_head = nn.Linear(size, proposed, bias=False) if own_output else None
+        self.lm_head = _matrix(size, proposed) if own_output else None
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
             self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
+        self.products = Products(self, pack=False)
 
     @property
     def token_ids(self) -> Tensor | None:
@@ -111,91 +133,87 @@ class Head(nn.Module):
         """`[..., layers * hidden]` target states to the feature that the head reads, `[..., hidden]`."""
         return self.fuse(states) if self.fuse is not None else states
 
-    def forward(self, x: Tensor, angles: Angles, mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-        """One pass.
+    def forward(
+        self,
+        x: Tensor,
+        angles: Angles,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        products: Products | None = None,
+    ) -> Tensor:
+        """One pass of a Llama block without the norm before its attention, as in EAGLE.
 
         Args:
             x: `[B, T, hidden]`, from `join`.
-            angles: cosines and sines `[T, head_dim]` of the rows' positions, from `rotary`.
-            mask: `[T, length + T]` bool, what each row sees; None for plain causal order.
+            angles: as `rotary` gives them, of the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if they are one.
+            mask: `[T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
             cache: takes the keys and values of the rows; None in training.
+            products: multiply by its matrices; by default by those of the head as they are.
 
         Returns:
             Features `[B, T, hidden]`, to be read as the target's own hidden states at these places.
         """
-        out: Tensor = self.layers[0](x, angles, mask, cache)
-        return out
+        config, products = self.config, products or self.products
+        batch, rows, _ = x.shape
+        heads, shared = config.heads, config.key_value_heads
+        each = products.qkv(x).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
+        turned, value = each.split((heads + shared, shared), dim=1)
+        query, key = _rotated(turned, angles).split((heads, shared), dim=1)
+        if cache is not None:
+            key, value = cache.update(key, value, 0)
+        x = x + products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1))
+        norm: nn.RMSNorm = self.layers[0]["post_attention_layernorm"]  # type: ignore[index]
+        # Under autocast the weight would stay float32, and torch warns of two dtypes.
+        normed = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
+        gate, up = products.gate_up(normed).chunk(2, dim=-1)
+        return x + products.down(functional.silu(gate) * up)
+
+
+class Products:
+    """The matrices of a head, those that read the same rows side by side.
+
+    Args:
+        pack: multiply by packed copies, as `models.fast.packed` explains.
+    """
+
+    def __init__(self, head: Head, *, pack: bool) -> None:
+        attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
+
+        def product(parent: nn.Module, *names: str) -> Linear:
+            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), pack=pack)
+
+        self.fc, self.qkv = product(head, "fc"), product(attention, "q_proj", "k_proj", "v_proj")
+        self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
+        self.gate_up = product(mlp, "gate_proj", "up_proj")
+
+
+def _matrix(columns: int, rows: int) -> nn.Linear:
+    return nn.Linear(columns, rows, bias=False)
 
 
 def rotary(config: HeadConfig, positions: Tensor) -> Angles:
-    """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`."""
+    """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
     places = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
     turns = positions.float()[:, None] / config.rope_theta**places
-    turns = torch.cat((turns, turns), dim=-1)
-    return turns.cos(), turns.sin()
-
-
-class _Layer(nn.Module):
-    """A Llama block without the norm before its attention, as in EAGLE."""
-
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self.self_attn = _Attention(config)
-        self.mlp = _FeedForward(config)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-
-    def forward(self, x: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache | None) -> Tensor:
-        x = x + self.self_attn(x, angles, mask, cache)
-        norm = self.post_attention_layernorm
-        # Under autocast the weight would stay float32, and torch warns of two dtypes.
-        normed = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
-        out: Tensor = x + self.mlp(normed)
-        return out
-
-
-class _Attention(nn.Module):
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        size, shared = config.hidden_size, config.key_value_heads * config.head_dim
-        self.heads, self.key_value_heads = config.heads, config.key_value_heads
-        self.q_proj, self.o_proj = nn.Linear(size, size, bias=False), nn.Linear(size, size, bias=False)
-        self.k_proj, self.v_proj = nn.Linear(size, shared, bias=False), nn.Linear(size, shared, bias=False)
-
-    def forward(self, x: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache | None) -> Tensor:
-        batch, rows, size = x.shape
-        query = _rotated(self._split(self.q_proj(x), self.heads), angles)
-        key = _rotated(self._split(self.k_proj(x), self.key_value_heads), angles)
-        value = self._split(self.v_proj(x), self.key_value_heads)
-        if cache is not None:
-            key, value = cache.update(key, value, 0)
-        causal = mask is None and rows > 1
-        shared = self.heads != self.key_value_heads
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=shared
-        )
-        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, rows, size))
-        return out
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
-
-
-class _FeedForward(nn.Module):
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.feed_forward, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.feed_forward, bias=False)
-        self.down_proj = nn.Linear(config.feed_forward, config.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
+    cos, sin = turns.cos(), turns.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def _rotated(x: Tensor, angles: Angles) -> Tensor:
     cos, sin = (angle.to(x.dtype) for angle in angles)
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`[B, heads, T, head_dim]`, of keys and values `[B, shared heads, length + T, head_dim]`."""
+    batch, heads, rows, dim = query.shape
+    shared = key.shape[1]
+    if mask is None and rows > 1:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=heads > shared)
+    # Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both.
+    seen = None if mask is None else mask.repeat(heads // shared, 1)
+    together = query.reshape(batch, shared, heads // shared * rows, dim)
+    return functional.scaled_dot_product_attention(together, key, value, seen).reshape(batch, heads, rows, dim)
 
 
 class HeadRunner:
@@ -224,7 +242,7 @@ class HeadRunner:
         self._target_version = target.version
         self._embed = target.model.get_input_embeddings()
         self._target_output = target.model.get_output_embeddings()
-        self._angles = rotary(self.config, torch.arange(0, device=self.device))
+        self._angles = self._turns(0)
 
     @property
     def capacity(self) -> int:
@@ -288,6 +306,7 @@ class HeadRunner:
             fresh = HeadRunner(self.model, target)
             fresh.vocab_size = self.vocab_size
             return fresh
+        self._fast.packed.compare()  # every text starts with a fork
         twin = copy.copy(self)
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
         return twin
@@ -302,15 +321,15 @@ class HeadRunner:
         *,
         last: bool,
     ) -> tuple[Logits, Tensor]:
-        ids = to_device(tokens, self.device)
-        joined = self.model.join(self._embed(ids), features.to(self.dtype))
+        fast = self._fast
+        fast.packed.refresh()
+        read = torch.cat((self._embed(to_device(tokens, self.device)), features.to(self.dtype)), dim=-1)
         try:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-            run = partial(self.model, joined[None], angles, mask, self.cache)
+            run = partial(self.model, fast.products.fc(read)[None], angles, mask, self.cache, fast.products)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
-            output, names = self._output
-            rows = output(out[-1:] if last else out)[:, : self.vocab_size]
-            logits = check_finite(rows, None, topk, self.name, ids=names)
+            rows = fast.output(out[-1:] if last else out)[:, : self.vocab_size]
+            logits = check_finite(rows, None, topk, self.name, ids=fast.ids)
         except BaseException:
             self.cache.shorten(self.length)
             raise
@@ -319,29 +338,39 @@ class HeadRunner:
         return logits, out
 
     @cached_property
-    def _output(self) -> tuple[nn.Module, NDArray[np.int64] | None]:
-        """The output layer, and where it answers for a draft vocabulary, the target's id of each column.
+    def _fast(self) -> _Fast:
+        """What its passes multiply by; worked out once for all forks.
 
-        Tokens that the pair's tokenizer does not have are left out, as of the target's logits.
+        Tokens that the pair's tokenizer does not have are left out of a draft vocabulary, as of the target's logits.
         """
-        given, ids = self._target_output, self.model.token_ids
-        if ids is None:
-            return self.model.lm_head or given, None
-        with torch.inference_mode(mode=False):  # or the weights could not be packed
-            known = ids < self.vocab_size
-            weights = {"weight": self.model.output_rows(given.weight.detach())[known]}
-            if self.model.lm_head is None and given.bias is not None:
-                weights["bias"] = given.bias.detach()[ids[known]]
-            layer = nn.Linear(self.config.hidden_size, len(weights["weight"]), bias="bias" in weights, device="meta")
-            layer.load_state_dict(weights, assign=True)
-        return layer.requires_grad_(requires_grad=False), ids[known].cpu().numpy()
+        layer, ids = self.model.lm_head or self._target_output, self.model.token_ids
+        if ids is not None:
+            with torch.inference_mode(mode=False):  # or the weights could not be packed
+                known = ids < self.vocab_size
+                ids = ids[known]
+                layer = _gathered(layer, ids if self.model.lm_head is None else known)
+        pack = worth_packing(nn.ModuleList([self.model, layer]))
+        products = Products(self.model, pack=pack)
+        output = Linear(layer, pack=pack) if type(layer) is nn.Linear else layer
+        packed = PackedWeights([each for each in (*vars(products).values(), output) if isinstance(each, Linear)])
+        return _Fast(products, output, packed, None if ids is None else ids.cpu().numpy())
 
-    def _angles_at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-        highest = max(positions)
+    def _turns(self, positions: int) -> Angles:
+        cos, sin = rotary(self.config, torch.arange(positions, device=self.device))
+        return cos.to(self.dtype), sin.to(self.dtype)
+
+    def _angles_at(self, positions: Sequence[int]) -> Angles:
+        """Of one position where all are the same, as those of a level of a tree are."""
+        first, highest = positions[0], max(positions)
         if highest >= len(self._angles[0]):
-            self._angles = rotary(self.config, torch.arange(2 * highest + 256, device=self.device))
+            self._angles = self._turns(2 * highest + 256)
+        cos, sin = self._angles
+        if isinstance(positions, range):
+            return cos[first : highest + 1], sin[first : highest + 1]
+        if min(positions) == highest:
+            return cos[first : first + 1], sin[first : first + 1]
         rows = to_device(positions, self.device)
-        return self._angles[0][rows], self._angles[1][rows]
+        return cos[rows], sin[rows]
 
     def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
         """`[rows, length + rows]` bool, or None where every row sees all, or the cache is empty."""
@@ -350,3 +379,20 @@ class HeadRunner:
         mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
         mask[:, mask.shape[1] - visible.shape[1] :] = to_device(visible, self.device)
         return mask
+
+
+class _Fast(NamedTuple):
+    """What a runner's passes multiply by; `ids`: the target's id of each column of the output, None: its own."""
+
+    products: Products
+    output: Callable[[Tensor], Tensor]
+    packed: PackedWeights
+    ids: NDArray[np.int64] | None
+
+
+def _gathered(layer: nn.Linear, rows: Tensor) -> nn.Linear:
+    """A layer of some rows of another's matrix, by number or mark."""
+    weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
+    part = nn.Linear(layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta")
+    part.load_state_dict(weights, assign=True)
+    return part.requires_grad_(requires_grad=False)

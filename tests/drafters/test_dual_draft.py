@@ -15,6 +15,7 @@ from strategies import draft_trees
 from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
+from speclab.analysis.routing import followed
 from speclab.drafters.base import Draft
 from speclab.drafters.dual_draft import confidence, merge, route
 from speclab.models.heads import HeadRunner
@@ -226,7 +227,7 @@ def test_merging_accepts_what_the_better_of_both_would_have():
     session = speclab.Session(models_pair("llama"), speclab.DualDraft(mode="merge", **SMALL), PROMPT, max_new_tokens=24)
     session.run()
     for step in session.steps:
-        reached = speclab.analysis.routing.followed(session.trace, step.index)
+        reached = followed(session.trace, step.index)
         if step.bonus is not None:
             assert len(step.accepted) == max(reached)
 
