@@ -39,7 +39,9 @@ from speclab.engine.generate import generate
 from speclab.engine.session import Session
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.host import machine, versions
+from speclab.models.chat import has_template
 from speclab.models.pair import ModelPair
+from speclab.prompts import as_messages
 from speclab.settings import SessionSettings
 from speclab.theory import best_isotropic
 from speclab.trace.records import Step
@@ -134,7 +136,9 @@ def plan(
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
-    prompts = [Prompt(task, tuple(_ids(pair, task.text, chat=workload.chat))) for task in workload.tasks]
+    asks = workload.chat and has_template(pair.tokenizer)
+    texts = [(task, as_messages(task.text) if asks else task.text) for task in workload.tasks]
+    prompts = [Prompt(task, tuple(pair.encode(text))) for task, text in texts]
     bounds = [] if most is None else [most]
     if pair.context is not None:
         bounds.append(max(pair.context - new, pair.context // MIN_PROMPT_SHARE))
@@ -142,14 +146,6 @@ def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) ->
     cut = [prompt for prompt in prompts if bound is not None and len(prompt.ids) > bound]
     notes = [f"{len(cut)} of {len(prompts)} prompts are cut to their first {bound} tokens."] if cut else []
     return [replace(prompt, ids=prompt.ids[:bound]) for prompt in prompts], notes
-
-
-def _ids(pair: ModelPair, text: str, *, chat: bool) -> list[int]:
-    tokenizer: Any = pair.tokenizer
-    if not chat or getattr(tokenizer, "chat_template", None) is None:
-        return pair.encode(text)
-    asked = [{"role": "user", "content": text}]
-    return pair.encode(tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False))
 
 
 def _methods(protocol: Protocol, new: int, prompts: Sequence[Prompt], notes: list[str]) -> tuple[Method, ...]:
