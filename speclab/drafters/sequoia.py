@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import exp, log, prod
-from time import perf_counter
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy, TopK
@@ -23,14 +21,12 @@ from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
 from speclab.errors import NoDraftError, NotRecordedError, SettingsError
 from speclab.sources.trie import Trie
-from speclab.theory.sequoia import hardware_choice, sequoia_shape
+from speclab.theory.sequoia import sequoia_shape
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
-TIMED = 3
-"""A cost curve is the fastest of so many passes of each size."""
 PRIOR, PRIOR_TRIES = 0.4, 8.0
 """Before anything was tried: the first child at this rate, the others in inverse proportion to the square of their
 rank, as if after so many tries. Not in the paper."""
@@ -67,24 +63,6 @@ class SequoiaTree(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {"from transitions": cls(), "from transitions, carried over": cls(carry="carried")}
-
-    @classmethod
-    def for_hardware(
-        cls, pair: ModelPair, rank_acceptance: Sequence[float], budgets: Sequence[int], depths: Sequence[int]
-    ) -> SequoiaTree:
-        """The budget and depth that decode fastest here, from passes of the target timed on this machine.
-
-        With transitions a level is drafted in no time, so the cost is the target's pass (Sequoia, section 4.3).
-
-        Args:
-            pair: its target is timed on a cache of its own, behind 16 tokens.
-            rank_acceptance: rates by rank, such as an earlier run measured.
-            budgets: numbers of drafted nodes to choose from.
-            depths: numbers of levels to choose from.
-        """
-        seconds = {budget: _pass_seconds(pair, budget + 1) for budget in sorted(set(budgets))}
-        choice = hardware_choice(rank_acceptance, 0.0, seconds, budgets, depths)
-        return cls(node_budget=choice.node_budget + 1, depth=max(choice.depth, 1), rank_acceptance=rank_acceptance)
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
@@ -299,16 +277,3 @@ def _parsed(text: str) -> tuple[float, ...]:
 @lru_cache(maxsize=64)
 def _shape(rates: tuple[float, ...], nodes: int, depth: int) -> tuple[int, ...]:
     return sequoia_shape(rates, nodes, depth).parents
-
-
-def _pass_seconds(pair: ModelPair, rows: int) -> float:
-    runner = pair.target.fork()
-    runner.extend([0] * 16)
-    visible, positions = np.eye(rows, dtype=np.bool_), [16] * rows
-    best = float("inf")
-    for _ in range(TIMED):
-        began = perf_counter()
-        float(runner.forward([0] * rows, positions, visible).sum())  # reading the value waits for the device
-        best = min(best, perf_counter() - began)
-        runner.crop(16)
-    return best

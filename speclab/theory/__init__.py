@@ -7,7 +7,7 @@ checked against their annotations; one out of its range raises a `SettingsError`
 
 from __future__ import annotations
 
-from speclab.theory.sequoia import HardwareChoice, TreeShape, hardware_choice, sequoia_shape
+from speclab.theory.sequoia import TreeShape, sequoia_shape
 from speclab.theory.yields import (
     IsotropicShape,
     SpineShape,
@@ -22,7 +22,6 @@ from speclab.theory.yields import (
 )
 
 __all__ = [
-    "HardwareChoice",
     "IsotropicShape",
     "SpineShape",
     "TreeShape",
@@ -30,7 +29,6 @@ __all__ = [
     "best_spine",
     "chain_yield",
     "dominance_gap",
-    "hardware_choice",
     "isotropic_yield",
     "optimal_widths",
     "sequoia_shape",

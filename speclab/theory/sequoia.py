@@ -1,24 +1,14 @@
-"""The tree shapes of Sequoia (Chen et al. 2024): the best one for a budget, and the best budget for a machine."""
+"""The tree shapes of Sequoia (Chen et al. 2024): the best one for a budget."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from pydantic import Field, SkipValidation
 
-from speclab.errors import SettingsError
-from speclab.theory.yields import Amount, Count, Rates, checked
+from speclab.theory.yields import Count, Rates, checked
 from speclab.tree import Floats, Ints
-
-if TYPE_CHECKING:
-    Counts = Sequence[int]
-else:
-    Counts = Annotated[list[Count], Field(min_length=1)]
-PassSeconds = Mapping[int, float] | Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +17,6 @@ class TreeShape:
 
     parents: tuple[int, ...]
     expected_tokens: float
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareChoice:
-    """The budget and depth that decode fastest, by a model of the cost."""
-
-    node_budget: int
-    depth: int
-    expected_tokens: float
-    seconds_per_token: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,47 +89,3 @@ def _deepen(below: Floats, rates: Floats, left: Ints) -> _Level:
         taken.append(best + 1)
     table = np.stack(gains)
     return _Level(table.max(axis=0), table.argmax(axis=0), np.stack(taken))
-
-
-@checked
-def hardware_choice(
-    rank_acceptance: Rates,
-    draft_seconds: Amount,
-    target_seconds: SkipValidation[PassSeconds],
-    budgets: Counts,
-    depths: Counts,
-) -> HardwareChoice:
-    """The budget and depth with the fewest seconds per token: (depth · t_draft + t_target(budget)) / expected tokens.
-
-    Sequoia, hardware-aware optimisation. Among equals the smaller budget is given, then the smaller depth. A budget
-    and a depth of 0 let plain decoding compete.
-
-    Args:
-        rank_acceptance: `[r]` rates 0…1 by rank, as for `sequoia_shape`.
-        draft_seconds: t_draft, seconds to draft one level of the tree, at least 0.
-        target_seconds: t_target, seconds of the verification pass of a tree with so many drafted nodes (the root's row
-            is one more): a measured table, or a function.
-        budgets: numbers of drafted nodes to choose from.
-        depths: numbers of levels to choose from.
-
-    Raises:
-        SettingsError: a budget has no measured time.
-    """
-    levels = _levels(np.asarray(rank_acceptance), max(budgets), max(depths))
-    choices = []
-    for budget in sorted(set(budgets)):
-        verification = _pass_seconds(target_seconds, budget)
-        for depth in sorted(set(depths)):
-            tokens = 1.0 + float(levels[depth].gain[budget])
-            seconds = (depth * draft_seconds + verification) / tokens
-            choices.append(HardwareChoice(budget, depth, tokens, seconds))
-    return min(choices, key=lambda choice: choice.seconds_per_token)
-
-
-def _pass_seconds(target_seconds: PassSeconds, budget: int) -> float:
-    seconds = target_seconds(budget) if callable(target_seconds) else target_seconds.get(budget, -1.0)
-    if not 0 <= seconds < float("inf"):
-        raise SettingsError(
-            f"target_seconds has no time for {budget} nodes: measure it, or drop {budget} from budgets."
-        )
-    return seconds

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from table_runner import mixed_probs, random_probs, table_pair
-from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Context
@@ -91,14 +90,3 @@ def test_a_draft_source_needs_a_draft():
 def test_rates_that_are_none(rates):
     with pytest.raises(speclab.SettingsError, match=r"such as 0\.6, 0\.2"):
         speclab.SequoiaTree(rank_acceptance=rates)
-
-
-@pytest.mark.model
-def test_the_budget_is_chosen_by_passes_timed_on_this_machine(monkeypatch):
-    """Where a pass costs the same whatever its rows, the largest tree wins; where each row costs much, a small one."""
-    pair, rates = speclab.load_pair(target=tiny("llama")), (0.6, 0.2, 0.1)
-    chosen = speclab.SequoiaTree.for_hardware(pair, rates, [1, 8], [1, 4])
-    assert chosen.node_budget in {2, 9}
-    for cost, budget in ((lambda pair, rows: 1.0, 33), (lambda pair, rows: float(rows), 2)):
-        monkeypatch.setattr("speclab.drafters.sequoia._pass_seconds", cost)
-        assert speclab.SequoiaTree.for_hardware(pair, rates, [1, 8, 32], [1, 4]).node_budget == budget

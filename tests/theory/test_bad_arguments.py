@@ -37,11 +37,6 @@ BAD = [
     ("sequoia_shape", ([0.5], -1, 3), "node_budget"),
     ("sequoia_shape", ([0.5], 3, -1), "depth"),
     ("sequoia_shape", ([-0.5], 3, 3), "rank_acceptance"),
-    ("hardware_choice", ([0.5], -1.0, {4: 0.1}, [4], [2]), "draft_seconds"),
-    ("hardware_choice", ([0.5], 0.1, {4: 0.1}, [4, 8], [2]), "drop 8 from budgets"),
-    ("hardware_choice", ([0.5], 0.1, {4: math.nan}, [4], [2]), "target_seconds"),
-    ("hardware_choice", ([0.5], 0.1, {4: 0.1}, [], [2]), "budgets"),
-    ("hardware_choice", ([0.5], 0.1, {4: 0.1}, [4], [-2]), "depths"),
 ]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
-from speclab.theory import chain_yield, hardware_choice, sequoia_shape, tree_yield
+from speclab.theory import chain_yield, sequoia_shape, tree_yield
 from speclab.tree import DraftTree
 
 TRIALS = 40_000
@@ -113,37 +113,3 @@ def test_sequoia_shape_is_a_chain_or_a_star_where_only_that_pays():
     assert sequoia_shape([0.25] * 4, 4, 1).parents == (-1, 0, 0, 0, 0)
     assert sequoia_shape([0.0, 0.0], 5, 5).parents == (-1,)
     assert sequoia_shape([0.5, 0.2], 0, 5).parents == (-1,)
-
-
-RANKS = [0.55, 0.15, 0.08, 0.05, 0.03]
-
-
-@pytest.mark.parametrize("draft_seconds", [0.0, 0.001, 0.02])
-@pytest.mark.parametrize("node_seconds", [0.0, 0.0005, 0.05])
-def test_hardware_choice_is_the_cheapest_of_the_grid(draft_seconds, node_seconds):
-    budgets, depths = [0, 1, 4, 16, 32], [0, 1, 3, 8]
-    passes = {budget: 0.01 + node_seconds * budget for budget in budgets}
-    choice = hardware_choice(RANKS, draft_seconds, passes, budgets, depths)
-    costs = {
-        (budget, depth): (depth * draft_seconds + passes[budget]) / sequoia_shape(RANKS, budget, depth).expected_tokens
-        for budget in budgets
-        for depth in depths
-    }
-    assert costs[choice.node_budget, choice.depth] == pytest.approx(min(costs.values()))
-    assert choice.seconds_per_token == pytest.approx(min(costs.values()))
-    assert choice == hardware_choice(RANKS, draft_seconds, passes.__getitem__, budgets, depths)
-    best = sequoia_shape(RANKS, choice.node_budget, choice.depth)
-    assert choice.expected_tokens == best.expected_tokens
-
-
-def test_hardware_choice_follows_the_costs():
-    budgets, depths = range(33), range(9)
-    free = hardware_choice(RANKS, 0.0, lambda budget: 0.01, budgets, depths)
-    assert free.node_budget == 32
-    assert free.expected_tokens == sequoia_shape(RANKS, 32, 8).expected_tokens
-    dear = hardware_choice(RANKS, 0.0, lambda budget: 0.01 + budget, budgets, depths)
-    assert (dear.node_budget, dear.depth, dear.seconds_per_token) == (0, 0, 0.01)
-    paid_draft = hardware_choice(RANKS, 0.001, lambda budget: 0.01, budgets, depths)
-    assert 0 < paid_draft.depth < free.depth
-    slow_draft = hardware_choice(RANKS, 0.01, lambda budget: 0.01, budgets, depths)
-    assert slow_draft.depth == 0  # plain decoding: a level costs a pass and adds less than a token
