@@ -23,7 +23,6 @@ def result(method="plain", **changed):
         "protocol": "dynatree-main", "method": method, "workload": "shipped", "kind": "prose", "prompt_id": "p0",
         "repeat": 0, "prompt_tokens": 30, "max_new_tokens": 101, "new_tokens": 101, "finished": "max_new_tokens",
         "seconds": seconds, "ttft": 0.020,
-        "progress": tuple((1 + round(i * per), 0.020 + i * each) for i in range(iterations + 1)),
         "target_seconds": 0.020 + 0.8 * PASS * iterations, "draft_seconds": draft * iterations,
         "phases": {"draft": draft * iterations, "verify": 0.8 * PASS * iterations, "accept": 0.001 * iterations},
         "iterations": iterations, "target_calls": iterations + 1, "draft_calls": 3 * iterations if draft else 0,

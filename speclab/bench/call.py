@@ -25,16 +25,13 @@ from transformers.utils import logging
 from speclab.bench.protocol import DRAFT, Method
 from speclab.bench.result import VerifyCost
 from speclab.drafters.base import Strategy
-from speclab.engine.decode import Iteration, iterate, start
+from speclab.engine.decode import iterate, start
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
-
-PLACES = 32
-"""Points kept of how a text grew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +59,8 @@ def call(pair: ModelPair, method: Method, prompt_ids: Sequence[int], settings: S
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """What is kept of an iteration while the clock runs: no tensor."""
-
-    tokens: int
-    ended: float
-    rows: int
-    path: int
-    accepted: int
-    watch: Stopwatch
-    counts: Counts
+_Pass = tuple[int, Stopwatch, Counts]
+"""What is kept of an iteration while the clock runs, no tensor among it: rows of the pass, its clock, its counts."""
 
 
 def _speclab(
@@ -88,26 +76,25 @@ def _speclab(
     prefill_calls = decoding.pair.target.calls
     while not decoding.finished:
         iteration = iterate(decoding)
-        passes.append(_noted(iteration, len(decoding.tokens) - len(prompt_ids), perf_counter() - began))
+        rows = len(iteration.draft.tree) + len(iteration.draft.extra.token)
+        passes.append((rows, iteration.watch, iteration.counts))
     seconds = now() - began
     token_ids = decoding.tokens[len(prompt_ids) :]
-    arrived = [(1, ttft), *((one.tokens, one.ended) for one in passes)]
-    figures = _figures(token_ids, seconds, arrived, target, draft) | _counted(passes, prefill_calls)
+    figures = _figures(token_ids, seconds, ttft, target, draft) | _counted(passes, prefill_calls)
     return Call(token_ids, {**figures, "finished": decoding.finished})
 
 
-class _Arrivals(BaseStreamer):
-    """When which tokens of transformers came; the prompt comes first and is not counted."""
+class _FirstToken(BaseStreamer):
+    """When the first token of transformers came; the prompt comes before it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._prompt = now, True
-        self.arrived: list[tuple[int, float]] = []
+        self.at: float | None = None
 
-    def put(self, value: Tensor) -> None:
+    def put(self, _: Tensor) -> None:
         """New tokens are at hand."""
-        if not self._prompt:
-            before = self.arrived[-1][0] if self.arrived else 0
-            self.arrived.append((before + value.numel(), self._now()))
+        if not self._prompt and self.at is None:
+            self.at = self._now()
         self._prompt = False
 
     def end(self) -> None:
@@ -127,16 +114,16 @@ def _transformers(
     modules: dict[nn.Module, PassClock] = {module: target} | ({draft_module: draft} if draft_module else {})
     with _timed_modules(modules), _quiet():
         began = now()
-        arrivals = _Arrivals(lambda: perf_counter() - began)
+        first = _FirstToken(lambda: perf_counter() - began)
         output = module.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=settings.max_new_tokens, do_sample=False,
-            pad_token_id=0, streamer=arrivals, **extra,
+            pad_token_id=0, streamer=first, **extra,
         )  # fmt: skip
         seconds = now() - began
     token_ids = output[0, len(prompt_ids) :].tolist()
     counts = {"iterations": target.calls, "target_calls": target.calls, "draft_calls": draft.calls}
     finished = "max_new_tokens" if len(token_ids) >= settings.max_new_tokens else "end of text"
-    figures = _figures(token_ids, seconds, arrivals.arrived, target, draft)
+    figures = _figures(token_ids, seconds, first.at, target, draft)
     return Call(token_ids, figures | counts | {"committed": len(token_ids), "finished": finished})
 
 
@@ -163,30 +150,24 @@ def _clock(pair: ModelPair) -> Callable[[], float]:
     return now
 
 
-def _noted(iteration: Iteration, tokens: int, ended: float) -> _Pass:
-    draft, outcome, counts = iteration.draft, iteration.outcome, iteration.counts
-    rows = len(draft.tree) + len(draft.extra.token)
-    return _Pass(tokens, ended, rows, counts.longest_path, len(outcome.accepted), iteration.watch, counts)
-
-
 def _figures(
-    token_ids: Sequence[int], seconds: float, arrived: Sequence[tuple[int, float]], target: PassClock, draft: PassClock
+    token_ids: Sequence[int], seconds: float, ttft: float | None, target: PassClock, draft: PassClock
 ) -> dict[str, Any]:
     return {
-        "new_tokens": len(token_ids), "seconds": seconds, "ttft": arrived[0][1] if arrived else None,
-        "progress": thinned(arrived), "target_seconds": target.seconds, "draft_seconds": draft.seconds,
+        "new_tokens": len(token_ids), "seconds": seconds, "ttft": ttft,
+        "target_seconds": target.seconds, "draft_seconds": draft.seconds,
     }  # fmt: skip
 
 
 def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
-    total = sum((one.counts for one in passes), Counts())
+    total = sum((counts for *_, counts in passes), Counts())
     phases: Counter[str] = Counter()
-    phase_seconds = [one.watch.phase_seconds for one in passes]
     verify: dict[int, list[float]] = {}
-    for one, each in zip(passes, phase_seconds, strict=True):
-        phases.update(each)
-        verify.setdefault(one.rows, []).append(each["verify"])
-    deepest = max((one.path for one in passes), default=0)
+    for rows, watch, _ in passes:
+        seconds = watch.phase_seconds
+        phases.update(seconds)
+        verify.setdefault(rows, []).append(seconds["verify"])
+    depths = range(1, max((counts.longest_path for *_, counts in passes), default=0) + 1)
     return {
         "phases": dict(phases),
         "iterations": total.iterations,
@@ -196,21 +177,13 @@ def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
         "drafted": total.drafted,
         "accepted": total.accepted,
         "longest_path": total.longest_path,
-        "nodes": sum(one.rows for one in passes),
-        "depth_drafted": tuple(sum(one.path >= depth for one in passes) for depth in range(1, deepest + 1)),
-        "depth_accepted": tuple(sum(one.accepted >= depth for one in passes) for depth in range(1, deepest + 1)),
+        "nodes": sum(rows for rows, *_ in passes),
+        "depth_drafted": tuple(sum(counts.longest_path >= depth for *_, counts in passes) for depth in depths),
+        "depth_accepted": tuple(sum(counts.accepted >= depth for *_, counts in passes) for depth in depths),
         "verify_cost": tuple(
             VerifyCost(nodes=rows, passes=len(took), seconds=median(took)) for rows, took in sorted(verify.items())
         ),
     }
-
-
-def thinned(arrived: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Some `PLACES` of the points, evenly over them, the first and the last included."""
-    if len(arrived) <= PLACES:
-        return tuple(arrived)
-    last = len(arrived) - 1
-    return tuple(arrived[round(place * last / (PLACES - 1))] for place in range(PLACES))
 
 
 class PassClock:

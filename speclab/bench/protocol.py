@@ -16,6 +16,7 @@ from speclab.drafters import from_str
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.files import read_whole
+from speclab.trace.codecs import first_error
 
 DRAFT = "the pair's draft"
 """Stands for the draft model in the arguments of transformers' `generate`."""
@@ -114,12 +115,6 @@ class EvaluationSet(_Frozen):
     min_characters: int = 1
 
 
-class _MethodEntry(_Frozen):
-    strategy: str | None = None
-    generate: dict[str, Any] | None = None
-    passes: Literal["lean", "module"] = "lean"
-
-
 class _Sweep(_Frozen):
     """Named methods at every x; or one method at points, whose strategy has `{x}` and `{x2}` in it."""
 
@@ -132,7 +127,7 @@ class _Sweep(_Frozen):
 
 
 class _File(_Frozen):
-    methods: dict[str, str | _MethodEntry] = {}
+    methods: dict[str, str | dict[str, Any]] = {}
     protocol: list[dict[str, Any]] = []
     sets: dict[str, EvaluationSet] = {}
 
@@ -146,8 +141,7 @@ def parse_toml(kind: type[_Entry], text: bytes, where: str) -> _Entry:
     try:
         return TypeAdapter(kind).validate_python(tomllib.loads(text.decode()))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise MeasurementError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise MeasurementError(f"{where}: {first_error(error)}") from None
     except ValueError as error:
         raise MeasurementError(f"{where} is no TOML file: {str(error).splitlines()[0]}") from None
 
@@ -198,19 +192,16 @@ def _shipped() -> _File:
     return parse_toml(_File, shipped_toml("protocols.toml"), "protocols.toml")
 
 
-def _method(name: str, entry: str | _MethodEntry) -> Method:
-    if isinstance(entry, str):
-        entry = _MethodEntry(strategy=entry)
-    if (entry.strategy is None) == (entry.generate is None):
+def _method(name: str, entry: str | dict[str, Any]) -> Method:
+    fields: dict[str, Any] = {"strategy": entry} if isinstance(entry, str) else {**entry}
+    if ("strategy" in fields) == ("generate" in fields):
         raise MeasurementError(f"The method {name!r} needs either a strategy or arguments of generate.")
-    if entry.strategy is None:
-        return Method(name=name, generate=entry.generate or {})
-    return Method(name=name, strategy=_strategy(name, entry.strategy), passes=entry.passes)
-
-
-def _strategy(name: str, text: str) -> Strategy:
     try:
-        return from_str(text)
+        if "strategy" in fields:
+            fields["strategy"] = from_str(str(fields["strategy"]))
+        return Method(name=name, **fields)
+    except ValidationError as error:
+        raise MeasurementError(f"The method {name!r}: {first_error(error)}") from None
     except SpeclabError as error:
         raise MeasurementError(f"The method {name!r}: {error}") from None
 
@@ -235,8 +226,7 @@ def _protocol(name: str, entry: dict[str, Any], known: Mapping[str, Method]) -> 
         swept = [method for sweep in sweeps for method in _swept(where, sweep, known)]
         return Protocol(methods=(*own, *swept), **fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise MeasurementError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise MeasurementError(f"{where}: {first_error(error)}") from None
 
 
 def _known(where: str, name: str, known: Mapping[str, Method]) -> Method:
@@ -250,7 +240,4 @@ def _swept(where: str, sweep: _Sweep, known: Mapping[str, Method]) -> list[Metho
         return [_known(where, name, known).at(x) for x in sweep.x for name in sweep.methods]
     alone: list[Any] = [None]
     points: Iterable[tuple[Any, Any]] = sweep.points or product(sweep.x, sweep.x2 or alone)
-    return [
-        Method(name=sweep.name, strategy=_strategy(sweep.name, sweep.strategy.format(x=x, x2=x2)), x=x, x2=x2)
-        for x, x2 in points
-    ]
+    return [_method(sweep.name, sweep.strategy.format(x=x, x2=x2)).at(x, x2) for x, x2 in points]

@@ -22,9 +22,10 @@ from speclab.analysis.attribution import Attribution, SourceRate
 from speclab.analysis.routing import Part
 from speclab.errors import MeasurementError
 from speclab.files import read_whole, reason_of, write_whole
+from speclab.trace.codecs import first_error
 
 SCHEMA_VERSION = 2
-"""Grows when a field changes its meaning or goes; a field may be added, with a default, without that."""
+"""Grows when a field changes its meaning; one with a default may be added, or go, without that."""
 RUN, RESULTS, PARQUET = "run.json", "results.jsonl", "results.parquet"
 
 Group = Literal["speclab", "transformers"]
@@ -93,8 +94,6 @@ class Result(_Record):
     seconds: float = 0.0
     ttft: float | None = None
     """From the call to the first token at hand, prefill included."""
-    progress: tuple[tuple[int, float], ...] = ()
-    """(new tokens, seconds since the call), at some 32 places over the text, the last one included."""
     target_seconds: float = 0.0
     draft_seconds: float = 0.0
     """Inside the passes of the target; of draft model and heads."""
@@ -157,11 +156,6 @@ class Result(_Record):
     def throughput(self) -> float | None:
         """New tokens / seconds of the whole call (DynaTree, section 4.2)."""
         return self.new_tokens / self.seconds if self.seconds else None
-
-    @property
-    def decode_throughput(self) -> float | None:
-        """New tokens after the first / seconds after it: prefill excluded."""
-        return 1 / self.tpot if self.tpot else None
 
     @property
     def tpot(self) -> float | None:
@@ -327,7 +321,7 @@ class Writer:
 
 
 DERIVED = (
-    "throughput", "decode_throughput", "tpot", "host_seconds", "iteration_ms", "tokens_per_iteration",
+    "throughput", "tpot", "host_seconds", "iteration_ms", "tokens_per_iteration",
     "acceptance_rate", "path_acceptance", "paper_acceptance", "path_length",
 )  # fmt: skip
 """Figures of a `Result` that follow from its fields."""
@@ -361,9 +355,7 @@ def _parsed(kind: type[_Kind], text: bytes, where: str) -> _Kind:
     try:
         record = kind.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the line"
-        raise MeasurementError(f"{where}: {field}: {first['msg']}; take the damaged line out") from None
+        raise MeasurementError(f"{where}: {first_error(error)}; take the damaged line out") from None
     if record.schema_version != SCHEMA_VERSION:
         raise MeasurementError(
             f"{where}: written with schema {record.schema_version}, and this speclab reads {SCHEMA_VERSION}: measure "

@@ -36,7 +36,6 @@ RESULT = Result(
     new_tokens=4,
     seconds=2.0,
     ttft=0.5,
-    progress=((1, 0.5), (4, 2.0)),
     verify_cost=(VerifyCost(nodes=5, passes=2, seconds=0.25),),
     sources={"draft": SourceRate(drafted=8, tried=4, places=2, accepted=2, first=1)},
     equal=True,

@@ -16,7 +16,7 @@ from tiny import tiny
 from words import word_tokenizer
 
 from speclab.bench import run as running
-from speclab.bench.call import call, thinned
+from speclab.bench.call import call
 from speclab.bench.protocol import DRAFT, Method, Protocol, methods
 from speclab.bench.result import PARQUET, RESULTS, RUN, read_results
 from speclab.bench.run import finish, measure, open_run, plan, run, turned
@@ -104,8 +104,7 @@ def test_transformers_and_every_pass_are_timed(models):
     for name, r in found.items():
         assert 0 < r.target_seconds < r.seconds, name
         assert 0 < r.ttft < r.seconds, name
-        assert r.progress[-1][0] == r.new_tokens == 8
-        assert [at for _, at in r.progress] == sorted(at for _, at in r.progress)
+        assert r.new_tokens == 8
         assert (r.draft_seconds > 0) == (r.draft_calls > 0) == (name in {"tree", "transformers, assisted"})
     tree, plain, other = found["tree"], found["plain"], found["transformers, greedy"]
     assert (plain.target_calls, plain.iterations, plain.committed, other.target_calls) == (8, 7, 7, 8)
@@ -262,10 +261,3 @@ def test_nothing_is_lost_or_counted_twice_after_a_kill(pair, tmp_path):
     assert after[: len(before)] == before
     assert len(after) == len(before) + len(done) == len({result.key for result in after}) == 32
     assert read_results(folder).run.ended
-
-
-def test_points_of_a_long_text_are_thinned():
-    points = [(n, float(n)) for n in range(1, 1001)]
-    assert len(thinned(points)) == 32
-    assert (thinned(points)[0], thinned(points)[-1]) == (points[0], points[-1])
-    assert thinned(points[:5]) == tuple(points[:5])

@@ -58,14 +58,13 @@ def test_derived_figures():
     )  # fmt: skip
     assert result.throughput == 50
     assert result.tpot == pytest.approx(1.5 / 99)
-    assert result.decode_throughput == pytest.approx(99 / 1.5)
     assert result.host_seconds == pytest.approx(0.8)
     assert result.iteration_ms == 60
     assert result.tokens_per_iteration == 99 / 25
     assert (result.acceptance_rate, result.path_acceptance) == (0.25, 0.5)
     assert (result.paper_acceptance, result.path_length) == (0.99, 2.0)
     other = made("peer", 1.0, group="transformers", new_tokens=1, ttft=0.5, iterations=3)
-    assert (other.acceptance_rate, other.path_acceptance, other.tpot, other.decode_throughput) == (None,) * 4
+    assert (other.acceptance_rate, other.path_acceptance, other.tpot) == (None,) * 3
     assert other.iteration_ms == 250, "its first pass is the prefill"
 
 
