@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import SpeclabError
+from speclab.prompts import as_messages
 from speclab.settings import assignments
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def page(ctx: typer.Context, notebook: _Notebook = None) -> None:
 
 @app.command()
 def run(
-    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+    prompt: Annotated[str, typer.Argument(help="The text to continue, or with --chat to answer.")],
     strategy: Annotated[str, typer.Option(help="A name from the registry of strategies.")] = "DynaTree",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
     ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="A message of the user, by the models' chat template.")] = False,
+    system: Annotated[str, typer.Option(help="A system message before it; implies --chat.")] = "",
     pair: _Pair = "mini",
     target: _Model = None,
     draft: _Model = None,
@@ -92,14 +95,14 @@ def run(
     result = speclab.generate(
         models,
         chosen,
-        prompt,
+        as_messages(prompt, system) if chat or system else prompt,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         seed=seed,
     )
-    typer.echo(prompt + result.text)
+    typer.echo(result.text if chat or system else prompt + result.text)
     values = {name: getattr(result.metrics, name) for name in _METRICS}
     _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 

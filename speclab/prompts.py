@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 from speclab.errors import PromptError, SettingsError
 
@@ -33,7 +34,7 @@ def as_messages(text: str, system: str = "") -> tuple[dict[str, str], ...]:
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
-def is_conversation(prompt: object) -> bool:
+def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, str]]]:
     """Whether a prompt is meant as messages."""
     return isinstance(prompt, list | tuple) and any(isinstance(one, Mapping) for one in prompt)
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, Box, Dropdown, HBox, Textarea, ToggleButtons, VBox
+from ipywidgets import HTML, Box, Dropdown, HBox, ToggleButtons, VBox
 
 from speclab.drafters import strategies
-from speclab.errors import PromptError, SettingsError, SpeclabError
+from speclab.errors import ModelNotFoundError, SettingsError, SpeclabError
 from speclab.lab.form import Fold, Form, main_fields
-from speclab.lab.models import ModelPicker, describe_models, has_draft
+from speclab.lab.models import ModelPicker, describe_models, has_draft, has_template
+from speclab.lab.prompt_picker import PromptPicker
 from speclab.lab.runs import differences
 from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, Prompt
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
-from speclab.prompts import examples
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views.explain import CHANGES, warning
-from speclab.views.markup import clip, escape, tag
+from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class ConfigForm(VBox):
         self.note = HTML().add_class("speclab-note")
         row = HBox([self.when, self.apply]).add_class("speclab-group")
         self.strategy = StrategyPicker(strategy, self._edited, [row, self.note])
-        self.prompt = PromptPicker(prompt, pair, self._edited)
+        self.prompt = PromptPicker(prompt, pair, self._edited, has_template(self._choice(), pair))
         self.session = Form(SessionSettings, self._edited)
         self.session.write(settings)
         self.models_line, self.sampling_line = HTML(), HTML()
@@ -144,6 +145,8 @@ class ConfigForm(VBox):
     def _edited(self) -> None:
         self._config = None
         if self._ready:
+            with suppress(ModelNotFoundError):  # no target named yet
+                self.prompt.offer(has_template(self._choice(), self._pair))
             self._fit()
             self._show_line()
             self._show()
@@ -180,7 +183,7 @@ class ConfigForm(VBox):
         way = f"temperature {sampled.temperature:g}" if sampled.temperature else "greedy"
         lossy = "" if sampled.lossless else tag("span", warning(f"Typical acceptance {CHANGES}."), role="note")
         set_if_changed(self.models_line, value=tag("span", escape(words), title=escape(words)))
-        set_if_changed(self.quote, description=f"“{clip(' '.join(self.prompt.text.value.split()), 72)}”")
+        set_if_changed(self.quote, description=self.prompt.caption)
         set_if_changed(self.sampling_line, value=tag("span", f"· {way}") + lossy)
 
     def _pending(self) -> tuple[PendingChange | None, str, str]:
@@ -199,64 +202,6 @@ class ConfigForm(VBox):
         forks = config.forks_from(applied)
         does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
         return change, f"Changed: {'; '.join(differences(applied, config))}. {does}", ""
-
-
-class PromptPicker(VBox):
-    """Examples by kind, and the text itself."""
-
-    def __init__(self, prompt: Prompt | None, pair: ModelPair | None, changed: Callable[[], None]) -> None:
-        self._examples, self._pair = examples(), pair
-        first = self._examples[0].text if prompt is None else prompt
-        self._given, self._given_text = first, _text(first, pair)
-        named = [(f"{example.kind} · {example.name}", i) for i, example in enumerate(self._examples)]
-        self.example = Dropdown(
-            options=[("your own text", -1), *named], description="prompt", tooltip="shipped examples"
-        )
-        words = "the text that the models continue; Ctrl+Enter applies it and steps"
-        self.text = Textarea(value=self._given_text, rows=3, tooltip=words).add_class("speclab-prompt")
-        super().__init__([self.example, self.text], _dom_classes=["speclab-prompts"])
-        self._fit()
-        on_change(self.example, self._chosen)
-        on_change(self.text, lambda _: self._fit())
-        on_change(self.text, lambda _: changed())
-
-    def read(self) -> Prompt:
-        """The prompt: token ids if they were given as such and left alone, else the text.
-
-        Raises:
-            PromptError: it was emptied, or made longer than the models given can take.
-        """
-        if self.text.value == self._given_text:
-            return self._given
-        text, pair = str(self.text.value), self._pair
-        if not text.strip():
-            raise PromptError("The prompt is empty: write a text to continue, or choose an example.")
-        if pair is not None and pair.tokenizer is not None and pair.context and len(text) >= pair.context:
-            count = len(pair.encode(text))
-            if count >= pair.context:
-                raise PromptError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
-        return text
-
-    def write(self, prompt: Prompt) -> None:
-        """Shows this prompt."""
-        own = prompt if isinstance(prompt, str) else _text(prompt, None)
-        set_if_changed(self.text, value=self._given_text if prompt == self._given else own)
-
-    def _chosen(self, index: int) -> None:
-        if index >= 0:
-            set_if_changed(self.text, value=self._examples[index].text)
-
-    def _fit(self) -> None:
-        texts = [example.text for example in self._examples]
-        set_if_changed(self.example, value=texts.index(self.text.value) if self.text.value in texts else -1)
-
-
-def _text(prompt: Prompt, pair: ModelPair | None) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    if pair is not None and pair.tokenizer is not None:
-        return pair.decode(prompt)
-    return " ".join(str(token) for token in prompt)
 
 
 class StrategyPicker(VBox):

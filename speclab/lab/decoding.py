@@ -17,6 +17,7 @@ from speclab.lab.models import LoadedModels, prompt_ids
 from speclab.lab.navigation import Navigator, begun, counted
 from speclab.lab.runs import Runs, cache_bytes, differences
 from speclab.lab.state import LabConfig, LabState, Prompt, SetBreakpoint
+from speclab.prompts import Message, checked_messages, is_conversation
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step, Trace
 from speclab.views.explain import plural, prompt_words, summary
@@ -335,7 +336,9 @@ class Decoder(Navigator):
         session = self.session
         pair = self.models.pair if session is None else session.pair
         prompt: Prompt = config.prompt if session is None else session.prompt_ids
-        if isinstance(prompt, str):
+        if is_conversation(prompt):
+            same = checked_messages(prompt) == [Message(one.role, one.content) for one in trace.messages]
+        elif isinstance(prompt, str):
             same = prompt == "".join([trace.texts.get(token, "") for token in trace.prompt_ids])
         else:
             same = tuple(prompt) == trace.prompt_ids

@@ -83,7 +83,8 @@ class Lab(VBox):
         pair: the models, or the name of a preset, loaded when the lab is first shown or stepped; by default "smollm2"
             where it was fetched (`speclab fetch smollm2`), else "mini".
         strategy: by default DynaTree with settings for a low-confidence draft.
-        prompt: text or token ids; by default the first shipped example.
+        prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
+            the first shipped example: a user's question where there is a template, else a text to continue.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
     """
 

@@ -11,6 +11,7 @@ from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
 from speclab.errors import PromptError, SettingsError, SpeclabError
 from speclab.lab.lab import Lab
+from speclab.prompts import as_messages
 from speclab.settings import SessionSettings, assignments
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ def register(shell: Any) -> None:
     def speculate(line: str, cell: str) -> Lab:
         """Shows the lab on the text of the cell.
 
-        %%speculate [STRATEGY] [SETTING=VALUE ...] [pair=NAME] [target=ID draft=ID device=cuda ...] [--name VARIABLE]
+        %%speculate [STRATEGY] [SETTING=VALUE ...] [pair=NAME] [target=ID draft=ID device=cuda ...]
+                    [--chat] [--system "TEXT"] [--name VARIABLE]
 
         STRATEGY is a name that speclab.strategies() lists; settings are the strategy's own and the session's, such as
-        temperature=0.7 max_new_tokens=64 seed=1. pair is a variable that holds models, or the name of a preset. With
-        --name the lab is kept in a variable too.
+        temperature=0.7 max_new_tokens=64 seed=1. pair is a variable that holds models, or the name of a preset. The
+        cell is continued as plain text; with --chat it is a message of the user, for models with a chat template, and
+        --system puts a system message before it. With --name the lab is kept in a variable too.
         """
         try:
             return _lab(shell.user_ns, line, cell)
@@ -40,7 +43,14 @@ def register(shell: Any) -> None:
 
 
 def _lab(variables: dict[str, Any], line: str, cell: str) -> Lab:
-    kind, assigned, name = _read(line)
+    words = _words(line)
+    name, system = _option(words, "--name"), _option(words, "--system")
+    if name is not None and not name.isidentifier():
+        raise SettingsError("--name takes the name of a variable, such as --name lab.")
+    chat = "--chat" in words or system is not None
+    words = [word for word in words if word != "--chat"]
+    kind = words.pop(0) if words and "=" not in words[0] else ""
+    assigned = assignments(words)
     prompt = cell.removesuffix("\n")  # the one that IPython ends every cell with
     if not prompt.strip():
         raise PromptError("The cell is empty: write the prompt below the line of %%speculate.")
@@ -48,27 +58,28 @@ def _lab(variables: dict[str, Any], line: str, cell: str) -> Lab:
     session = {key: assigned.pop(key) for key in list(assigned) if key in SessionSettings.model_fields}
     strategy = _strategy(kind, assigned)
     settings = SessionSettings(**session).model_dump(include=set(session))  # before any model is loaded
-    lab = Lab(_pair(variables, models), strategy, prompt=prompt, **settings)
+    given = as_messages(prompt, system or "") if chat else prompt
+    lab = Lab(_pair(variables, models), strategy, prompt=given, **settings)
     if name:
         variables[name] = lab
     return lab
 
 
-def _read(line: str) -> tuple[str, dict[str, Any], str]:
-    """The name of a strategy, what is assigned, and the variable for the lab."""
+def _words(line: str) -> list[str]:
     try:
-        words = shlex.split(line)
+        return shlex.split(line)
     except ValueError:
         raise SettingsError("A quote is opened and not closed in the line of %%speculate.") from None
-    name = ""
-    if "--name" in words:
-        at = words.index("--name")
-        name = words[at + 1] if len(words) > at + 1 else ""
-        if not name.isidentifier():
-            raise SettingsError("--name takes the name of a variable, such as --name lab.")
-        del words[at : at + 2]
-    kind = words.pop(0) if words and "=" not in words[0] else ""
-    return kind, assignments(words), name
+
+
+def _option(words: list[str], name: str) -> str | None:
+    """What follows `name`, both taken out of the words; None where it is not among them."""
+    if name not in words:
+        return None
+    at = words.index(name)
+    _, *value = words[at : at + 2]
+    del words[at : at + 2]
+    return value[0] if value else ""
 
 
 def _strategy(kind: str, own: dict[str, Any]) -> Strategy | None:

@@ -276,6 +276,20 @@ def has_draft(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
     return bool(choice.draft) if choice.target else PRESETS[choice.name].draft is not None
 
 
+def has_template(choice: ModelChoice | None, pair: ModelPair | None) -> bool | None:
+    """Whether the models have a chat template; None where that is known when they are loaded. Loads nothing."""
+    if choice is None:
+        return bool(pair is not None and getattr(pair.tokenizer, "chat_template", None))
+    if not choice.target:
+        return PRESETS[choice.name].chat
+    try:
+        folder = Path(choice.target).expanduser()
+        own = (folder / "chat_template.jinja").is_file()
+        return own or "chat_template" in (folder / "tokenizer_config.json").read_text(encoding="utf-8") or None
+    except (OSError, RuntimeError, ValueError):  # no folder, too long a name, no home directory, no text
+        return None
+
+
 def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[str]:
     """The target's name, and what there is to draft with."""
     if choice is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from threading import RLock
@@ -14,11 +14,12 @@ from speclab.analysis.compare import Comparison
 from speclab.drafters.base import Strategy
 from speclab.lab.widgets import batch_updates
 from speclab.models.presets import PRESETS
+from speclab.prompts import PromptInput
 from speclab.trace.conditions import stateful
 from speclab.trace.records import Step
 from speclab.views.registry import Frame
 
-Prompt = str | Sequence[int]
+Prompt = PromptInput
 
 
 @dataclass(frozen=True, slots=True)

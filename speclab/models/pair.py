@@ -249,7 +249,7 @@ class ModelPair:
         """As `encode`, and the messages with the tokens of each; of text and ids there are none."""
         messages: tuple[Message, ...] = ()
         if is_conversation(prompt):
-            ids, messages = encode_messages(self.tokenizer, prompt)  # type: ignore[arg-type]
+            ids, messages = encode_messages(self.tokenizer, prompt)
         elif isinstance(prompt, str) and prompt:
             if self.tokenizer is None:
                 raise PromptError("This pair has no tokenizer: give token ids, or pass tokenizer= to load_pair.")

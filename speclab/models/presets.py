@@ -25,6 +25,7 @@ class Preset:
     `tokenizer`: where it is, if not beside the target. `dtype`: None for the loader's default. `stored`: that of the
     published weights. `note`: what to know before choosing it. `heads`: folders of draft heads for the target. `hub`:
     the original on the hub of a target that `speclab fetch` brings; `download`: the bytes that it takes for that.
+    `chat`: whether its tokenizer has a chat template.
     """
 
     target: str
@@ -38,6 +39,7 @@ class Preset:
     heads: tuple[str, ...] = ()
     hub: str | None = None
     download: int = 0
+    chat: bool = False
 
     @property
     def missing(self) -> bool:
@@ -77,6 +79,7 @@ PRESETS = {
         heads=tuple(str(_SMOLLM2_HEADS / kind) for kind in ("chat", "code") if (_SMOLLM2_HEADS / kind).is_dir()),
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         download=92_871_040,
+        chat=True,
     ),
     "pythia-410m": Preset("EleutherAI/pythia-410m", "EleutherAI/pythia-70m", 405_334_016, 70_426_624, stored="float16"),
     "pythia-2.8b": Preset(
@@ -87,8 +90,8 @@ PRESETS = {
         "the pair of the DynaTree paper",
         stored="float16",
     ),
-    "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_022_468_096, 596_049_920),
-    "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_190_735_360, 596_049_920),
+    "qwen3-4b": Preset("Qwen/Qwen3-4B", "Qwen/Qwen3-0.6B", 4_022_468_096, 596_049_920, chat=True),
+    "qwen3-8b": Preset("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", 8_190_735_360, 596_049_920, chat=True),
     "llama3-8b": Preset(
         "meta-llama/Llama-3.1-8B",
         "meta-llama/Llama-3.2-1B",
@@ -102,6 +105,7 @@ PRESETS = {
         8_030_261_248,
         0,
         f"{_ALONE}; gated: accept the licence on the hub first" + _EAGLE.format("LLaMA3-Instruct-8B"),
+        chat=True,
     ),
     "vicuna-7b": Preset(
         "lmsys/vicuna-7b-v1.3", None, 6_738_415_616, 0, _PICKLED + _EAGLE.format("Vicuna-7B-v1.3"), stored="float16"

@@ -49,7 +49,7 @@ STYLE = "".join([
     ".speclab-text-body{white-space:pre-wrap;overflow-wrap:anywhere}",
     f".sl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;font:12px/1.9 {SANS};margin-bottom:8px;color:{_INK}}}",
     f".sl-p{{color:{_MUTED}}}.sl-role{{color:{_INK}}}",
-    f".sl-tpl{{color:{_MUTED};font-size:12px;border:1px dotted {_MUTED};border-radius:3px;padding:0 2px}}",
+    f".sl-tpl{{color:{_MUTED};font-size:12px;border:1px dotted {_MUTED};border-radius:3px;padding:0 2px;margin:0 3px}}",
     ".sl-tpl{-webkit-box-decoration-break:clone;box-decoration-break:clone}",
     f".sl-gap{{font-style:italic;border:1px dashed {_RULE};border-radius:8px;padding:0 4px;margin:0 4px}}",
     ".sl-t{border-radius:3px;padding:1px 0;border-bottom:2px solid transparent;margin-right:1px}",

@@ -15,8 +15,9 @@ from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.errors import PromptError, SettingsError
 from speclab.lab import Lab
-from speclab.lab.config import NEXT, PromptPicker
+from speclab.lab.config import NEXT
 from speclab.lab.form import NOTCHES, Fold, Form, Probability, control, main_fields, title
+from speclab.lab.prompt_picker import PromptPicker
 from speclab.models.pair import ModelPair
 from speclab.models.presets import PRESETS
 from speclab.prompts import examples
