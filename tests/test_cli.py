@@ -57,6 +57,13 @@ def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engin
     assert all(name in done.stdout for name in speclab.cli._METRICS)
 
 
+def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):
+    for words, roles in ((["--chat"], ["user"]), (["--system", "Be brief."], ["system", "user"])):
+        done = cli("run", "--strategy", "Chosen", "Why?", *words)
+        assert done.stdout.startswith(" and [b]on[/b]\n"), "the answer alone"
+        assert [message["role"] for message in engine[-1][2]] == roles
+
+
 def test_what_is_assigned_is_a_value_or_a_text():
     words = ["a=1", "b=-0.5", "c=[1, 2]", "d=True", "e=none", "f=DynaTree(max_depth=3)", "g=", "h=1=2", 'i="x"']
     expected = {"a": 1, "b": -0.5, "c": [1, 2], "d": True, "e": None, "f": "DynaTree(max_depth=3)", "g": "", "h": "1=2"}

@@ -279,7 +279,7 @@ def has_draft(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
 def has_template(choice: ModelChoice | None, pair: ModelPair | None) -> bool | None:
     """Whether the models have a chat template; None where that is known when they are loaded. Loads nothing."""
     if choice is None:
-        return bool(pair is not None and getattr(pair.tokenizer, "chat_template", None))
+        return pair is not None and pair.chats
     if not choice.target:
         return PRESETS[choice.name].chat
     try:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
 from speclab.files import byte_count
-from speclab.models.chat import encode_messages
+from speclab.models.chat import encode_messages, has_template
 from speclab.models.head_files import HeadSource, listed, load_head
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import (
@@ -233,6 +233,11 @@ class ModelPair:
         """The same models with empty caches, every pass of target and draft through their modules: no lean forward."""
         draft = self.draft.by_module() if self.draft is not None else None
         return replace(self.fresh(), target=self.target.by_module(), draft=draft)
+
+    @property
+    def chats(self) -> bool:
+        """Whether a prompt may be messages: the tokenizer has a chat template."""
+        return has_template(self.tokenizer)
 
     def encode(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt: of a text with the special tokens that the tokenizer adds by default.

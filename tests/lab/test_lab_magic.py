@@ -48,6 +48,14 @@ def test_strategy_settings_and_prompt_reach_the_lab_which_is_the_value(shell):
     assert lab.step() is not None
 
 
+def test_a_cell_is_a_message_of_the_user_where_that_is_said(shell):
+    for line, expected in (("--chat", [("user", "Hi there")]),
+                           ("--system 'Be brief.'", [("system", "Be brief."), ("user", "Hi there")])):  # fmt: skip
+        lab = cell(shell, f"Goose {line}", "Hi there").result
+        assert [(one["role"], one["content"]) for one in lab.config.prompt.read()] == expected
+        lab.close()
+
+
 def test_without_models_it_shows_at_once_and_loads_when_stepped(shell):
     lab = cell(shell, "PromptLookup", "To be, or not\nto be\n\n").result
     assert lab.session is None
