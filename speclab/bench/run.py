@@ -39,7 +39,6 @@ from speclab.engine.generate import generate
 from speclab.engine.session import Session
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.host import machine, versions
-from speclab.models.chat import has_template
 from speclab.models.pair import ModelPair
 from speclab.prompts import as_messages
 from speclab.settings import SessionSettings
@@ -136,7 +135,7 @@ def plan(
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
-    asks = workload.chat and has_template(pair.tokenizer)
+    asks = workload.chat and pair.chats
     texts = [(task, as_messages(task.text) if asks else task.text) for task in workload.tasks]
     prompts = [Prompt(task, tuple(pair.encode(text))) for task, text in texts]
     bounds = [] if most is None else [most]
