@@ -102,7 +102,7 @@ class Head(nn.Module):
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
             self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
-        self.products = Products(self, pack=False)
+        self.products = Products(self)
 
     @property
     def token_ids(self) -> Tensor | None:
@@ -170,17 +170,13 @@ class Head(nn.Module):
 
 
 class Products:
-    """The matrices of a head, those that read the same rows side by side.
+    """The matrices of a head, those that read the same rows side by side."""
 
-    Args:
-        pack: multiply by packed copies, as `models.fast.packed` explains.
-    """
-
-    def __init__(self, head: Head, *, pack: bool) -> None:
+    def __init__(self, head: Head) -> None:
         attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
 
         def product(parent: nn.Module, *names: str) -> Linear:
-            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), pack=pack)
+            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names))
 
         self.fc, self.qkv = product(head, "fc"), product(attention, "q_proj", "k_proj", "v_proj")
         self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
@@ -349,10 +345,10 @@ class HeadRunner:
                 known = ids < self.vocab_size
                 ids = ids[known]
                 layer = _gathered(layer, ids if self.model.lm_head is None else known)
-        pack = worth_packing(nn.ModuleList([self.model, layer]))
-        products = Products(self.model, pack=pack)
-        output = Linear(layer, pack=pack) if type(layer) is nn.Linear else layer
-        packed = PackedWeights([each for each in (*vars(products).values(), output) if isinstance(each, Linear)])
+        products = Products(self.model)
+        output = Linear(layer) if type(layer) is nn.Linear else layer
+        linears = [each for each in (*vars(products).values(), output) if isinstance(each, Linear)]
+        packed = PackedWeights(linears, pack=worth_packing(linears))
         return _Fast(products, output, packed, None if ids is None else ids.cpu().numpy())
 
     def _turns(self, positions: int) -> Angles:

@@ -252,11 +252,11 @@ def test_a_look_that_finds_nothing_makes_nothing_anew_and_a_change_everything_on
 
 def test_why_the_module_is_used_is_in_the_records():
     pair = _pair("llama")
-    assert pair.describe()["target_forward"] == "lean"
+    assert pair.describe()["target_forward"] == "lean, packed"
     _patched(pair.target.model)
     session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
     assert session.trace.models["target_forward"] == "module: the forward of its LlamaMLP was replaced"
-    assert session.trace.models["draft_forward"] == "lean"
+    assert session.trace.models["draft_forward"] == "lean, packed"
 
 
 def test_a_check_compares_with_the_module_and_not_with_the_forward_it_checks():

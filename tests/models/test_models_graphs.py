@@ -232,7 +232,7 @@ def test_where_a_pass_cannot_be_captured_it_goes_the_plain_way_and_says_why(erro
         runner.extend([1, 2, 3])
     for _ in range(2):
         torch.testing.assert_close(plain.extend([4]), pair.target.extend([4]), **CLOSE)
-    assert pair.describe()["target_forward"] == f"lean, without CUDA graphs: {words}"
+    assert pair.describe()["target_forward"] == f"lean, packed, without CUDA graphs: {words}"
 
 
 def test_beyond_the_context_passes_go_the_plain_way():
@@ -259,8 +259,8 @@ def test_sizes_are_powers_of_two_that_hold_the_padding_rows_too():
 
 def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never():
     for family, here, there in (
-        ("gpt_neox", "lean", "lean, CUDA graphs"),
-        ("llama", "lean", "lean, CUDA graphs"),
+        ("gpt_neox", "lean, packed", "lean, CUDA graphs"),
+        ("llama", "lean, packed", "lean, CUDA graphs"),
         ("gpt2", "module", "module"),
     ):
         model = tiny(family)

@@ -38,7 +38,7 @@ def _lean(variant: str, pack: bool) -> Runner:
     if (variant, pack) not in RUNNERS:
         family, overrides = VARIANTS[variant]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(packed, "PACKED_BYTES", packed.PACKED_BYTES if pack else 0)
+            patch.setattr(packed, "PAYS", pack)
             model = tiny(family, **overrides)
             model(torch.tensor([[1]]), output_hidden_states=True)  # changes the module the first time
             RUNNERS[variant, pack] = Runner(model)
@@ -51,7 +51,7 @@ def _lean(variant: str, pack: bool) -> Runner:
 @settings(max_examples=6)
 def test_logits_states_and_caches_are_the_modules(variant, pack, prefix, tree, cut):
     lean, module = _lean(variant, pack).fork(), _lean(variant, pack).by_module()
-    assert (lean.implementation.name, module.implementation.name) == ("lean", "module")
+    assert (lean.implementation.name, module.implementation.name) == ("lean, packed" if pack else "lean", "module")
     assert lean.implementation.implementations[0].head.pack is pack
     for runner in (lean, module):
         runner.watch((-1, 0, 1))
@@ -68,7 +68,7 @@ def test_logits_states_and_caches_are_the_modules(variant, pack, prefix, tree, c
 def test_families_without_one_go_through_their_module():
     for family in FAMILIES:
         name = SharedForward(tiny(family)).forward.name
-        assert name == ("lean" if family in {"gpt_neox", "llama"} else "module")
+        assert name == ("lean, packed" if family in {"gpt_neox", "llama"} else "module")
 
 
 def _another_linear(model):
@@ -131,16 +131,34 @@ def test_weights_are_packed_once_until_they_change(monkeypatch):
     runner = Runner(tiny("llama"))
     for token in range(4):
         runner.extend([token])
-    assert len(done) == len(set(map(id, done))) == 2 * 4 + 1
+    assert len(done) == len(set(map(id, done))) == 2 * 5 + 1
     runner.fork(2).extend([1])
-    assert len(done) == 2 * 4 + 1
+    assert len(done) == 2 * 5 + 1
 
 
-def test_half_precision_and_large_models_are_not_packed(monkeypatch):
-    assert packed.worth_packing(tiny("llama"))
-    assert not packed.worth_packing(tiny("llama").to(torch.bfloat16))
-    monkeypatch.setattr(packed, "PACKED_BYTES", 1000)
-    assert not packed.worth_packing(tiny("llama"))
+@pytest.mark.parametrize("faster", [True, False])
+def test_the_faster_product_is_taken_and_said(monkeypatch, faster):
+    """Measured on the model's own layers, once in a process for layers of the same shapes."""
+    measured = []
+    monkeypatch.setattr(packed, "PAYS", None)
+    monkeypatch.setattr(packed, "_FOUND", {})
+    monkeypatch.setattr(packed, "_ratio", lambda *_: (measured.append(1), 0.5 if faster else 2.0)[1])
+    for seed in range(2):
+        model = tiny("llama", seed=seed)
+        assert SharedForward(model).forward.name == ("lean, packed" if faster else "lean")
+    assert len(measured) == len(packed.ROWS)
+
+
+def test_without_memory_for_a_second_copy_nothing_is_packed(monkeypatch):
+    monkeypatch.setattr("speclab.models.memory.free", lambda _: 1000)
+    assert SharedForward(tiny("llama")).forward.name == "lean"
+
+
+def test_bfloat16_products_are_packed_and_the_modules_own():
+    model = tiny("llama", mlp_bias=True).to(torch.bfloat16)
+    runner = Runner(model)
+    torch.testing.assert_close(runner.extend([1, 2, 3]), runner.by_module().extend([1, 2, 3]), atol=0.5, rtol=0.0)
+    assert runner.implementation.name == "lean, packed"
 
 
 def test_a_pass_that_fails_midway_leaves_no_rows_to_the_module_that_takes_over():
@@ -160,7 +178,7 @@ def test_with_the_door_shut_every_pass_is_the_modules_and_the_text_the_same():
     target, draft = tiny("gpt_neox"), tiny("llama", seed=1)
     quick, shut = (load_pair(target=target, draft=draft, fast=fast) for fast in (True, False))
     by_module = quick.by_module()
-    assert quick.describe()["target_forward"] == quick.describe()["draft_forward"] == "lean"
+    assert quick.describe()["target_forward"] == quick.describe()["draft_forward"] == "lean, packed"
     for pair in (shut, shut.fresh(), by_module):
         assert pair.describe()["target_forward"] == pair.describe()["draft_forward"] == "module"
     texts = [generate(pair, DynaTree(), [1, 2, 3], max_new_tokens=24).token_ids for pair in (quick, shut, by_module)]

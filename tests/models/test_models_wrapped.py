@@ -145,7 +145,7 @@ def test_a_model_that_is_placed_is_not_moved_and_its_embedding_is_on_a_device(tm
 def test_weights_that_several_processes_share_go_through_the_module(tmp_path):
     """With one process of a mesh: the weights are those of a tensor-parallel plan, whose module alone knows how."""
     model = tiny("llama")
-    assert SharedForward(model).forward.name == "lean"
+    assert SharedForward(model).forward.name == "lean, packed"
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
         distribute_module(model, init_device_mesh("cpu", (1,)))

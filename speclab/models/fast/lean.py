@@ -54,21 +54,20 @@ class Parts(NamedTuple):
 class NeoXLayer:
     """One layer of GPT-NeoX."""
 
-    def __init__(self, layer: Any, index: int, config: Any, *, pack: bool) -> None:
+    def __init__(self, layer: Any, index: int, config: Any) -> None:
         attention, mlp = layer.attention, layer.mlp
         self.index, self.heads = index, config.num_attention_heads
         self.parallel: bool = config.use_parallel_residual
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv, self.out = Linear(attention.query_key_value, pack=pack), Linear(attention.dense, pack=pack)
-        self.up, self.down = Linear(mlp.dense_h_to_4h, pack=pack), Linear(mlp.dense_4h_to_h, pack=pack)
+        self.qkv, self.out = Linear(attention.query_key_value), Linear(attention.dense)
+        self.up, self.down = Linear(mlp.dense_h_to_4h, act=mlp.act), Linear(mlp.dense_4h_to_h)
         self.linears: Sequence[Linear] = (self.qkv, self.out, self.up, self.down)
-        self.act = mlp.act
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         """Appends the rows' keys and values to the cache."""
-        attended = rows + self._attention(_layer_norm(self.before_attention, rows), angles, mask, cache)
+        attended = self.out(self._attention(normed(self.before_attention, rows), angles, mask, cache), plus=rows)
         read = rows if self.parallel else attended
-        return attended + self.down(self.act(self.up(_layer_norm(self.before_mlp, read))))
+        return self.down(self.up(normed(self.before_mlp, read)), plus=attended)
 
     def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         count = len(rows)
@@ -77,33 +76,37 @@ class NeoXLayer:
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
         out = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=mask is None and count > 1)
-        return self.out(out.transpose(1, 2).reshape(count, -1))
+        return out.transpose(1, 2).reshape(count, -1)
 
 
-def _layer_norm(norm: nn.LayerNorm, rows: Tensor) -> Tensor:
-    # The module's call takes as long again as the norm of a few rows.
-    return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+def normed(norm: Any, rows: Tensor) -> Tensor:
+    """A norm of the rows; the module's call takes as long again as that of a few rows."""
+    if isinstance(norm, nn.LayerNorm):
+        return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 class LlamaLayer:
     """One layer of Llama."""
 
-    def __init__(self, layer: Any, index: int, config: Any, *, pack: bool) -> None:
+    def __init__(self, layer: Any, index: int, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self.index, self.dim = index, attention.head_dim
         self.heads, self.shared = config.num_attention_heads, config.num_key_value_heads
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv = Linear(attention.q_proj, attention.k_proj, attention.v_proj, pack=pack)
-        self.out = Linear(attention.o_proj, pack=pack)
-        self.gate_up, self.down = Linear(mlp.gate_proj, mlp.up_proj, pack=pack), Linear(mlp.down_proj, pack=pack)
-        self.linears: Sequence[Linear] = (self.qkv, self.out, self.gate_up, self.down)
-        self.act = mlp.act_fn
+        self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
+        self.gate, self.up, self.down = (
+            Linear(mlp.gate_proj, act=mlp.act_fn),
+            Linear(mlp.up_proj),
+            Linear(mlp.down_proj),
+        )
+        self.linears: Sequence[Linear] = (self.qkv, self.out, self.gate, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         """Appends the rows' keys and values to the cache."""
-        rows = rows + self._attention(self.before_attention(rows), angles, mask, cache)
-        gate, up = self.gate_up(self.before_mlp(rows)).chunk(2, dim=-1)
-        return rows + self.down(self.act(gate) * up)
+        rows = self.out(self._attention(normed(self.before_attention, rows), angles, mask, cache), plus=rows)
+        read = normed(self.before_mlp, rows)
+        return self.down(self.up(read, times=self.gate(read)), plus=rows)
 
     def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         count, turned = len(rows), self.heads + self.shared
@@ -117,7 +120,7 @@ class LlamaLayer:
             )
         else:
             out = self._heads_as_rows(query, keys, values, mask)
-        return self.out(out.transpose(1, 2).reshape(count, -1))
+        return out.transpose(1, 2).reshape(count, -1)
 
     def _heads_as_rows(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both."""
@@ -128,15 +131,15 @@ class LlamaLayer:
         return out.reshape(1, self.heads, count, self.dim)  # CUDA's memory-efficient kernel answers transposed
 
 
-def _neox(model: Any, *, pack: bool) -> Parts:
+def _neox(model: Any) -> Parts:
     base = model.gpt_neox
-    layers = [NeoXLayer(layer, index, model.config, pack=pack) for index, layer in enumerate(base.layers)]
+    layers = [NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
     return Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm, model.lm_head)
 
 
-def _llama(model: Any, *, pack: bool) -> Parts:
+def _llama(model: Any) -> Parts:
     base = model.model
-    layers = [LlamaLayer(layer, index, model.config, pack=pack) for index, layer in enumerate(base.layers)]
+    layers = [LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
     return Parts(base.embed_tokens, base.rotary_emb, layers, base.norm, model.lm_head)
 
 
@@ -198,13 +201,15 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
 class LeanForward(Implementation):
     """The layers of a family, written out; it accepts no pass while a hook waits for the module's call."""
 
-    name, feature = "lean", "lean forward"
+    feature = "lean forward"
 
-    def __init__(self, model: PreTrainedModel, parts: Parts, *, pack: bool) -> None:
+    def __init__(self, model: PreTrainedModel, parts: Parts) -> None:
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
-        self.head = Linear(parts.head, pack=pack)
-        self.packed = PackedWeights([self.head, *(linear for layer in parts.layers for linear in layer.linears)])
+        self.head = Linear(parts.head)
+        linears = [self.head, *(linear for layer in parts.layers for linear in layer.linears)]
+        pack = worth_packing(linears)
+        self.packed, self.name = PackedWeights(linears, pack=pack), "lean, packed" if pack else "lean"
         self._hookable, self._hooks_seen, self._hooked = tuple(model.modules()), -1, False
 
     def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
@@ -245,7 +250,7 @@ class LeanForward(Implementation):
         for layer in self.layers:
             rows = layer(rows, angles, mask, cache)
             kept.append(rows)
-        rows = kept[-1] = self.norm(rows)
+        rows = kept[-1] = normed(self.norm, rows)
         return ForwardOutput(self.head(rows[-last:]), stack_states(kept, layers) if layers else None, mask)
 
 
@@ -255,9 +260,8 @@ def lean_forward(model: PreTrainedModel) -> LeanForward | str:
     reason = "" if family is None else _why_not(model)
     if family is None or reason:
         return reason
-    pack = worth_packing(model)
     with torch.inference_mode():
-        return LeanForward(model, family(model, pack=pack), pack=pack)
+        return LeanForward(model, family(model))
 
 
 def _why_not(model: PreTrainedModel) -> str:

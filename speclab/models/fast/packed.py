@@ -1,43 +1,75 @@
-"""Packed weights: on a CPU in float32, a copy of small models' weights in the layout that oneDNN multiplies by.
+"""Packed weights: on a CPU, a copy of the weights in the layout that oneDNN multiplies by.
 
-The library's float32 product repacks its weights at every call, which for the few rows of a draft tree takes as long as
-the product itself. The operators are torch's own, but private ones, so they have to earn their place. Measured on two
-threads of an otherwise idle CPU: on the mini family's target (11 M parameters) eight rows cost 1.05 to 1.2 one-row
-passes instead of 1.5; on a model of 135 M parameters one row is slower with packed weights and sixteen take as long.
-So the rule is one of size alone: models of up to `PACKED_BYTES` are packed.
+The library's product repacks its weights at every call, which for the few rows of a draft tree can take longer than the
+product itself; packed once, it may also take an activation, a sum or a product in the same pass over memory. Whether
+that pays depends on the processor, so it is measured on a model's own layers when it is loaded. The operators are
+torch's own, but private ones: tried once, and not used where they fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-PACKED_BYTES = 1 << 27
-"""Larger models (128 MiB of weights, 33 M parameters) are not packed."""
+from speclab.models import memory
+
+PAYS: bool | None = None
+"""Whether packing pays here; None: measured. Set it where the choice may not depend on the clock."""
+SAMPLE_BYTES = 1 << 26
+"""Of weights to measure on: more than most caches hold, as a pass reads them."""
+ROWS = (1, 8)
+"""Rows to measure with, plain decoding's and a small tree's; and how often, each in turn."""
+ROUNDS = 3
+_FUSED = {
+    "SiLUActivation": ("swish", ""),
+    "SiLU": ("swish", ""),
+    "GELUActivation": ("gelu", "none"),
+    "NewGELUActivation": ("gelu", "tanh"),
+    "GELUTanh": ("gelu", "tanh"),
+    "ReLU": ("relu", ""),
+}
+"""Activations that oneDNN applies with a product, by the library's class."""
 
 
 class Linear:
-    """`x Wᵀ + b` on the weights of one module, or of several that read the same rows: their outputs lie side by side.
+    """`act(x Wᵀ + b)` on the weights of one module, or of several that read the same rows, outputs side by side.
 
     Args:
         modules: `nn.Linear` layers of one dtype and device.
+        act: an activation module; None for none.
         pack: multiply by a packed copy of the weights; `repack` makes it, at first and after a change.
     """
 
-    def __init__(self, *modules: nn.Linear, pack: bool) -> None:
-        self.modules, self.pack = modules, pack
+    def __init__(self, *modules: nn.Linear, act: Any = None, pack: bool = False) -> None:
+        self.modules, self.act, self.pack = modules, act, pack
+        self._fused = _FUSED.get(type(act).__name__) if act is not None else ("none", "")
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """`[m, in]` to `[m, out]`."""
-        if not self.pack:
-            outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
-            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        product: Tensor = _product()(rows, self._packed, self._bias, "none", [], "")
-        return product
+    def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+        """`[m, in]` to `[m, out]`, plus or times another `[m, out]`."""
+        if self.pack:
+            other, how = (plus, "add") if times is None else (times, "mul")
+            return self._by_packed(rows, other, how)
+        outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
+        product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        product = product if self.act is None else self.act(product)
+        if plus is not None:
+            return plus + product
+        return product if times is None else product * times
+
+    def _by_packed(self, rows: Tensor, other: Tensor | None, how: str) -> Tensor:
+        plain, with_other = _products()
+        if other is not None:
+            return with_other(rows, other, self._packed, self._bias, how)
+        if self._fused is None:
+            return torch.as_tensor(self.act(plain(rows, self._packed, self._bias, "none", [], "")))
+        name, algorithm = self._fused
+        return plain(rows, self._packed, self._bias, name, [], algorithm)
 
     def repack(self) -> None:
         """Copies the weights as they are now."""
@@ -59,31 +91,31 @@ class Linear:
         return torch.cat([zeros(size) if bias is None else bias.detach() for bias, size in given])
 
     def _current_checksums(self) -> list[Tensor]:
-        """One number for each 64 weights, their product with a fixed vector.
-
-        A write that no version counter sees changes it, unless the product rounds the change away, as passes then do.
-        """
-        weights = [module.weight.detach() for module in self.modules]
-        rows = [weight.reshape(-1, 64 if weight.numel() % 64 == 0 else weight.shape[-1]) for weight in weights]
-        return [torch.mv(part, _checksum_vector(part.shape[1])) for part in rows]
+        return [_checksums(module.weight.detach()) for module in self.modules]
 
 
-@cache
-def _checksum_vector(length: int) -> Tensor:
-    """Numbers from 1 to 2 of either sign: none so small that it would hide a change."""
-    draw = torch.Generator().manual_seed(0)
-    return (1 + torch.rand(length, generator=draw)) * torch.randint(0, 2, (length,), generator=draw).mul(2).sub(1)
+def _checksums(weight: Tensor) -> Tensor:
+    """The sums of each 16 words of a weight's bits, as whole numbers, which hide no change however small.
+
+    A write that no version counter sees changes them, unless changes within 16 words cancel.
+    """
+    word = next(it for it in (torch.int64, torch.int32, torch.int16) if weight.nbytes % it.itemsize == 0)
+    words = weight.reshape(-1).view(word)
+    return words.view(-1, 16 if len(words) % 16 == 0 else len(words)).sum(1)
 
 
 class PackedWeights:
     """Keeps the packed copies of many layers equal to their weights.
 
     Args:
-        linears: some may not be packed.
+        linears: the layers.
+        pack: whether they multiply by packed copies from now on; else there is nothing to keep.
     """
 
-    def __init__(self, linears: Sequence[Linear]) -> None:
-        self._linears = [linear for linear in linears if linear.pack]
+    def __init__(self, linears: Sequence[Linear], *, pack: bool) -> None:
+        for linear in linears:
+            linear.pack = pack
+        self._linears = list(linears) if pack else []
         held = [module._parameters for linear in self._linears for module in linear.modules]
         self._places = [(weights, name) for weights in held for name, weight in weights.items() if weight is not None]
         self._seen: list[tuple[int, int]] = []
@@ -107,29 +139,80 @@ class PackedWeights:
         return not outdated
 
 
-def worth_packing(model: nn.Module) -> bool:
-    """Whether a model's weights are packed: float32 on a CPU with oneDNN, and no more than `PACKED_BYTES`."""
-    weights = list(model.parameters())
-    if sum(weight.nbytes for weight in weights) > PACKED_BYTES or any(map(torch.is_inference, weights)):
+def worth_packing(linears: Sequence[Linear]) -> bool:
+    """Whether products with packed weights are the faster ones here, and there is memory for a second copy of them."""
+    if not can_pack(linears):
         return False
-    kinds = {(weight.device.type, weight.dtype) for weight in weights}
-    return kinds == {("cpu", torch.float32)} and _works()
+    return _measured(linears) if PAYS is None else PAYS
+
+
+def can_pack(linears: Sequence[Linear]) -> bool:
+    """Whether weights can be packed: on a CPU, in a dtype that oneDNN takes there, with memory to spare."""
+    weights = [module.weight for linear in linears for module in linear.modules]
+    if {weight.device.type for weight in weights} != {"cpu"} or any(map(torch.is_inference, weights)):
+        return False
+    free, takes = memory.free(torch.device("cpu")), memory.needed(sum(weight.numel() for weight in weights), 1)
+    return (free is None or free > takes * weights[0].itemsize) and _works(weights[0].dtype)
+
+
+_FOUND: dict[tuple[Any, ...], bool] = {}
+"""What was measured in this process, by shape, dtype and threads."""
+
+
+def _measured(linears: Sequence[Linear]) -> bool:
+    """Whether packed products take less time than the library's, on some of the layers with the most weights.
+
+    The minimum of a few rounds, taken in turn, so that a busy moment of the machine falls on both; as much counts what
+    is won with one row as what is won with a few.
+    """
+    alike: dict[tuple[int, int], list[Linear]] = {}
+    for linear in linears:
+        size = sum(module.weight.nbytes for module in linear.modules)
+        alike.setdefault((linear.modules[0].in_features, size), []).append(linear)
+    largest = max(alike, key=lambda shape: (shape[1] <= SAMPLE_BYTES, shape[1] * len(alike[shape])))
+    chosen = alike[largest][: max(1, SAMPLE_BYTES // largest[1])]
+    weight = chosen[0].modules[0].weight
+    key = (largest, len(chosen), weight.dtype, torch.get_num_threads())
+    if key not in _FOUND:
+        packed = [Linear(*linear.modules, act=linear.act, pack=True) for linear in chosen]
+        plain = [Linear(*linear.modules, act=linear.act) for linear in chosen]
+        with torch.inference_mode():
+            for linear in packed:
+                linear.repack()
+            ratios = [_ratio(packed, plain, torch.ones((count, largest[0]), dtype=weight.dtype)) for count in ROWS]
+        _FOUND[key] = ratios[0] * ratios[1] < 1.0
+    return _FOUND[key]
+
+
+def _ratio(some: Sequence[Linear], others: Sequence[Linear], rows: Tensor) -> float:
+    """The time of some products by that of others."""
+    least = [float("inf")] * 2
+    for _ in range(ROUNDS):
+        for place, linears in enumerate((some, others)):
+            start = perf_counter()
+            for linear in linears:
+                linear(rows)
+            least[place] = min(least[place], perf_counter() - start)
+    return least[0] / least[1]
 
 
 @cache
-def _product() -> Callable[..., Tensor]:
-    product: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise.default
-    return product
+def _products() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """The product alone, with an activation, and the product with a sum or a product after it."""
+    operators: Any = torch.ops.mkldnn._linear_pointwise
+    return operators.default, operators.binary
 
 
 @cache
-def _works() -> bool:
+def _works(dtype: torch.dtype) -> bool:
     """Private operators may change in any version: tried once, and not used where they fail."""
-    module, rows = nn.Linear(16, 16), torch.linspace(-1, 1, 32).view(2, 16)
+    module, rows = nn.Linear(16, 16, dtype=dtype), torch.linspace(-1, 1, 32, dtype=dtype).view(2, 16)
     try:
         with torch.inference_mode():
-            linear = Linear(module, pack=True)
+            linear = Linear(module, act=nn.SiLU(), pack=True)
             linear.repack()
-            return torch.allclose(linear(rows), module(rows), atol=1e-5)
+            want, bound = module(rows), 1e-5 if dtype == torch.float32 else 0.05
+            found = (linear(rows) - F.silu(want)).abs().max() + (linear(rows, plus=rows) - want - rows).abs().max()
+            return float(found) < bound
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
