@@ -225,6 +225,19 @@ class _Timed:
         return getattr(self._inner, name)
 
 
+class _TimedHead(HeadRunner):
+    """A head whose passes are timed, in every fork too."""
+
+    clock: PassClock
+
+    def _pass(self, *args: Any, **settings: Any) -> Any:
+        self.clock.start()
+        try:
+            return super()._pass(*args, **settings)
+        finally:
+            self.clock.stop()
+
+
 def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, PassClock, PassClock]:
     """A pair with caches of its own whose passes are timed, and the clocks: the target's; draft model and heads.
 
@@ -243,7 +256,7 @@ def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, 
         if not isinstance(runner, HeadRunner):
             return timed(runner, draft)
         own: Any = copy.copy(runner)
-        own.model, own._output = _Timed(own.model, draft), _Timed(own._output, draft)
+        own.__class__, own.clock = _TimedHead, draft
         return cast("HeadRunner", own)
 
     own = replace(

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 
 import pytest
 import torch
+from heads import random_head
 from refusals import refused
 from table_runner import mixed_probs, random_probs, table_pair
 from tiny import tiny
@@ -22,6 +23,7 @@ from speclab.bench.result import PARQUET, RESULTS, RUN, read_results
 from speclab.bench.run import finish, measure, open_run, plan, run, turned
 from speclab.bench.workloads import Task, Workload
 from speclab.drafters.chain import LinearSpeculation
+from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.engine.exactness import TOLERANCE
 from speclab.errors import MeasurementError
@@ -55,7 +57,10 @@ def pair() -> ModelPair:
 
 @pytest.fixture(scope="module")
 def models() -> ModelPair:
-    return load_pair(target=tiny("gpt_neox"), draft=tiny("llama", seed=1), tokenizer=word_tokenizer(64))
+    target = tiny("gpt_neox")
+    return load_pair(
+        target=target, draft=tiny("llama", seed=1), heads=random_head(target), tokenizer=word_tokenizer(64)
+    )
 
 
 def test_what_a_user_says_is_read_through_the_chat_template_where_there_is_one(pair):
@@ -98,14 +103,15 @@ def test_the_order_of_rounds():
 
 
 def test_transformers_and_every_pass_are_timed(models):
-    every = (PLAIN, Method(name="tree", strategy=DynaTree()), methods()["plain, module forward"], *OTHERS)
+    every = (PLAIN, Method(name="tree", strategy=DynaTree()), Method(name="head", strategy=DraftHead(node_budget=6)))
+    every += (methods()["plain, module forward"], *OTHERS)
     found = {r.method: r for r in once(models, methods=every)}
     assert all(r.equal for r in found.values()), "transformers on the same weights says the same"
     for name, r in found.items():
         assert 0 < r.target_seconds < r.seconds, name
         assert 0 < r.ttft < r.seconds, name
         assert r.new_tokens == 8
-        assert (r.draft_seconds > 0) == (r.draft_calls > 0) == (name in {"tree", "transformers, assisted"})
+        assert (r.draft_seconds > 0) == (r.draft_calls > 0) == (name in {"tree", "head", "transformers, assisted"})
     tree, plain, other = found["tree"], found["plain"], found["transformers, greedy"]
     assert (plain.target_calls, plain.iterations, plain.committed, other.target_calls) == (8, 7, 7, 8)
     assert tree.nodes == tree.drafted + tree.iterations
