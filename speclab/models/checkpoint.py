@@ -1,4 +1,4 @@
-"""Where a model's files are and how large its weights are: folder, hub cache or hub, looked up before any is loaded."""
+"""Where a model's files are and how large its weights are: folder, GGUF file, hub, looked up before any is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from speclab.errors import ModelNotFoundError, OfflineError
 from speclab.files import read_whole
-from speclab.models import memory
+from speclab.models import gguf, memory
 
 _HUB_ID = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?")
 _SHARD = re.compile(r"[\w-][\w.-]*\.safetensors")
@@ -36,7 +36,7 @@ class Checkpoint:
 
     `name`: as the user wrote it. `where`: a folder if `local`, else a hub id still to be downloaded. `parameters`: how
     many, None if the files do not say. `item_bytes`: bytes a parameter takes in the files. `safetensors`, `pickled`:
-    what weights there are.
+    what weights there are. `gguf`: the file's name in the folder, where it is one of llama.cpp's.
     """
 
     name: str
@@ -46,15 +46,21 @@ class Checkpoint:
     safetensors: bool = True
     pickled: bool = False
     local: bool = True
+    gguf: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What transformers has to be told beside `where`."""
+        return {"gguf_file": self.gguf} if self.gguf else {}
 
     def needed(self, dtype: torch.dtype | None) -> int | None:
         """Bytes of memory, loaded in `dtype` (None: as stored); None if the files do not say how large it is."""
-        item_bytes = dtype.itemsize if dtype else self.item_bytes
+        item_bytes = dtype.itemsize if dtype and not self.gguf else self.item_bytes  # GGUF is unpacked to float32
         return None if self.parameters is None else memory.needed(self.parameters, item_bytes)
 
 
 def locate(source: str | PathLike[str]) -> Checkpoint:
-    """Finds a local folder, a model in the hub's cache, or a model on the hub, in this order; downloads nothing.
+    """Finds a local folder or GGUF file, a model in the hub's cache, or on the hub, in this order; downloads nothing.
 
     Raises:
         ModelNotFoundError: there is no such folder and no such model.
@@ -73,12 +79,14 @@ def folder_of(source: str | PathLike[str]) -> Path | None:
 
 
 def locate_local(source: str | PathLike[str]) -> Checkpoint | None:
-    """A local folder, or a model in the hub's cache; None where the hub would have to be asked, which this never does.
+    """A folder or GGUF file, or a model in the hub's cache; None where the hub, which this never asks, would be asked.
 
     Raises:
         ModelNotFoundError: there is no such folder, and it is no hub id.
     """
-    name, folder = str(source), folder_of(source)
+    name, folder, file = str(source), folder_of(source), gguf.file_of(source)
+    if file is not None:
+        return Checkpoint(name, str(file.parent), gguf.read_header(file).parameters, gguf=file.name)
     if folder is not None:
         return _in_folder(name, folder)
     try:

