@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
-from speclab.theory.yields import spine_yield
+from speclab.theory import spine_yield
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 

@@ -32,7 +32,7 @@ from speclab.drafters.training_free import (
 )
 from speclab.sources.context import Match
 from speclab.sources.trie import LookedUp, Trie
-from speclab.theory.yields import optimal_widths
+from speclab.theory import optimal_widths
 from speclab.trace.records import Adaptation, Event, Value
 from speclab.tree import DraftTree
 

@@ -21,7 +21,7 @@ from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
 from speclab.errors import NoDraftError, NotRecordedError, SettingsError
 from speclab.sources.trie import Trie
-from speclab.theory.sequoia import sequoia_shape
+from speclab.theory import sequoia_shape
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:

@@ -1,15 +1,20 @@
-"""Chains, isotropic trees and spine trees: against simulation, a numeric optimum, limits, and where claims end."""
+"""Expected yields and best shapes: against simulation, enumeration of all trees, limits, and where claims end."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import draft_trees
 
+from speclab import theory
+from speclab.errors import SettingsError
 from speclab.theory import (
     best_isotropic,
     best_spine,
@@ -17,8 +22,11 @@ from speclab.theory import (
     dominance_gap,
     isotropic_yield,
     optimal_widths,
+    sequoia_shape,
     spine_yield,
+    tree_yield,
 )
+from speclab.tree import DraftTree
 
 TRIALS = 40_000
 
@@ -225,3 +233,140 @@ def test_an_isotropic_tree_with_one_path_raised_is_ahead_whatever_the_rates(a, b
         aside = (1 - p_s) * (1 - (1 - p_t) ** (branching - 1))
         raised = 1 + p_s * raised + aside * isotropic_yield(p_t, branching, level)
     assert raised >= isotropic_yield(p_t, branching, depth) + (p_s - p_t) * (1 - p_t) ** (branching - 1) - 1e-12
+
+
+def _exclusive(weights: list[float], room: float) -> list[float]:
+    """Rates of exclusive ranks, adding up to `room`."""
+    return [room * weight / sum(weights) for weight in weights]
+
+
+exclusive_rates = st.builds(_exclusive, st.lists(st.floats(0.01, 1), min_size=12, max_size=12), st.floats(0, 1))
+
+
+@given(draft_trees(), exclusive_rates)
+def test_tree_yield_equals_the_mean_over_every_end_of_the_walk(tree, by_rank):
+    chances, lengths = [], []
+    for end in range(len(tree)):
+        path = tree.path(end)
+        ranks = [tree.children[above].index(node) for above, node in itertools.pairwise(path)]
+        stops = 1 - sum(by_rank[: len(tree.children[end])])
+        chances.append(stops * math.prod(by_rank[rank] for rank in ranks))
+        lengths.append(len(path))
+    assert sum(chances) == pytest.approx(1)
+    assert tree_yield(tree, by_rank) == pytest.approx(np.dot(chances, lengths))
+
+
+def test_tree_yield_bounds_independent_siblings_from_above():
+    tree = DraftTree.of([0, 1, 2, 3, 4, 5, 6], [-1, 0, 0, 1, 1, 2, 2], [0.0] * 7, "random")
+    by_rank = [0.7, 0.6]
+    right = np.random.default_rng(6).random((TRIALS, 7)) < np.array([1, *by_rank, *by_rank, *by_rank])
+    reached = np.ones((TRIALS, 7), dtype=bool)
+    for node in range(1, 7):
+        reached[:, node] = right[:, node] & reached[:, tree.parent[node]]
+    longest = (reached * (tree.depth + 1)).max(axis=1)
+    assert longest.mean() < tree_yield(tree, by_rank)
+
+
+def test_tree_yield_of_a_chain_and_of_a_root():
+    chain = DraftTree.of([0, 1, 2, 3], [-1, 0, 1, 2], [0.0] * 4, "random")
+    assert tree_yield(chain, [0.6]) == pytest.approx(chain_yield(0.6, 3))
+    assert [tree_yield(chain, [0.0]), tree_yield(chain, [1.0])] == [1, 4]
+    assert tree_yield(DraftTree.root(7), [0.6]) == 1
+
+
+def _all_shapes(nodes: int) -> Iterator[tuple[int, ...]]:
+    """Every ordered tree of a root and `nodes` more, as parents in breadth-first order."""
+    shapes = [(-1,)]
+    for node in range(1, nodes + 1):
+        shapes = [(*shape, parent) for shape in shapes for parent in range(max(shape[-1], 0), node)]
+    yield from shapes
+
+
+def _tree(parents: tuple[int, ...]) -> DraftTree:
+    return DraftTree.of(range(len(parents)), parents, [0.0] * len(parents), "shape")
+
+
+SHAPES = [_tree(parents) for nodes in range(7) for parents in _all_shapes(nodes)]
+
+
+@given(st.lists(rates, min_size=6, max_size=6), st.integers(0, 6), st.integers(0, 6))
+def test_sequoia_shape_is_the_best_of_all_trees(by_rank, budget, depth):
+    """For any rates: also where a later rank is accepted more often, and where ranks have a rate of 0."""
+    shape = sequoia_shape(by_rank, budget, depth)
+    tree = _tree(shape.parents)
+    assert len(tree) <= budget + 1
+    assert tree.depth.max() <= depth
+    assert tree_yield(tree, by_rank) == pytest.approx(shape.expected_tokens)
+    fitting = (tree for tree in SHAPES if len(tree) <= budget + 1 and tree.depth.max() <= depth)
+    assert shape.expected_tokens == pytest.approx(max(tree_yield(tree, by_rank) for tree in fitting))
+
+
+def _most_probable_paths(by_rank: list[float], budget: int, depth: int) -> float:
+    """The yield of the `budget` most probable paths, taken greedily."""
+    heap, total = [(-1.0, 0)], 0.0
+    for _ in range(budget + 1):
+        if not heap:
+            break
+        chance, level = heapq.heappop(heap)
+        total -= chance
+        if level < depth:
+            for rate in by_rank:
+                heapq.heappush(heap, (chance * rate, level + 1))
+    return total
+
+
+@given(exclusive_rates, st.integers(1, 64), st.integers(1, 10))
+def test_sequoia_shape_takes_the_most_probable_paths_where_rates_fall_with_rank(by_rank, budget, depth):
+    falling = sorted(by_rank, reverse=True)
+    expected = _most_probable_paths(falling, budget, depth)
+    assert sequoia_shape(falling, budget, depth).expected_tokens == pytest.approx(expected)
+
+
+def test_sequoia_shape_is_a_chain_or_a_star_where_only_that_pays():
+    assert sequoia_shape([1.0], 5, 5).parents == (-1, 0, 1, 2, 3, 4)
+    assert sequoia_shape([0.25] * 4, 4, 1).parents == (-1, 0, 0, 0, 0)
+    assert sequoia_shape([0.0, 0.0], 5, 5).parents == (-1,)
+    assert sequoia_shape([0.5, 0.2], 0, 5).parents == (-1,)
+
+
+ROOT, PAIR = DraftTree.root(0), DraftTree.of([0, 1, 2], [-1, 0, 0], [0.0] * 3, "random")
+BAD = [
+    ("chain_yield", (1.1, 3), "acceptance"),
+    ("chain_yield", (0.5, -1), "length"),
+    ("chain_yield", (math.nan, 3), "acceptance"),
+    ("isotropic_yield", (-0.1, 3, 3), "acceptance"),
+    ("isotropic_yield", (0.5, 0, 3), "branching"),
+    ("isotropic_yield", (0.5, 2.5, 3), "branching"),
+    ("best_isotropic", (0.5, 0), "node_budget"),
+    ("spine_yield", (1.5, 0.1, [1], 6), "spine_acceptance"),
+    ("spine_yield", (0.5, -1, [1], 6), "branch_acceptance"),
+    ("spine_yield", (0.5, 0.1, [1, -1], 6), r"widths\.1"),
+    ("spine_yield", (0.5, 0.1, [math.nan], 6), r"widths\.0"),
+    ("spine_yield", (0.5, 0.1, [[1, 2]], 6), "widths"),
+    ("spine_yield", (0.5, 0.1, ["x"], 6), "widths"),
+    ("spine_yield", (0.5, 0.1, [1], 0), "branch_depth"),
+    ("optimal_widths", (0.5, 0.1, 0, 6), "spine_length"),
+    ("optimal_widths", (0.5, 0.1, 3, -1), "branch_budget"),
+    ("optimal_widths", (0.5, 0.1, 3, math.inf), "branch_budget"),
+    ("best_spine", (0.5, 0.1, 0, 6), "node_budget"),
+    ("dominance_gap", (0.5, 1.1, 60), "branch_acceptance"),
+    ("tree_yield", (ROOT, [0.5, 1.5]), r"rank_acceptance\.1"),
+    ("tree_yield", (ROOT, []), "rank_acceptance"),
+    ("tree_yield", (PAIR, [0.5]), "rank_acceptance has 1 rates: give one for each"),
+    ("sequoia_shape", ([0.5], -1, 3), "node_budget"),
+    ("sequoia_shape", ([0.5], 3, -1), "depth"),
+    ("sequoia_shape", ([-0.5], 3, 3), "rank_acceptance"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "said"), BAD)
+def test_bad_input_is_refused_in_one_sentence(name, arguments, said):
+    with pytest.raises(SettingsError, match=said) as caught:
+        getattr(theory, name)(*arguments)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_by_name_too():
+    with pytest.raises(SettingsError, match="best_spine: nodes_per_branch must be greater than or equal to 1"):
+        theory.best_spine(0.5, 0.1, 60, 6, nodes_per_branch=0)
