@@ -1,9 +1,11 @@
-"""Protocols and methods: what is shipped holds together, and a file of one's own is checked."""
+"""What is measured and on what: protocols, methods, prompts; shipped, fetched, or in a file of one's own."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from refusals import refused
@@ -14,7 +16,8 @@ import speclab
 from speclab.bench.protocol import DRAFT, find, methods, protocols
 from speclab.bench.run import plan
 from speclab.bench.workloads import load, names
-from speclab.errors import MeasurementError
+from speclab.errors import MeasurementError, OfflineError
+from speclab.prompts import examples, kinds
 
 PAPERS = {
     "dynatree-main", "dynatree-latency", "dynatree-verification", "dynatree-ablation", "dynatree-length",
@@ -128,3 +131,137 @@ def test_a_protocol_that_is_not_there_is_one_sentence(tmp_path):
     (tmp_path / "empty.toml").write_text("")
     with refused(MeasurementError, "holds no protocol"):
         find(str(tmp_path / "empty.toml"))
+
+
+def lines(*records: object) -> str:
+    return "".join(f"{json.dumps(record)}\n" for record in records)
+
+
+def test_the_shipped_prompts_by_kind():
+    shipped = load("shipped")
+    assert [task.text for task in shipped.tasks] == [prompt.text for prompt in examples()]
+    assert list(shipped.kinds) == kinds()
+    assert all(len(texts) == 2 for texts in load("shipped", 2).kinds.values())
+
+
+def test_what_users_ask_is_of_five_kinds_eight_each():
+    asked = load("shipped-chat")
+    assert {kind: len(set(texts)) for kind, texts in asked.kinds.items()} == dict.fromkeys(kinds(chat=True), 8)
+    assert len({task.id for task in asked.tasks}) == 40
+    assert len(kinds(chat=True)) == 5
+
+
+def test_long_prompts_are_the_shipped_ones_of_a_kind_joined_and_all_differ():
+    tasks = load("shipped-long").tasks
+    assert len(tasks) == len(examples())
+    prose = [prompt.text for prompt in examples("prose")]
+    some = [task.text for task in tasks if task.kind == "prose"]
+    assert all(text in long for long in some for text in prose)
+    assert [long.endswith(text) for long, text in zip(some, prose, strict=True)] == [True] * len(prose)
+    assert len({task.text for task in tasks}) == len(tasks)
+
+
+def test_a_folder_of_files_and_a_line_that_does_not_parse(tmp_path):
+    good = [{"id": "a", "dataset": "gsm8k", "category": "math", "prompt": "1 + 1"}, {"prompt": "no names\u2028here"}]
+    (tmp_path / "one.jsonl").write_text(lines(good[0]) + "{broken\n\n" + lines({"text": 1}, [1], good[0]))
+    (tmp_path / "two.jsonl").write_text(lines(good[1], {"prompt": "  "}))
+    found = load(str(tmp_path))
+    assert [(task.id, task.kind, task.text) for task in found.tasks] == [
+        ("a", "gsm8k", "1 + 1"),
+        ("two-1", "two", "no names\u2028here"),
+    ]
+    said = "\n".join(found.notes)
+    assert "one.jsonl, line 2: no JSON" in said
+    assert "one.jsonl, line 4: no object with a field prompt" in said
+    assert "one.jsonl, line 5: no object" in said
+    assert "one.jsonl, line 6: the id 'a' is taken" in said
+    assert "two.jsonl, line 2: no object" in said
+    assert len(found.notes) == 5
+
+
+def test_the_digest_tells_prompts_apart(tmp_path):
+    file = tmp_path / "some.jsonl"
+    file.write_text(lines({"prompt": "a"}, {"prompt": "b"}))
+    before = load(str(file)).digest
+    assert before == load(str(file)).digest != load(str(file), 1).digest
+    file.write_text(lines({"prompt": "a"}, {"prompt": "c"}))
+    assert load(str(file)).digest != before
+
+
+def test_an_unknown_name_lists_what_there_is(tmp_path):
+    with refused(MeasurementError, "'humanevil'", "shipped", "openai_humaneval", "JSONL"):
+        load("humanevil")
+    assert names()[:3] == ["shipped", "shipped-long", "shipped-chat"]
+    with refused(MeasurementError, "no .jsonl file"):
+        load(str(tmp_path))
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    with refused(MeasurementError, "holds no prompt", "bad.jsonl, line 1"):
+        load(str(tmp_path))
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A `datasets` library that holds two records, or raises what it is told to."""
+
+    def load_dataset(path, config, **settings):
+        if hub.raises:
+            raise hub.raises
+        hub.asked = (path, config, settings["split"])
+        return hub.records
+
+    records = [{"question": f"{n} apples?", "answer": "…"} for n in range(3)]
+    hub = SimpleNamespace(raises=None, asked=None, records=records, load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    return hub
+
+
+def test_an_original_set_by_name(hub):
+    found = load("gsm8k", 2)
+    assert hub.asked == ("openai/gsm8k", "main", "test")
+    assert [task.text for task in found.tasks] == [f"Question: {n} apples?\nAnswer:" for n in range(2)]
+    assert {task.kind for task in found.tasks} == {"gsm8k"}
+
+
+def test_without_a_network_or_the_library_one_sentence_says_how(hub, monkeypatch):
+    hub.raises = ConnectionError("cannot reach the hub\nand so on")
+    with pytest.raises(OfflineError, match=r"cannot reach the hub\): check the network, or name a JSONL"):
+        load("gsm8k")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with refused(MeasurementError, "pip install 'speclab[datasets]'"):
+        load("mt-bench")
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "prompt"),
+    [
+        ("mt-bench", {"prompt": ["first turn", "second"]}, "first turn"),
+        ("goose-mbpp", {"text": "Write f."}, "# Write f.\n"),
+        ("goose-gsm8k", {"question": "q"}, "Question: q\n\nAnswer: Let me solve step by step.\n"),
+        ("classeval", {"skeleton": "class A:\n"}, "class A:\n"),
+        ("wikitext", {"text": " " + "prose " * 100}, ("prose " * 100).strip()),
+        ("wikitext", {"text": "=  Title = \n"}, None),
+        ("mbpp", {"text": "Write f.", "test_list": ["assert f(1)"]}, '"""\nWrite f.\nassert f(1)\n"""\n'),
+        ("pg19", {"text": "x" * 9000}, "x" * 8000),
+        ("openai_humaneval", {"prompt": "def f({x}):"}, "def f({x}):"),
+    ],
+)
+def test_how_records_become_prompts(hub, name, record, prompt):
+    hub.records = [record]
+    if prompt is None:
+        with refused(MeasurementError, "holds no prompt"):
+            load(name)
+    else:
+        assert [task.text for task in load(name).tasks] == [prompt]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero"], ids=["NUL", "long", "device"])
+def test_a_path_that_is_no_file_of_prompts_is_one_sentence(name):
+    with pytest.raises(MeasurementError) as caught:
+        load(name)
+    assert len(str(caught.value)) <= 500
+    assert str(caught.value).isprintable()
+
+
+def test_a_line_of_brackets_is_left_out(tmp_path):
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n" + lines({"prompt": "1 + 1"}))
+    assert [task.text for task in load(str(tmp_path / "deep.jsonl")).tasks] == ["1 + 1"]

@@ -25,7 +25,7 @@ CONTRAST = """least => {
   while (walk.nextNode()) {
     const text = walk.currentNode.textContent.trim(), at = walk.currentNode.parentElement, style = getComputedStyle(at);
     if (!/[\\p{L}\\p{N}]/u.test(text) || !at.checkVisibility({visibilityProperty: true})) continue;
-    if (at.closest('style, :disabled, option, .js-plotly-plot')) continue;  // colours of pictures: test_view_colours
+    if (at.closest('style, :disabled, option, .js-plotly-plot')) continue;  // colours of pictures: test_view_registry
     const ink = rgba(at.closest('svg') ? style.fill : style.color), paper = behind(at);
     ink[3] *= Number(style.opacity);
     const [a, b] = [light(over(ink, paper)), light(paper)].sort((a, b) => b - a), ratio = (a + 0.05) / (b + 0.05);

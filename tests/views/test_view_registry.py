@@ -1,9 +1,11 @@
-"""Views as they are declared: drawn, described and tabulated from a frame, saved as files, and added by an outsider."""
+"""Views as they are declared and called: drawn, described, tabulated, saved as files, added by an outsider."""
 
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
+import random
 import re
 import subprocess
 import sys
@@ -20,13 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaleido.errors import ChromeNotFoundError
 from made_run import made_run
+from plotly.graph_objects import Figure
 from view_samples import drafted_root, ended_inside, five_nodes, large, odd_tokens, one_node, parse, steps, trace
 
-from speclab.errors import SettingsError, TraceError
+from speclab import views
+from speclab.errors import NotRecordedError, SettingsError, SpeclabError, TraceError
 from speclab.trace.records import Step
 from speclab.views import export, playback, registry
 from speclab.views.export import parts_of, save_view, snapshot
 from speclab.views.figures import figure, spec
+from speclab.views.palette import THEMES, Theme
 from speclab.views.registry import VIEWS, Frame, View
 
 RUN = made_run(4, 12, prompt=150)
@@ -143,8 +148,87 @@ def test_the_tree_is_saved_as_a_graph_and_no_folder_is_said(tmp_path):
         save_view(RUN, 1, "text", tmp_path / "missing" / "a.html")
 
 
-def test_views_need_neither_models_nor_widgets():
-    names = [path.stem for path in Path(registry.__file__).parent.glob("*.py") if path.stem != "__init__"]
-    heavy = "{'torch', 'transformers', 'ipywidgets', 'plotly', 'IPython'} & set(sys.modules)"
-    imports = "".join(f"import speclab.views.{name}; " for name in names)
-    subprocess.run([sys.executable, "-c", f"import sys; {imports} assert not {heavy}"], check=True)
+HOME = Path(views.__file__).parent
+MODULES = sorted(path.stem for path in HOME.glob("*.py") if path.stem != "__init__")
+OF_STEP = ["tree", "mask", "cache"]
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    assert set(views.__all__) & set(MODULES) == set()
+    assert set(dir(views)) == set(views.__all__)
+    assert str(inspect.signature(views.tree)).endswith("theme: 'ThemeName' = 'light') -> 'Figure'")
+    with pytest.raises(AttributeError, match="no attribute 'forest'"):
+        _ = views.forest
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_hold_in_any_order_of_imports_and_load_nothing(seed):
+    order = random.Random(seed).sample(MODULES, len(MODULES))
+    imports = [f"import speclab.views.{name}" for name in order]
+    imports.insert(seed * len(order) // 2, "from speclab.views import " + ", ".join(views.__all__))
+    heavy = "{'torch', 'transformers', 'plotly', 'ipywidgets', 'IPython'} & set(sys.modules)"
+    check = f"import speclab.views, types; held = [getattr(speclab.views, n) for n in {views.__all__}]"
+    code = f"import sys; {'; '.join(imports)}; assert not {heavy}; {check}; assert all(callable(one) for one in held)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_step_and_a_trace_are_figures_that_show_themselves(theme):
+    for step in (five_nodes(), one_node(), odd_tokens(), large()):
+        for name in OF_STEP:
+            assert isinstance(getattr(views, name)(step, theme=theme), Figure), name
+        assert isinstance(views.node(step, 0, theme=theme), Figure)
+    run = trace(6)
+    assert {type(getattr(views, name)(run, theme=theme)) for name in ("timeline", "metrics")} == {Figure}
+    shown = "tree", "mask"
+    assert all(isinstance(getattr(views, name)(five_nodes(), selected=2, theme=theme), Figure) for name in shown)
+    assert isinstance(views.beside(run.steps[:2], ("One", "Other"), theme=theme), Figure)
+    assert isinstance(views.drafts(routed(), theme=theme), Figure)
+    assert isinstance(views.residual(stopped(), theme=theme), Figure)
+    assert isinstance(views.race(run, 3, clock="modelled", theme=theme), Figure)
+
+
+def test_the_tree_is_a_graph_and_the_text_html():
+    graph = views.graph(five_nodes())
+    assert isinstance(graph, nx.DiGraph)
+    assert {0, 1, 2, 3, 4} <= set(graph)
+    said = views.text(trace(2), by="source")
+    assert said._repr_html_() == said
+    assert "speclab-text" in said
+
+
+def test_what_a_record_lacks_is_one_sentence(monkeypatch):
+    step, run = replace(five_nodes(), residual=None, budget=None, proposals=()), trace(2)
+    for name in ("residual", "drafts", "budget"):
+        with pytest.raises(NotRecordedError, match=r"\.$"):
+            getattr(views, name)(step)
+    with pytest.raises(NotRecordedError, match="no such node"):
+        views.node(step, 5)
+    with pytest.raises(NotRecordedError, match="no iteration yet"):
+        views.metrics(replace(run, steps=()))
+    with pytest.raises(NotRecordedError, match=r"\.$"):
+        views.routing(run)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(SpeclabError, match="pip install plotly"):
+        views.tree(step)
+
+
+AA = 4.5
+"""The least contrast of text that WCAG 2.2 asks for at level AA."""
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
+def test_text_can_be_read_on_the_ground(theme: Theme):
+    assert contrast(theme.ink, theme.paper) >= 7
+    assert contrast(theme.muted, theme.paper) >= AA

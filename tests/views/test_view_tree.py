@@ -1,15 +1,18 @@
-"""The draft tree: every node with its number and token, folding that loses nobody, no verdict by colour alone."""
+"""The draft tree, also as a graph, and one that was not drafted over it: nobody is lost, no verdict by colour alone."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 
+import networkx as nx
 import pytest
 from draft_samples import routed, stopped, united
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sessions import PROMPT
 from spine_samples import left_spine
+from table_runner import mixed_probs, random_probs, table_pair
 from view_samples import (
     build_step,
     draft_tree,
@@ -24,12 +27,17 @@ from view_samples import (
     words,
 )
 
+import speclab
+from speclab.analysis.whatif import in_force, what_if
+from speclab.errors import TraceError
+from speclab.trace.records import Step
 from speclab.views import legends, markup, playback
 from speclab.views.draft_tree import small_tree_specs, table, tree_spec
 from speclab.views.figures import escape, figure
-from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places
+from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places, save_graph
 from speclab.views.palette import LOOKS
-from speclab.views.playback import PlaybackPosition
+from speclab.views.playback import PlaybackPosition, positions
+from speclab.views.whatif_tree import whatif_sentence, whatif_spec
 
 
 def chain(nodes: int = 41):
@@ -220,3 +228,124 @@ def test_symbols_letters_and_colours_say_the_same():
     closed = [(look.symbol, look.filled) for name, look in LOOKS.items() if name != "drafted"]
     assert len(set(closed)) == len(closed), "only drafted and not reached are both open circles, never at once"
     assert {look.symbol for look in LOOKS.values()} <= set(legends.GLYPHS)
+
+
+def test_the_graph_holds_the_record():
+    step = five_nodes()
+    made = graph(step)
+    assert nx.is_arborescence(made)
+    assert list(made.edges) == [(0, 1), (0, 2), (1, 3), (1, 4), (3, OWN)]
+    assert (made.graph["index"], made.graph["prefix_length"]) == (step.index, step.prefix_length)
+    assert made.graph["node_budget"] == 256
+    for node in step.nodes:
+        at = made.nodes[node.index]
+        for name in ("token", "draft_prob", "path_prob", "target_choice", "verdict", "reason", "kv_slot", "entropy"):
+            assert at[name] == pytest.approx(getattr(node, name))
+        assert at.get("target_prob") == node.target_prob
+        assert (at["text"], at["depth"], at["source"]) == (
+            step.texts[node.token], step.tree.depth[node.index], step.tree.source[node.index],
+        )  # fmt: skip
+        assert at["target_top"].count("' 0.") == len(node.target_top)
+    assert [node for node, at in made.nodes.items() if at["accepted"]] == list(step.accepted)
+    assert made.nodes[OWN]["verdict"] == "bonus"
+    assert OWN not in graph(ended_inside())
+
+
+@settings(max_examples=20)
+@given(steps())
+def test_what_is_not_known_yet_is_left_out(step):
+    for position in positions(step):
+        made = graph(step, position)
+        assert all(None not in at.values() for at in made.nodes.values())
+        assert any("target_choice" in at for at in made.nodes.values()) == position.reached("verify")
+        assert all(at["verdict"] in {"drafted", "root"} for at in made.nodes.values()) or position.reached("accept")
+    assert len(graph(step, PlaybackPosition("draft", 0))) == 1
+
+
+@pytest.mark.parametrize("make", [five_nodes, odd_tokens, large])
+def test_graphml_can_be_read_back(make, tmp_path):
+    step = make()
+    path = save_graph(step, tmp_path / "tree.graphml")
+    back, made = nx.read_graphml(path), graph(step)
+    assert set(back.edges) == {(str(a), str(b)) for a, b in made.edges}
+    assert all(back.nodes[str(node)]["token"] == made.nodes[node]["token"] for node in made)
+    with pytest.raises(TraceError):
+        save_graph(step, tmp_path / "no" / "tree.graphml")
+
+
+TARGET = random_probs(24, 3, low=0.5, high=2.5)
+DRAFT = mixed_probs(TARGET, random_probs(24, 4), 0.15)
+
+
+@pytest.fixture(scope="module")
+def iterations() -> list[Step]:
+    strategy = speclab.FixedTree(depth=3, branching=2)
+    run = speclab.Session(table_pair(TARGET, DRAFT, 24), strategy, PROMPT, max_new_tokens=24)
+    run.run()
+    return run.steps
+
+
+def placed(spec) -> dict[str, tuple[str, float, float]]:
+    """Where each node and the target's own token is drawn, and as what, by the first line of its tooltip."""
+    return {
+        hover: (trace["name"], x, y)
+        for trace in spec["data"] if trace.get("meta") == {"click": "node"}
+        for hover, x, y in zip(trace["hovertext"], trace["x"], trace["y"], strict=True)
+    }  # fmt: skip
+
+
+def seen(step: Step, **changes):
+    """The picture and the sentence of what these changes would have made."""
+    found = what_if(step, in_force(step).changed(**changes))
+    return found, whatif_spec(step, found), whatif_sentence(step, found)
+
+
+def test_what_would_be_gone_or_new_is_told_apart(iterations):
+    now = placed(tree_spec(iterations[0]))
+    _, spec, _ = seen(iterations[0], depth=2)
+    assert [kind for kind, *_ in placed(spec).values()].count("would not be drafted") == 8, "the lowest level"
+    assert sum("would not be drafted" in hover for hover in placed(spec)) == 8
+    struck = next(trace for trace in spec["data"] if trace["name"] == "struck labels")
+    assert struck["textfont"]["lineposition"] == "through"
+    _, spec, said = seen(iterations[0])
+    assert placed(spec) == now
+    assert "would have been the same: 15" in said
+    _, spec, said = seen(iterations[0], branching=3)
+    new = sum("would be drafted as well" in hover for hover in placed(spec))
+    assert new == len(placed(spec)) - 16 > 0
+    assert len(next(trace for trace in spec["data"] if trace["name"] == "changed, selected")["x"]) == new
+    assert any("→ ?" in trace.get("text", ()) for trace in spec["data"])
+    assert "as far as the record knows" in said
+    said = seen(iterations[0], depth=4)[-1]
+    for fact in ("the record does not hold what the draft says", "Node 7", "and 5 more"):
+        assert fact in said
+
+
+def test_nodes_keep_their_places_while_a_threshold_moves(iterations):
+    def nodes(spec):
+        found = [trace for trace in spec["data"] if trace.get("meta") == {"click": "node"}]
+        return {row[0]: row[1:] for t in found for row in zip(t["customdata"], t["x"], t["y"], strict=True)}
+
+    for step in iterations[:4]:
+        whole = nodes(seen(step)[1])
+        for changes in ({"depth": 1}, {"node_budget": 6}, {"prune_probability": 0.3}):
+            now = nodes(seen(step, **changes)[1])
+            assert all(now[node][0] == whole[node][0] for node in whole if node is not None)
+            assert now.keys() == whole.keys()
+
+
+def test_the_path_is_the_one_the_target_would_take(iterations):
+    found, spec, said = seen(next(step for step in iterations if len(step.accepted) == 3), depth=1)
+    assert "3 nodes instead of 15, 1 accepted instead of 3" in said
+    assert any(f"id {found.bonus}" in hover and "own token" in hover for hover in placed(spec))
+
+
+def test_every_step_and_every_change_can_be_drawn(iterations):
+    changes = {"depth": 1}, {"branching": 1}, {"branching": 8}, {"node_budget": 4}, {"prune_probability": 0.2}
+    for change in changes:
+        for step in iterations[::3]:
+            found, spec, _ = seen(step, **change)
+            figure(spec)
+            folded = any("folded here" in hover for hover in placed(spec))
+            own = found.bonus is not None
+            assert folded or len(placed(spec)) == len(step.tree) + found.recorded.count(None) + own
