@@ -13,6 +13,7 @@ from records import assert_consistent
 from tiny import tiny
 
 import speclab
+from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -63,9 +64,12 @@ def _pair_of(family: str, noise: float | None, vocab: int) -> ModelPair:
 
 @cache
 def headed_pair(family: str) -> ModelPair:
-    """A target with two heads that read different layers, and no draft model."""
+    """A target with two heads that read different layers, each with a draft vocabulary, and no draft model."""
     target = target_of(family, SMALL)
-    heads = [random_head(target, 1, "prose"), random_head(target, 2, "code", layers=(0, 1))]
+    heads = [
+        random_head(target, 1, "prose", [0, 1, 2, 4, 5, 7, 8, 9, 10, 12, 13, 15]),
+        random_head(target, 2, "code", [0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14], layers=(0, 1)),
+    ]
     return speclab.load_pair(target=target, heads=heads)
 
 
@@ -88,17 +92,26 @@ def own_text(family: str, count: int) -> list[int]:
     return library_text(target_of(family), PROMPT, count)
 
 
-def assert_cache_is_fresh(runner: Runner, text: list[int]) -> None:
-    """Length, and keys and values of every layer, as one causal pass over the committed text leaves them."""
+def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: torch.nn.Module | None = None) -> None:
+    """Length, and keys and values of every layer, as one causal pass over the committed text leaves them.
+
+    `target`: of a head, the model that it drafts for.
+    """
     assert runner.length <= len(text)
     if runner.length == 0:
         return
-    fresh = Runner(runner.model)
-    fresh.extend(text[: runner.length])
+    if isinstance(runner, HeadRunner):
+        states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
+        fresh = HeadRunner(runner.model, Runner(target))
+        seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
+        fresh.extend(text[1 : runner.length + 1], seen)
+    else:
+        fresh = Runner(runner.model)
+        fresh.extend(text[: runner.length])
     assert_same_entries(runner, fresh)
 
 
-def assert_same_entries(runner: Runner, other: Runner) -> None:
+def assert_same_entries(runner: Runner | HeadRunner, other: Runner | HeadRunner) -> None:
     for mine, its in zip(runner.cache.layers, other.cache.layers, strict=True):
         torch.testing.assert_close(mine.keys, its.keys, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(mine.values, its.values, rtol=1e-3, atol=1e-3)

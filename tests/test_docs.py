@@ -73,7 +73,7 @@ def _written_by_hand(kind: type[speclab.Strategy]) -> str:
 def _section(kind: type[speclab.Strategy]) -> str:
     source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
     file = Path(inspect.getfile(kind)).relative_to(ROOT)
-    needs = "It needs a draft model." if kind.needs_draft else "It needs no draft model."
+    needs = "It drafts with a draft model or a draft head." if kind().needs_draft else "It needs no draft model."
     lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
     return "\n".join([*lines, *_rows(kind), *_presets(kind), ""]) + _written_by_hand(kind)
 

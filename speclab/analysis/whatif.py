@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from speclab.drafters import strategies
 from speclab.drafters.base import Context, Draft, ReplayContext, Strategy, TopK
-from speclab.drafters.draft_forward import DraftForward, Row
+from speclab.drafters.draft_forward import DRAFT, DraftForward, Row
 from speclab.drafters.policies import BLANK
 from speclab.engine.acceptance import Rule, sample_and_match
 from speclab.errors import NotRecordedError
@@ -97,6 +97,7 @@ class _RecordedDraft(DraftForward):
     def __init__(self, step: Step) -> None:
         self.short: set[int] = set()
         self.draft_probs = _NoProbabilities()
+        self.source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
         self._step, self._place = step, dict[int, int | None]()
         self._wanted = {event.node: event.values.get("branches", 0) for event in step.events if event.kind == "expand"}
         self._drafted_root = False

@@ -50,8 +50,6 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a way to draft; the base of every strategy."""
 
-    needs_draft: ClassVar[bool] = False
-
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
         DEFINED[cls.__name__] = cls
@@ -64,6 +62,11 @@ class Strategy(Settings):
                 "distribution of sampled candidates: set candidates='top' or budget='fixed'"
             )
         return self
+
+    @property
+    def needs_draft(self) -> bool:
+        """Whether it drafts with a draft model or a draft head, of which a pair must have one."""
+        return False
 
     @property
     def chooses_budget(self) -> bool:

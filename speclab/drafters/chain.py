@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
-from speclab.drafters.growth import GrownStrategy, Plan
+from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Depth, TokenProbability
 from speclab.drafters.policies import depth_gate, fixed_breadth, token_gate
 from speclab.tree import DraftTree
@@ -29,7 +29,7 @@ class _Nothing(Drafter):
 
 
 class LinearSpeculation(GrownStrategy):
-    """One chain of tokens from the draft model: the most probable ones, or samples."""
+    """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
 
     draft_tokens: Depth = Field(5, ge=1, le=64, title="K", description="tokens drafted per iteration")
     budget: Budget = "fixed"
@@ -44,6 +44,7 @@ class LinearSpeculation(GrownStrategy):
         description="each token: the most probable one (as in DynaTree), or a sample (Leviathan et al.); at "
         "temperature 0 the most probable one",
     )
+    head: HeadChoice = None
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

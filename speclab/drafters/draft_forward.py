@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from speclab.drafters.base import Commit, Drafter, Outcome, Root, Strategy, TopK
+from speclab.errors import NoDraftError
 from speclab.settings import SessionSettings
 from speclab.tree import Bools, Floats
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.models.heads import HeadRunner
+    from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
     from speclab.models.transfers import Logits
 
+DRAFT = "draft"
+"""What the nodes of a draft model are said to come from; those of a head have its name."""
 TOP_K = 8
 """Most probable next tokens kept of every expanded node, at least."""
 
@@ -35,9 +39,11 @@ class DraftForward:
     """Next tokens after the nodes of one growing tree: from a draft model, a draft head, or the record of a step.
 
     Attributes:
+        source: what the nodes of such a tree are said to come from.
         draft_probs: in a tree of sampled candidates the draft's distribution `[V]` float64 by node.
     """
 
+    source = DRAFT
     draft_probs: Mapping[int, Floats] = {}
 
     def after_root(self, tokens: Sequence[int]) -> TopK:
@@ -59,35 +65,61 @@ class DraftForward:
         """Brings the cache to the committed text: `path` are the committed nodes, from the root down."""
 
 
-class ModelForward(DraftForward):
-    """Runs a draft model over the nodes of one tree; a row sees the committed text and its own ancestors.
-
-    The cache holds committed tokens first, then one row for every expanded node. Committed tokens that it lacks go in
-    with the first pass, so catching up with the target costs no pass of its own.
+class _RunnerForward(DraftForward):
+    """Runs a draft model or head over the nodes of one tree; a row sees the committed text and its own ancestors.
 
     Args:
-        runner: the draft model.
+        runner: the model or the head.
+        source: what its nodes are said to come from.
         width: most probable next tokens wanted of each node.
         sampling: to warp the draft's distributions as the target's, where candidates are sampled.
     """
 
-    def __init__(self, runner: Runner, width: int, sampling: SessionSettings | None = None) -> None:
-        self._runner = runner
-        self._sampling = sampling
+    def __init__(
+        self, runner: Runner | HeadRunner, source: str, width: int, sampling: SessionSettings | None = None
+    ) -> None:
+        self.source, self._columns = source, runner.vocab_size
         self.draft_probs: dict[int, Floats] = {}
-        self._width = max(width, TOP_K)
+        self._sampling, self._width = sampling, max(width, TOP_K)
         self._wanted = self._width if sampling is None else 0
         self._prefix = runner.length
         self._path: dict[int, tuple[int, ...]] = {}
 
     def after_root(self, tokens: Sequence[int]) -> TopK:
-        self._prefix = len(tokens) - 1
-        self._path = {0: (0,)}
         return self._catch_up(tokens, 0)
 
     def after_text(self, tokens: Sequence[int]) -> TopK:
-        self._prefix = len(tokens)
         return self._catch_up(tokens, -1)
+
+    def _catch_up(self, tokens: Sequence[int], node: int) -> TopK:
+        """Next tokens after all of `tokens`, of which the cache may lack some; the last is node `node`, -1 of none."""
+        raise NotImplementedError
+
+    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[TopK]:
+        if self._sampling is None:
+            return logits.topk_logprobs(self._width)
+        from speclab.engine.sampling import transform  # brings torch, which settings and records do without
+
+        probs = transform(logits.rows, self._sampling).cpu()
+        if logits.ids is not None:  # what is outside a draft vocabulary has probability 0
+            proposed, probs = probs, probs.new_zeros(len(probs), self._columns)
+            probs[:, logits.ids] = proposed
+        self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
+        best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [tuple((t, log(p)) for t, p in zip(*pair, strict=True) if p > 0) for pair in pairs]
+
+
+class ModelForward(_RunnerForward):
+    """Runs a draft model.
+
+    The cache holds committed tokens first, then one row for every expanded node. Committed tokens that it lacks go in
+    with the first pass, so catching up with the target costs no pass of its own.
+    """
+
+    def __init__(self, runner: Runner, source: str, width: int, sampling: SessionSettings | None = None) -> None:
+        super().__init__(runner, source, width, sampling)
+        self._runner = runner
 
     def after(self, rows: Sequence[Row]) -> list[TopK]:
         visible, positions = _tree_rows(rows, self._path, self._prefix, self._runner.length)
@@ -102,55 +134,47 @@ class ModelForward(DraftForward):
         self._runner.keep(min(self._prefix, self._runner.length), slots)
 
     def _catch_up(self, tokens: Sequence[int], node: int) -> TopK:
+        self._prefix = len(tokens) - (node == 0)
+        self._path = {0: (0,)} if node == 0 else {}
         return self._tops(self._runner.logits(tokens[self._runner.length :], topk=self._wanted), [node])[0]
 
-    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[TopK]:
-        if self._sampling is None:
-            return logits.topk_logprobs(self._width)
-        from speclab.engine.sampling import transform  # brings torch, which settings and records do without
 
-        probs = transform(logits.rows, self._sampling).cpu()
-        self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
-        best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
-        columns = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [tuple((t, log(p)) for t, p in zip(*column, strict=True) if p > 0) for column in columns]
-
-
-class HeadForward(DraftForward):
-    """Runs a draft head over the nodes of one tree; a row sees the committed text and its own ancestors.
+class HeadForward(_RunnerForward):
+    """Runs a draft head.
 
     A node's input is its token and the head's own output at its parent; committed places are run on the target's hidden
-    states, in one pass with the root.
+    states, in one pass with the newest token.
     """
 
-    def __init__(self, head: HeadRunner, target: Runner, width: int) -> None:
-        self._head, self._target, self._width = head, target, width
-        self._path: dict[int, tuple[int, ...]] = {}
+    def __init__(
+        self, head: HeadRunner, target: Runner, source: str, width: int, sampling: SessionSettings | None = None
+    ) -> None:
+        super().__init__(head, source, width, sampling)
+        self._head, self._target = head, target
         self._feature: dict[int, Tensor] = {}
-        self._settled = head.length
-
-    def after_root(self, tokens: Sequence[int]) -> TopK:
-        head, root = self._head, len(tokens) - 1
-        assert self._target.hidden is not None
-        head.crop(min(head.length, root - 1))  # a fork may hold the root's place already, without what came of it
-        states = self._target.hidden.rows(head.length, root, head.config.layers)
-        logits, feature = head.extend(tokens[head.length + 1 :], states, self._width)
-        self._settled = root
-        self._path, self._feature = {0: ()}, {0: feature}
-        return logits.topk_logprobs(self._width)[0]
 
     def after(self, rows: Sequence[Row]) -> list[TopK]:
         import torch
 
-        visible, positions = _tree_rows(rows, self._path, self._settled, self._head.length)
+        visible, positions = _tree_rows(rows, self._path, self._prefix, self._head.length)
         features = torch.stack([self._feature[row.parent] for row in rows])
-        logits, features = self._head.forward([row.token for row in rows], features, positions, visible, self._width)
-        self._feature.update(zip((row.node for row in rows), features, strict=True))
-        return logits.topk_logprobs(self._width)
+        tokens, nodes = [row.token for row in rows], [row.node for row in rows]
+        logits, features = self._head.forward(tokens, features, positions, visible, self._wanted)
+        self._feature.update(zip(nodes, features, strict=True))
+        return self._tops(logits, nodes)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Drops the whole tree but its root; the committed tokens are run again on the target's hidden states."""
-        self._head.crop(self._settled)
+        """Drops the whole tree; the committed tokens are run again on the target's hidden states."""
+        self._head.crop(self._prefix)
+
+    def _catch_up(self, tokens: Sequence[int], node: int) -> TopK:
+        head, last = self._head, len(tokens) - 1
+        assert self._target.hidden is not None
+        head.crop(min(head.length, last - 1))  # a fork may hold the last place already, without what came of it
+        states = self._target.hidden.rows(head.length, last, head.config.layers)
+        logits, feature = head.extend(tokens[head.length + 1 :], states, self._wanted)
+        self._prefix, self._path, self._feature = last, {node: ()}, {node: feature}
+        return self._tops(logits, [node])[0]
 
 
 def _tree_rows(
@@ -169,33 +193,61 @@ def _tree_rows(
     return visible, [prefix + len(paths[row.node]) - 1 for row in rows]
 
 
+def drafting_runner(pair: ModelPair, head: int | None, name: str, otherwise: str) -> tuple[Runner | HeadRunner, str]:
+    """The draft model or head of a pair that a strategy drafts with, and what its nodes are said to come from.
+
+    Args:
+        head: which of the pair's heads; None: the draft model, or the first head where there is none.
+        name: of the strategy.
+        otherwise: what to do where there is neither.
+
+    Raises:
+        NoDraftError: the pair has no such head, or neither draft nor heads.
+    """
+    if head is None and pair.draft is not None:
+        return pair.draft, DRAFT
+    if (place := head or 0) < len(pair.heads):
+        return pair.heads[place], pair.head_names[place]
+    if pair.heads:
+        raise NoDraftError(f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}.")
+    what, load = "a draft model or a draft head", "draft=… or heads=…"
+    if head is not None:
+        what, load = f"draft head {head}", "heads=…"
+    raise NoDraftError(f"{name} drafts with {what} and {pair.name} has none: load a pair with {load}, or {otherwise}.")
+
+
 class ForwardDrafter(Drafter):
-    """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`."""
+    """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`.
+
+    `head`, `otherwise`: as of `drafting_runner`.
+    """
 
     def __init__(
         self,
         settings: Strategy,
-        runner: Runner | HeadRunner,
-        target: Runner,
+        pair: ModelPair,
+        head: int | None,
         root: Root = "verified",
         commit: Commit = "gather",
+        otherwise: str = "take a strategy that needs none",
     ) -> None:
         from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
 
         super().__init__(settings)
-        self.root, self.commit, self.runners = root, commit, (runner,)
-        self._runner, self._target = runner, target
+        self._runner, self._source = drafting_runner(pair, head, type(settings).__name__, otherwise)
+        self.root, self.commit, self.runners = root, commit, (self._runner,)
+        self._target = pair.target
         self._forward: DraftForward | None = None
-        self._head = runner if isinstance(runner, HeadRunner) else None
+        self._head = self._runner if isinstance(self._runner, HeadRunner) else None
         if self._head is not None:
-            target.watch(self._head.config.layers)
+            self._target.watch(self._head.config.layers)
 
     def forward(self, width: int, sampling: SessionSettings | None = None) -> DraftForward:
-        """The passes of a new tree. `width`, `sampling`: as for `ModelForward`."""
+        """The passes of a new tree. `width`, `sampling`: of each node's next tokens, as in `HeadForward`."""
         if self._head is not None:
-            self._forward = HeadForward(self._head, self._target, width)
+            self._forward = HeadForward(self._head, self._target, self._source, width, sampling)
         else:
-            self._forward = ModelForward(cast("Runner", self._runner), width, sampling)
+            self._forward = ModelForward(cast("Runner", self._runner), self._source, width, sampling)
         return self._forward
 
     def on_pruned(self, new_index: Mapping[int, int]) -> None:

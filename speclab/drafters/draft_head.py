@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field
 
 from speclab.drafters import measures
-from speclab.drafters.base import Budget, Context, Draft, Drafter, ReplayContext, Strategy, TopK
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
 from speclab.drafters.growth import stop_event
 from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, closed_gate
-from speclab.errors import NoDraftError
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
-    from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
-    from speclab.models.runner import Runner
 
 NodeBudget = Annotated[
     measures.Nodes, Field(ge=1, le=1024, description="nodes kept, root included: the most probable paths of all")
@@ -55,11 +52,12 @@ class DraftHead(Strategy):
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
-    def grow(self, forward: DraftForward, context: Context, source: str = "draft") -> Draft:
-        return best_first(self, forward, context, source)
+    @property
+    def needs_draft(self) -> bool:
+        return True
 
-    def replay(self, record: ReplayContext) -> Draft:
-        return self.grow(record.forward, record.context, record.step.tree.source[-1])
+    def grow(self, forward: DraftForward, context: Context) -> Draft:
+        return best_first(self, forward, context)
 
     @property
     def draft_source(self) -> int:
@@ -87,27 +85,13 @@ class _HeadDrafter(ForwardDrafter):
     settings: DraftHead
 
     def __init__(self, settings: DraftHead, pair: ModelPair) -> None:
-        runner, self._name = _source(pair, settings.head)
-        super().__init__(settings, runner, pair.target)
+        super().__init__(settings, pair, settings.head if pair.heads else settings.head or None)
 
     def draft(self, context: Context) -> Draft:
-        return self.settings.grow(self.forward(self.settings.children), context, self._name)
+        return self.settings.grow(self.forward(self.settings.children), context)
 
 
-def _source(pair: ModelPair, head: int) -> tuple[Runner | HeadRunner, str]:
-    if head < len(pair.heads):
-        return pair.heads[head], pair.head_names[head]
-    if not pair.heads and not head and pair.draft is not None:
-        return pair.draft, "draft"
-    if pair.heads:
-        raise NoDraftError(f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}.")
-    raise NoDraftError(
-        f"DraftHead needs draft head {head} and {pair.name} has none: load a pair with heads=…"
-        + (", or with draft=… to grow the tree from a draft model." if not head else ".")
-    )
-
-
-def best_first(limits: DraftHead, forward: DraftForward, context: Context, source: str) -> Draft:
+def best_first(limits: DraftHead, forward: DraftForward, context: Context) -> Draft:
     """One draft tree, in at most `depth` passes, one per level.
 
     A node of which no child can be among the best is not expanded, though it is among the best of its level: EAGLE-2
@@ -115,21 +99,22 @@ def best_first(limits: DraftHead, forward: DraftForward, context: Context, sourc
 
     Args:
         limits: `node_budget`, `depth` and `children` of the tree.
-        source: what the tree's nodes are said to come from.
     """
     candidates = _Candidates(limits, context.tokens[-1])
     columns = candidates.parent, candidates.log_prob
     level = [0]
     for depth in range(min(limits.depth, context.max_depth)):
         chosen = candidates.worth_expanding(level)
-        gate = context.level_gate(*columns, chosen, source) if chosen and context.level_gate is not None else None
+        gate = (
+            context.level_gate(*columns, chosen, forward.source) if chosen and context.level_gate is not None else None
+        )
         if not chosen or candidates.stopped(chosen, gate):
             break
         context.check()
         rows = [Row(node, candidates.parent[node], candidates.token[node]) for node in chosen]
         tops = forward.after(rows) if depth else [forward.after_root(context.tokens)]
         level = candidates.expand(chosen, tops)
-    draft, place = candidates.finish(source)
+    draft, place = candidates.finish(forward.source)
     forward.renumber(place)
     return draft
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from speclab.drafters.base import Budget, Commit, Drafter, Outcome, Root, Strategy, TopK, check_order
-from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, Plan
+from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Confidence, Depth, Nodes, PathProbability
 from speclab.drafters.policies import (
     CANDIDATES_HELP,
@@ -89,6 +89,7 @@ class DynaTree(GrownStrategy):
         "level", description="one draft pass per level (speclab default), or one per node as in the paper"
     )
     candidates: Candidates = Field("top", description=CANDIDATES_HELP)
+    head: HeadChoice = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

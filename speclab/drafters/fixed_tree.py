@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from speclab.drafters.base import Budget, Strategy
-from speclab.drafters.growth import GrownStrategy, Plan
+from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Depth, Nodes, PathProbability
 from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, fixed_breadth, probability_gate
 
 
 class FixedTree(GrownStrategy):
-    """A tree of fixed depth and branching from the draft model; the paper's static baseline."""
+    """A tree of fixed depth and branching from the draft model or a head; the paper's static baseline."""
 
     depth: Depth = Field(5, ge=1, le=32, title="D", description="levels below the root")
     branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
@@ -27,6 +27,7 @@ class FixedTree(GrownStrategy):
     )
     budget: Budget = "fixed"
     candidates: Candidates = Field("top", description=CANDIDATES_HELP)
+    head: HeadChoice = None
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:

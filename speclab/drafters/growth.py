@@ -9,7 +9,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from speclab.drafters.base import Commit, Context, Draft, Drafter, LevelGate, Root, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
@@ -27,7 +29,6 @@ from speclab.drafters.policies import (
     confidence,
     depth_gate,
 )
-from speclab.errors import NoDraftError
 from speclab.trace.records import Event
 from speclab.tree import CandidateSampling, DraftTree
 
@@ -35,8 +36,15 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 Drafting = Literal["level", "node"]
-SOURCE = "draft"
-"""What the nodes are said to come from."""
+HeadChoice = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=15,
+        description="which of the pair's draft heads drafts, counted from 0; none: the draft model, or where there is "
+        "no draft model, head 0",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +75,18 @@ class Plan:
 
 
 class GrownStrategy(Strategy):
-    """A strategy whose trees the draft model grows by a plan."""
+    """A strategy whose trees the draft model, or a draft head, grows by a plan."""
 
-    needs_draft: ClassVar[bool] = True
+    if TYPE_CHECKING:  # each strategy has it as its last setting
+        head: int | None
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def draft_source(self) -> int | None:
+        return self.head
 
     @abstractmethod
     def plan(self) -> Plan:
@@ -88,13 +105,8 @@ class GrownDrafter(ForwardDrafter):
     settings: GrownStrategy
 
     def __init__(self, settings: GrownStrategy, pair: ModelPair) -> None:
-        if pair.draft is None:
-            raise NoDraftError(
-                f"{type(settings).__name__} drafts with a draft model and {pair.name} has none: "
-                "load a pair with draft=…, or take a strategy that needs no draft"
-            )
         plan = settings.plan()
-        super().__init__(settings, pair.draft, pair.target, plan.root, plan.commit)
+        super().__init__(settings, pair, settings.head, plan.root, plan.commit)
 
     def draft(self, context: Context) -> Draft:
         plan = self.settings.plan()
@@ -180,7 +192,7 @@ class _Growth:
         closed.update(dict.fromkeys(self.copies.intersection(batch), COPY_GATE))
         wanted = [node for node in batch if closed[node] is None][:room]
         if self.level_gate is not None and wanted:
-            costly = self.level_gate(self.parent, self.log_prob, wanted, SOURCE)
+            costly = self.level_gate(self.parent, self.log_prob, wanted, self.forward.source)
             closed = {node: gate or costly for node, gate in closed.items()}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][:room]
@@ -231,7 +243,7 @@ class _Growth:
             Event(event.kind, place[self.parent[node]], event.reason, event.values) for node, event in pruned.items()
         ]
         sampling = CandidateSampling.DETERMINISTIC if self.sampler is None else self.sampler.sampling
-        tree = DraftTree.of(self.token, self.parent, self.log_prob, SOURCE, sampling)
+        tree = DraftTree.of(self.token, self.parent, self.log_prob, self.forward.source, sampling)
         tops = {place[node]: top for node, top in self.tops.items()}
         draft_probs = {node: self.forward.draft_probs[node] for node in tops} if self.sampler is not None else {}
         return Draft(

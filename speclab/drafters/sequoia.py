@@ -15,11 +15,11 @@ from pydantic import Field, field_validator
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
-from speclab.drafters.growth import stop_event
+from speclab.drafters.growth import HeadChoice, stop_event
 from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
-from speclab.errors import NoDraftError, NotRecordedError, SettingsError
+from speclab.errors import NotRecordedError, SettingsError
 from speclab.sources.trie import Trie
 from speclab.theory import sequoia_shape
 from speclab.trace.records import Adaptation, Event, Value
@@ -41,7 +41,7 @@ class SequoiaTree(Strategy):
     budget: Budget = "fixed"
     depth: Depth = Field(6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
-        "transitions", description="where candidates come from: a table of transitions, or the draft model"
+        "transitions", description="where candidates come from: a table of transitions, or the draft model or a head"
     )
     successors: int = Field(8, ge=1, le=64, description="children that a node may have")
     rank_acceptance: str = Field(
@@ -51,6 +51,7 @@ class SequoiaTree(Strategy):
     )
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
+    head: HeadChoice = None
 
     @field_validator("rank_acceptance", mode="before")
     @classmethod
@@ -70,8 +71,12 @@ class SequoiaTree(Strategy):
         return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
 
     @property
-    def draft_source(self) -> str | None:
-        return None if self.source == "draft" else self.source
+    def needs_draft(self) -> bool:
+        return self.source == "draft"
+
+    @property
+    def draft_source(self) -> str | int | None:
+        return self.head if self.source == "draft" else self.source
 
     def replay(self, record: ReplayContext) -> Draft:
         """The tree of a recorded step under other settings, with what was measured and known by then.
@@ -117,12 +122,7 @@ class _FromDraft(ForwardDrafter):
     state = ("_ranks",)
 
     def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
-        if pair.draft is None:
-            raise NoDraftError(
-                f"SequoiaTree with source='draft' drafts with a draft model and {pair.name} has none: "
-                "load a pair with draft=…, or set source='transitions'"
-            )
-        super().__init__(settings, pair.draft, pair.target)
+        super().__init__(settings, pair, settings.head, otherwise="set source='transitions'")
         self._ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
@@ -135,6 +135,8 @@ class _FromDraft(ForwardDrafter):
 
 class _TableForward(DraftForward):
     """A table's rows, whole, as next tokens."""
+
+    source = "transition"
 
     def __init__(self, drafter: TableDrafter, trie: Trie) -> None:
         self.trie, self._drafter = trie, drafter
@@ -152,6 +154,8 @@ class _TableForward(DraftForward):
 
 class _WholeRows(DraftForward):
     """A table's rows as they are recorded: each is whole, so one that is shorter than asked for lacks nothing."""
+
+    source = "transition"
 
     def __init__(self, recorded: DraftForward) -> None:
         self._recorded = recorded
@@ -182,7 +186,6 @@ def filled(
         trie: the tree to fill, of the root alone.
     """
     trie = Trie(context.tokens[-1]) if trie is None else trie
-    source = "draft" if route is None else "transition"
     children: dict[int, list[int]] = {}
     for place, parent in enumerate(settings.shape(measured)[1:], start=1):
         children.setdefault(parent, []).append(place)
@@ -203,7 +206,7 @@ def filled(
             best = zip(children[parent], top[: len(children[parent])], probs, strict=False)
             for place, (token, _), prob in best:
                 if prob > 0:
-                    node[place] = trie.add(node[parent], token, prob, source)
+                    node[place] = trie.add(node[parent], token, prob, forward.source)
                     level.append(place)
             if not top:
                 stops.append(_stopped(trie, node[parent], BLANK_GATE))

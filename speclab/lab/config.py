@@ -12,7 +12,7 @@ from ipywidgets import HTML, Box, Dropdown, HBox, ToggleButtons, VBox
 from speclab.drafters import strategies
 from speclab.errors import ModelNotFoundError, SettingsError, SpeclabError
 from speclab.lab.form import Fold, Form, main_fields
-from speclab.lab.models import ModelPicker, describe_models, has_draft, has_template
+from speclab.lab.models import ModelPicker, describe_models, drafts_of, has_template
 from speclab.lab.prompt_picker import PromptPicker
 from speclab.lab.runs import differences
 from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, Prompt
@@ -194,9 +194,9 @@ class ConfigForm(VBox):
         except SpeclabError as error:
             return None, "", str(error)
         change = config.change_from(applied) if applied else None
-        if config.strategy.needs_draft and not has_draft(config.models, self._pair):
-            needs = f"{type(config.strategy).__name__} needs a draft model and these models have none"
-            return change, "", f"{needs}: name a draft, or choose another strategy."
+        if config.strategy.needs_draft and not any(drafts_of(config.models, self._pair)):
+            needs = f"{type(config.strategy).__name__} needs a draft model or a draft head and these models have none"
+            return change, "", f"{needs}: name one, or choose another strategy."
         if applied is None or applied == config:
             return change, "", ""
         forks = config.forks_from(applied)

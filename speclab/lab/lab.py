@@ -18,7 +18,7 @@ from speclab.errors import SettingsError, TraceError
 from speclab.lab.actions import Actions
 from speclab.lab.config import ConfigForm
 from speclab.lab.controller import SessionController
-from speclab.lab.models import has_draft
+from speclab.lab.models import drafts_of
 from speclab.lab.panels import Panels, WhatIfPreview
 from speclab.lab.screen import Screen
 from speclab.lab.state import LabState, ModelChoice, Prompt
@@ -102,7 +102,7 @@ class Lab(VBox):
         models = self._named(pair) if pair is None or isinstance(pair, str) else None
         given = None if isinstance(pair, str) else pair
         if strategy is None:
-            strategy = DynaTree.for_unsure_draft() if has_draft(models, given) else Autoregressive()
+            strategy = DynaTree.for_unsure_draft() if any(drafts_of(models, given)) else Autoregressive()
         session = self._session_settings(settings)
         self.config = form = ConfigForm(
             self.state, given, models, strategy, prompt, session,

@@ -269,11 +269,12 @@ class ModelPicker(HBox):
             set_if_changed(widget, disabled=given, tooltip="the given pair stays where it is" if given else what)
 
 
-def has_draft(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
-    """Whether models come with a draft model; the choice None is the pair given."""
+def drafts_of(choice: ModelChoice | None, pair: ModelPair | None) -> tuple[bool, int]:
+    """Whether models come with a draft model, and how many draft heads; the choice None is the pair given."""
     if choice is None:
-        return pair is not None and pair.draft is not None
-    return bool(choice.draft) if choice.target else PRESETS[choice.name].draft is not None
+        return (pair.draft is not None, len(pair.heads)) if pair else (False, 0)
+    model = bool(choice.draft) if choice.target else PRESETS[choice.name].draft is not None
+    return model, len(choice.all_heads)
 
 
 def has_template(choice: ModelChoice | None, pair: ModelPair | None) -> bool | None:
@@ -293,11 +294,11 @@ def has_template(choice: ModelChoice | None, pair: ModelPair | None) -> bool | N
 def describe_models(choice: ModelChoice | None, pair: ModelPair | None) -> list[str]:
     """The target's name, and what there is to draft with."""
     if choice is None:
-        name, heads = (pair.name or "given models", len(pair.heads)) if pair else ("", 0)
+        name = (pair.name or "given models") if pair else ""
     else:
         name = "/".join(Path(choice.target).parts[-2:]) or _shown_name(choice.name)
-        heads = len(choice.all_heads)
-    drafts = ["draft model" if has_draft(choice, pair) else "", ["", "draft head", f"{heads} heads"][min(heads, 2)]]
+    model, heads = drafts_of(choice, pair)
+    drafts = ["draft model" if model else "", ["", "draft head", f"{heads} heads"][min(heads, 2)]]
     return [name, ", ".join(filter(None, drafts)) or "no draft"]
 
 

@@ -279,7 +279,7 @@ def test_a_tree_is_restricted_to_what_would_have_been_drafted_or_not_at_all(was,
 
     def drafted(limits: speclab.DraftHead) -> DraftTree:
         pair = table_pair(probs, probs, 8)
-        return best_first(limits, ModelForward(pair.draft, 8), Context(PROMPT, 99, lambda: None), "draft").tree
+        return best_first(limits, ModelForward(pair.draft, "draft", 8), Context(PROMPT, 99, lambda: None)).tree
 
     before, after = (speclab.DraftHead(node_budget=one[0], depth=one[1], children=one[2]) for one in (was, now))
     left = after.restrict(drafted(before), before)

@@ -13,6 +13,7 @@ from functools import cache
 
 import pytest
 from distributions import chi_square, chi_square_critical, text_distribution
+from heads import random_head
 from reference.decoding import next_logits
 from tiny import tiny
 from variants import DRAWN, PATHS
@@ -47,9 +48,17 @@ def pair() -> ModelPair:
     return ModelPair(Runner(target), Runner(draft), name="very small")
 
 
-def text(strategy: Strategy, seed: int, settings: dict) -> tuple[int, ...]:
-    result = speclab.generate(pair(), strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
+def text(strategy: Strategy, seed: int, settings: dict, models: ModelPair | None = None) -> tuple[int, ...]:
+    result = speclab.generate(models or pair(), strategy, PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
     return tuple(result.token_ids)
+
+
+@cache
+def headed_pair() -> ModelPair:
+    """A head that can propose three of the five tokens in the place of the draft model."""
+    target = models()[0]
+    head = random_head(target, 1, ids=[0, 2, 3], heads=1, key_value_heads=1)
+    return speclab.load_pair(target=target, heads=head)
 
 
 @cache
@@ -57,11 +66,11 @@ def logits(after: tuple[int, ...]) -> list[float]:
     return next_logits(models()[0], [*PROMPT, *after])
 
 
-def samples(strategy: Strategy, runs: int) -> list[tuple[float, int]]:
+def samples(strategy: Strategy, runs: int, models: ModelPair | None = None) -> list[tuple[float, int]]:
     """Chi-square and degrees of freedom under each setting."""
     return [
         chi_square(
-            Counter(text(strategy, seed, settings) for seed in range(runs)),
+            Counter(text(strategy, seed, settings, models) for seed in range(runs)),
             text_distribution(logits, LENGTH, **settings),
         )
         for settings in SETTINGS
@@ -98,6 +107,15 @@ def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(strategy):
 @pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
 def test_drawn_candidates_give_texts_of_the_models_distribution(strategy):
     assert_target_distribution(samples(strategy, RUNS))
+
+
+@pytest.mark.parametrize("name", ["drawn chain", "independent tree", "dynatree without replacement"])
+def test_candidates_drawn_from_a_part_of_the_vocabulary_leave_the_distribution_as_it_is(name):
+    assert_target_distribution(samples(DRAWN[name], RUNS, headed_pair()))
+    rate = speclab.generate(
+        headed_pair(), DRAWN[name], PROMPT, max_new_tokens=20, temperature=1.4
+    ).metrics.acceptance_rate
+    assert 0 < rate < 0.9
 
 
 def test_a_wrong_rule_is_found_out(monkeypatch):

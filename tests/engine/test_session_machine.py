@@ -31,6 +31,9 @@ STRATEGIES: dict[str, Strategy] = {
     "budget": speclab.DynaTree(budget="auto", base_depth=3),
     "drafted root": speclab.DynaTree(root="drafted", base_depth=3),
     "head": speclab.DraftHead(**SMALL),
+    "dynatree of a head": speclab.DynaTree(head=1, base_depth=3),
+    "chain of a head, by its cost": speclab.LinearSpeculation(head=0, draft_tokens=3, budget="auto"),
+    "paper, of a head": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=2, head=0),
     "routed": speclab.DualDraft(**SMALL),
     "merged": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.Goose(node_budget=8)),
     "lookup": speclab.PromptLookup(),
@@ -55,11 +58,11 @@ def own_text() -> list[int]:
 
 
 def assert_caches_are_those_of_a_fresh_prefill(session: speclab.Session) -> None:
-    """Keys and values of target and draft, row by row, against one pass over the same tokens."""
+    """Keys and values of all that drafts or is drafted for, row by row, against one pass over the same tokens."""
     whole = [*session.trace.prompt_ids, *session.trace.token_ids()]
     assert len(whole) - 1 <= session.pair.target.length
-    for runner in session.pair.runners.values():
-        assert_cache_is_fresh(runner, whole)
+    for runner in (*session.pair.runners.values(), *session.pair.heads):
+        assert_cache_is_fresh(runner, whole, session.pair.target.model)
 
 
 class Sessions(RuleBasedStateMachine):

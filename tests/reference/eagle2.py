@@ -53,4 +53,7 @@ def head_probs(head, target, text: Sequence[int], path: Sequence[int]) -> np.nda
         if token is not None:
             tokens.append(token)
             seen = torch.cat([seen, out[-1:]])
-    return target.get_output_embeddings()(out[-1]).double().softmax(-1).numpy()
+    logits = target.get_output_embeddings()(out[-1]).double().numpy()
+    if head.token_ids is not None:
+        logits[np.setdiff1d(np.arange(len(logits)), head.token_ids.numpy())] = -np.inf
+    return np.exp(logits - np.logaddexp.reduce(logits))

@@ -52,7 +52,7 @@ def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Ten
     runner = Runner(target)
     runner.watch((-1,))
     runner.extend(tokens[:root])
-    forward = HeadForward(HeadRunner(head, runner), runner, 320)
+    forward = HeadForward(HeadRunner(head, runner), runner, "head", 320)
     top = forward.after_root(tokens[: root + 1])
     for node in range(1, rows + 1):
         top = forward.after([Row(node, node - 1, tokens[root + node])])[0]
