@@ -21,6 +21,7 @@ from speclab.bench.workloads import load
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
 from speclab.errors import SettingsError
+from speclab.prompts import as_messages
 
 app = typer.Typer(add_completion=False)
 
@@ -67,7 +68,7 @@ def command(
     models = {"name": pair, "target": target, "draft": draft, "device": device, "dtype": dtype}
     measure = Decode(
         {name: value for name, value in models.items() if value is not None},
-        [task.text for task in found.tasks],
+        [as_messages(task.text) if found.chat else task.text for task in found.tasks],
         max_new_tokens,
         repeats or (3 if objective in TIMED else 1),
         threads_for(slots) if slots else 0,  # workers elsewhere choose for themselves

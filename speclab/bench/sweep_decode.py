@@ -9,7 +9,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from speclab.drafters.base import Strategy
-from speclab.errors import MeasurementError, NoDraftError, SpeclabError
+from speclab.errors import MeasurementError, NoDraftError, PromptError, SpeclabError
+from speclab.prompts import PromptInput
 from speclab.trace.metrics import Counts, Metrics
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Decode:
 
     Args:
         pair: what `load_pair` is to load in each worker, by its arguments; or a pair in memory, where workers share it.
-        prompts: texts, or token ids.
+        prompts: texts, token ids, or messages.
         max_new_tokens: of each.
         repeats: rounds.
         threads: of torch in each worker; 0 leaves its own choice.
@@ -47,7 +48,7 @@ class Decode:
     """
 
     pair: Mapping[str, Any] | ModelPair
-    prompts: Sequence[str | Sequence[int]]
+    prompts: Sequence[PromptInput]
     max_new_tokens: int = 128
     repeats: int = 1
     threads: int = 0
@@ -93,9 +94,7 @@ class Decode:
             "max_new_tokens": self.max_new_tokens, "repeats": self.repeats, "settings": dict(self.settings),
         }  # fmt: skip
 
-    def _round(
-        self, pair: ModelPair, strategy: Strategy, prompts: Sequence[str | Sequence[int]]
-    ) -> tuple[Metrics, str]:
+    def _round(self, pair: ModelPair, strategy: Strategy, prompts: Sequence[PromptInput]) -> tuple[Metrics, str]:
         from speclab.engine.generate import generate
 
         cold = replace(pair, shared_state={})
@@ -103,7 +102,7 @@ class Decode:
         for prompt in prompts:
             try:
                 result = generate(cold, strategy, prompt, max_new_tokens=self.max_new_tokens, **self.settings)
-            except NoDraftError as error:
+            except (NoDraftError, PromptError) as error:
                 raise MeasurementError(str(error)) from None
             counts += result.metrics.counts
             ttft += result.metrics.ttft / len(prompts)

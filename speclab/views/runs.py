@@ -172,8 +172,12 @@ def compared_drawing(found: Comparison, kind: Literal["strategy", "run"] = "stra
     if len(found.runs) < (2 if kind == "run" else 1):
         return []
     done, known = sum(run.complete for run in found.runs), texts(found)
-    prompt = next((run.trace.prompt_ids for run in found.runs if run.trace is not None), ())
-    end = ("… " if len(prompt) > TAIL else "") + "".join([label(id_, known) for id_ in prompt[-TAIL:]])
+    first = next((run.trace for run in found.runs if run.trace is not None), None)
+    prompt = first.prompt_ids if first else ()
+    # Of a conversation what was said last: the template ends all of them alike.
+    said_last = first.messages[-1:] if first else ()
+    ids = next((prompt[one.start : one.stop] for one in said_last if one.stop), prompt)
+    end = ("… " if len(ids) > TAIL else "") + "".join([label(id_, known) for id_ in ids[-TAIL:]])
     said = {
         "Stopped": f"{done} of {len(found.runs)} that began came to the end of the text." if found.stopped else "",
         "Prompt": f"{end} ({plural(len(prompt), 'token')})." if kind == "strategy" else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from chats import FIRST, TEMPLATES, chat_pair, said
@@ -12,8 +11,9 @@ from refusals import refused
 from table_runner import random_probs, table_pair
 
 import speclab
-from speclab import Autoregressive, DynaTree, Session
+from speclab import Autoregressive, DynaTree, PromptLookup, Session
 from speclab.errors import PromptError
+from speclab.models.presets import PRESETS
 from speclab.prompts import as_messages, examples
 from speclab.trace.files import load_trace
 
@@ -26,6 +26,14 @@ TALK = st.lists(CONTENT, min_size=1, max_size=4)
 @pytest.fixture(scope="module")
 def pairs():
     return {name: chat_pair(template) for name, template in TEMPLATES.items()}
+
+
+def answer_of(pair, talk, tokens: int) -> list[int]:
+    """What transformers writes."""
+    ids = pair.tokenizer.apply_chat_template(list(talk), add_generation_prompt=True, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        text = pair.target.model.generate(ids, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    return text[0, ids.shape[1] :].tolist()
 
 
 def turns(contents: list[str]) -> list[dict[str, str]]:
@@ -112,12 +120,9 @@ def test_without_a_template_or_a_tokenizer_messages_are_refused():
 
 def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path):
     pair, talk = chat_pair(), as_messages("Why is the sea salt?", system="You are a fisherman.")
-    ids = pair.tokenizer.apply_chat_template(list(talk), add_generation_prompt=True, return_tensors="pt")["input_ids"]
-    with torch.inference_mode():
-        expected = pair.target.model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
     session = Session(pair, DynaTree(), prompt=talk, max_new_tokens=24)
     session.run()
-    assert session.token_ids == expected[0, ids.shape[1] :].tolist()
+    assert session.token_ids == answer_of(pair, talk, 24)
     assert speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
     fork = session.fork(at=1)
     kept = load_trace(session.trace.save(tmp_path / "run.json.gz"))
@@ -125,8 +130,19 @@ def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path
         assert [(one.role, one.content) for one in trace.messages] == [(one["role"], one["content"]) for one in talk]
         parts = trace.prompt_parts()
         assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
-        assert np.concatenate([np.arange(start, stop) for _, start, stop in parts]).tolist() == list(range(len(ids[0])))
+        assert [token for _, start, stop in parts for token in range(start, stop)] == [*range(len(session.prompt_ids))]
     assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
+
+
+@pytest.mark.model
+@pytest.mark.skipif(PRESETS["smollm2"].missing, reason="speclab fetch smollm2 brings the model")
+def test_smollm2_answers_as_generate_does_with_its_own_system_message_or_ours():
+    pair = speclab.load_pair("smollm2")
+    for talk in (as_messages("Name a fruit."), as_messages("Name a fruit.", "You are a pirate.")):
+        session = Session(pair, PromptLookup(), talk, max_new_tokens=6)
+        session.run()
+        assert session.token_ids == answer_of(pair, talk, 6)
+        assert [role for role, *_ in session.trace.prompt_parts() if role] == [one["role"] for one in talk]
 
 
 def test_every_shipped_question_goes_through_the_template():
