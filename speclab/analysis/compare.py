@@ -18,7 +18,7 @@ from speclab.errors import SpeclabError
 from speclab.files import write_whole
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
-from speclab.trace.records import PHASES, Step, Trace
+from speclab.trace.records import PHASES, Step, Trace, depth_counts
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -66,13 +66,9 @@ class ComparedRun:
         return sum(step.seconds.get(phase, 0.0) for step in self.steps)
 
     @property
-    def depths(self) -> tuple[tuple[int, int], ...]:
-        """For each depth from 1: (iterations that drafted to this depth, iterations that accepted to it)."""
-        drafted = [step.counts.longest_path for step in self.steps]
-        return tuple(
-            (sum(length >= depth for length in drafted), sum(len(step.accepted) >= depth for step in self.steps))
-            for depth in range(1, max(drafted, default=0) + 1)
-        )
+    def depths(self) -> list[tuple[int, int]]:
+        """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
+        return depth_counts(self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from speclab.lab.screen import Screen, Slot, caption_html, placeholder
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.trace.records import Step
-from speclab.views.attention_chart import Weights, attention_spec, attention_summary, attention_table
+from speclab.views.attention_chart import Weights, attention_drawing
 from speclab.views.drafter_state import children_of, lookup_html
 from speclab.views.figures import Drawing
 from speclab.views.markup import tag
@@ -135,12 +135,9 @@ class AttentionPanel(SessionPanel):
         layer, head = (None if picker.value == MEAN else picker.value for picker in (self.layer, self.head))
         tokens = (*frame.trace.prompt_ids, *frame.trace.token_ids(frame.cursor - 1))[: step.prefix_length]
         prefix = [frame.trace.texts.get(token, "") for token in tokens]
-        table = attention_table(step, node, weights, layer, head, prefix=prefix)
-        return [
-            attention_spec(step, node, weights, layer, head, prefix=prefix),
-            caption_html(attention_summary(step, node, weights, layer, head)),
-            tag("details", tag("summary", "as a table"), table),
-        ]
+        drawn, table = attention_drawing(step, node, weights, layer, head, prefix=prefix)
+        said = caption_html(drawn["layout"]["meta"]["label"])
+        return [drawn, said, tag("details", tag("summary", "as a table"), table)]
 
     def _weights(self, frame: Frame, step: Step, node: int) -> Weights:
         """The newest are kept: another layer or head of them needs no pass."""

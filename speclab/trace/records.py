@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -245,6 +245,15 @@ class Step:
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
     budget: BudgetRecord | None = None
+
+
+def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
+    drafted = [step.counts.longest_path for step in steps]
+    return [
+        (sum([length >= depth for length in drafted]), sum([len(step.accepted) >= depth for step in steps]))
+        for depth in range(1, max(drafted, default=0) + 1)
+    ]
 
 
 @dataclass(frozen=True)

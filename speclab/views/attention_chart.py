@@ -39,7 +39,7 @@ class _Column(NamedTuple):
     code: int
 
 
-def attention_spec(
+def attention_drawing(
     step: Step,
     node: int,
     weights: Weights,
@@ -47,8 +47,8 @@ def attention_spec(
     head: int | None = None,
     *,
     prefix: Sequence[str] = (),
-) -> Spec:
-    """The attention of a node as a figure: bars, and below them its row of the mask; a click on a node selects it.
+) -> tuple[Spec, str]:
+    """The attention of a node: bars, below them its row of the mask, where a click selects a node; then an HTML table.
 
     Args:
         step: an iteration.
@@ -70,7 +70,7 @@ def attention_spec(
     }  # fmt: skip
     row = coded(np.array([codes], np.uint8), COLORS, WORDS, y=[0], yaxis="y2", xgap=1,
                 hovertemplate="%{text}<extra></extra>")  # fmt: skip
-    return spec(
+    drawn = spec(
         [bars, row], label=attention_summary(step, node, weights, layer, head), height=260, bargap=0.15,
         xaxis={"tickvals": [*range(len(columns))], "ticktext": [*map(escape, labels)], "tickangle": -60,
                "tickfont": _FONT, "anchor": "y2", "showgrid": False, "showline": False,
@@ -81,6 +81,8 @@ def attention_spec(
                 "title": {"text": "mask", "font": _FONT}},
         meta={"name": f"attention-{node}", "selected": node}, margin={"l": 52, "r": 12, "t": 18, "b": 84},
     )  # fmt: skip
+    rows = [(column.name, column.weight, "hidden" if column.code == HIDDEN else "visible") for column in columns]
+    return drawn, markup.table(f"What node {node} attends to", ("entry", "weight", "mask"), rows)
 
 
 def picked(weights: Weights, layer: int | None = None, head: int | None = None) -> NDArray[np.float64]:
@@ -140,18 +142,3 @@ def attention_summary(
     leak = float(values[np.array(_codes(step, node)) == HIDDEN].sum())
     check = "nothing to what the mask hides" if leak <= LEAK else f"✗ {leak:.2g} to what the mask hides"
     return f"{whose}, {', '.join(of)}: {said}; {check}."
-
-
-def attention_table(
-    step: Step,
-    node: int,
-    weights: Weights,
-    layer: int | None = None,
-    head: int | None = None,
-    *,
-    prefix: Sequence[str] = (),
-) -> str:
-    """The weights as an HTML table."""
-    columns = _columns(step, node, picked(weights, layer, head), prefix)
-    rows = [(column.name, column.weight, "hidden" if column.code == HIDDEN else "visible") for column in columns]
-    return markup.table(f"What node {node} attends to", ("entry", "weight", "mask"), rows)

@@ -19,7 +19,6 @@ from speclab.views import (
     cache_slots,
     draft_tree,
     explain,
-    iterations,
     metrics_chart,
     node_chart,
     proposals,
@@ -235,7 +234,7 @@ def _cache(step: Step, selected: int | None, position: PlaybackPosition, prompt_
 
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
-    View("timeline", iterations.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
+    View("timeline", metrics_chart.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
     View("tree", _tree, ("step", "selected", "position", "room", "redone", "prompt_length"), "Draft tree", "stage",
          table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,

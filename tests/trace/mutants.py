@@ -29,7 +29,6 @@ from speclab.trace.files import unpack_trace
 from speclab.trace.records import Trace
 from speclab.views import (
     attention_mask,
-    budget_chart,
     cache_slots,
     draft_tree,
     drafter_state,
@@ -148,7 +147,7 @@ def functions() -> tuple[list, list]:
     """Every view of a step, and every view of a run at a cursor."""
     of_step = [
         attention_mask.categories, node_chart.residual_parts, proposals.summary, networks.graph,
-        budget_chart.cost_drawing, drafter_state.path_words, _positions, _every_node,
+        drafter_state.cost_drawing, drafter_state.path_words, _positions, _every_node,
         *(lambda step, of=field.of: of(step) for field in STEP_FIELDS.values()),
         *(lambda step, measure=measure: whatif_tree.strip(step, measure, 0.5, float) for measure in _MEASURED),
     ]  # fmt: skip

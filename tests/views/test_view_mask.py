@@ -14,7 +14,7 @@ from view_samples import five_nodes, large, odd_tokens, one_node, sixty_nodes, s
 
 from speclab.trace.records import ExtraRow, Step
 from speclab.views import attention_mask, playback
-from speclab.views.attention_chart import attention_spec, attention_summary, attention_table, picked
+from speclab.views.attention_chart import attention_drawing, attention_summary, picked
 from speclab.views.attention_mask import (
     ABSENT,
     ANCESTOR,
@@ -185,7 +185,7 @@ def bars(spec):
 def test_the_bars_add_up_and_every_node_that_is_seen_has_one(step, data):
     node = data.draw(st.integers(0, len(step.tree) - 1))
     layer, head = data.draw(st.sampled_from([(None, None), (1, None), (None, 1), (2, 0)]))
-    spec = attention_spec(step, node, weights_of(step, node), layer, head)
+    spec = attention_drawing(step, node, weights_of(step, node), layer, head)[0]
     figure(spec)
     bar = bars(spec)
     assert sum(bar["y"]) == pytest.approx(1, abs=0.01)
@@ -201,8 +201,8 @@ def test_one_head_or_a_mean_above_the_row_of_the_mask():
     wanted = {(2, 1): weights[2, 1], (2, None): weights[2].mean(0), (None, 0): weights[:, 0].mean(0)}
     wanted[None, None] = weights.mean((0, 1))
     assert all(picked(weights, *which) == pytest.approx(mean) for which, mean in wanted.items())
-    assert bars(attention_spec(step, 3, weights, 2, 1))["y"] == pytest.approx(weights[2, 1], abs=1e-5)
-    row = attention_spec(step, 3, weights)["data"][1]
+    assert bars(attention_drawing(step, 3, weights, 2, 1)[0])["y"] == pytest.approx(weights[2, 1], abs=1e-5)
+    row = attention_drawing(step, 3, weights)[0]["data"][1]
     assert [*b64decode(row["z"]["bdata"])] == [PREFIX] * 12 + [ANCESTOR, ANCESTOR, HIDDEN, SELF, HIDDEN]
     assert "layer 2, head 1" in attention_summary(step, 3, weights, 2, 1)
 
@@ -211,25 +211,25 @@ def test_a_weight_on_a_hidden_entry_is_seen_in_bar_sentence_and_row():
     for step, hidden in ((five_nodes(), 4), (sixty_nodes(), 59)):
         weights = weights_of(step, 3)
         weights[..., step.prefix_length + hidden] = 0.1
-        bar = bars(attention_spec(step, 3, weights))
+        bar = bars(attention_drawing(step, 3, weights)[0])
         place = bar["marker"]["color"].index(WRONG_COLOR)
         assert bar["y"][place] == pytest.approx(0.1, abs=1e-4)
         assert bar["text"][place].startswith("×")
         assert "✗ 0.1 to what the mask hides" in attention_summary(step, 3, weights)
     window = replace(five_nodes(), prefix_length=40, prefix_seen=(20,) * 5)
     leaking = weights_of(window, 3)
-    assert WRONG_COLOR not in bars(attention_spec(window, 3, leaking))["marker"]["color"]
+    assert WRONG_COLOR not in bars(attention_drawing(window, 3, leaking)[0])["marker"]["color"]
     leaking[..., 5] = 0.2
-    assert WRONG_COLOR in bars(attention_spec(window, 3, leaking))["marker"]["color"]
+    assert WRONG_COLOR in bars(attention_drawing(window, 3, leaking)[0])["marker"]["color"]
 
 
 def test_texts_are_shown_as_they_are_and_large_trees_in_few_bytes():
     for step in (one_node(), odd_tokens(), large()):
         node = len(step.tree) - 1
         weights = weights_of(step, node)
-        spec = attention_spec(step, node, weights, prefix=PREFIX_TEXTS)
+        spec, table = attention_drawing(step, node, weights, prefix=PREFIX_TEXTS)
         figure(spec)
         assert len(json.dumps(spec)) < 10_000
         for said in (*bars(spec)["hovertext"], *spec["layout"]["xaxis"]["ticktext"]):
             assert not {"<", ">", "$"} & {*said}
-        assert words(attention_table(step, node, weights, prefix=PREFIX_TEXTS)).count("visible") > 1
+        assert words(table).count("visible") > 1

@@ -11,7 +11,8 @@ from drawn import figures, said
 from view_samples import drafted_root, five_nodes, odd_tokens, one_node, trace, words
 
 from speclab.trace.metrics import Metrics
-from speclab.views import iterations, metrics_chart, race_chart
+from speclab.trace.records import depth_counts
+from speclab.views import metrics_chart, race_chart
 from speclab.views.figures import figure
 
 RUN = trace(12)
@@ -27,12 +28,12 @@ def size(drawn) -> int:
 )
 def test_the_timeline_shows_the_iterations_around_the_cursor_and_a_click_goes_to_each(count, cursor):
     run = trace(count)
-    drawn = iterations.timeline_spec(run, cursor, (1, count + 5))
+    drawn = metrics_chart.timeline_spec(run, cursor, (1, count + 5))
     assert size(drawn) < 12_000
     made = figure(drawn)
     to_click = [one for one in made.data if one.meta and one.meta.get("click") == "iteration"]
     reached = [place[0] for one in to_click for place in one.customdata if one.type == "bar"]
-    assert len(reached) == min(count, iterations.MOST)
+    assert len(reached) == min(count, metrics_chart.MOST)
     assert cursor == 0 or cursor in reached
     assert reached == [step.index + 1 for step in run.steps if step.index + 1 in reached]
     dots = next(one for one in to_click if one.type == "scatter")
@@ -43,13 +44,13 @@ def test_the_timeline_shows_the_iterations_around_the_cursor_and_a_click_goes_to
 
 def test_bars_are_the_tokens_accepted_and_the_targets_own():
     run = replace(RUN, steps=(five_nodes(), drafted_root(accept=False), one_node()))
-    reach, accepted, bonus, corrected, *_ = iterations.timeline_spec(run, 3)["data"]
+    reach, accepted, bonus, corrected, *_ = metrics_chart.timeline_spec(run, 3)["data"]
     assert reach["y"] == [3, 5, 1], "what the tree could have given at best"
     assert accepted["y"] == [2, 0, 0]
     assert (bonus["x"], corrected["x"]) == ([1, 3], [2])
     assert (bonus["base"], corrected["base"]) == ([2, 0], [0])
     assert "pattern" in corrected["marker"], "colour is not alone"
-    assert "2 shown" in iterations.timeline_sentence(run, 2)
+    assert "2 shown" in metrics_chart.timeline_sentence(run, 2)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_metrics_are_of_the_iterations_until_the_cursor(run, cursor):
     assert f"<b>{made.tokens_per_iteration:.2f} tokens per iteration</b><br>committed / verification passes" in shown
     assert f"{made.acceptance_rate:.0%} acceptance rate" in shown
     clicks = next(one["customdata"] for one in drawn[0]["data"] if one.get("meta") == {"click": "iteration"})
-    known = iterations.window(run, len(run.steps) if cursor is None else cursor)[1]
+    known = metrics_chart.window(run, len(run.steps) if cursor is None else cursor)[1]
     assert [place[0] for place in clicks] == [step.index + 1 for step in known]
     assert ("measured, by phase" in shown) == (run is not UNTIMED)
 
@@ -82,8 +83,8 @@ def test_every_metric_has_a_definition_and_the_sentence_has_the_figures():
 
 def test_acceptance_by_depth_and_adapted_settings_by_hand():
     run = [five_nodes(), five_nodes(), one_node(), drafted_root()]
-    assert metrics_chart.depth_counts(run)[:2] == [(3, 3), (3, 3)]
-    assert metrics_chart.depth_counts([one_node()]) == []
+    assert depth_counts(run)[:2] == [(3, 3), (3, 3)]
+    assert depth_counts([one_node()]) == []
     assert metrics_chart.adapted(RUN.steps) == ("base_depth",)
     assert "base depth 7" in said(metrics_chart.metrics_spec(RUN))
 

@@ -11,7 +11,7 @@ from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
 from view_samples import drafted_root, five_nodes, one_node, parse, trace, words
 
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Row
-from speclab.views import budget_chart, drafter_state, markup
+from speclab.views import drafter_state, markup
 
 
 def cells(page: str) -> list[list[str]]:
@@ -165,7 +165,7 @@ STEP = replace(five_nodes(), budget=RECORD)
 
 
 def test_this_machine_by_hand():
-    here, *others = budget_chart.machines(RECORD)
+    here, *others = drafter_state.machines(RECORD)
     assert here.note == "measured"
     assert here.seconds.tolist() == pytest.approx([0.004, 0.004, 0.0045, 0.005, 0.00675, 0.0085, 0.01025])
     assert (here.rate[1], here.rate[3]) == pytest.approx((1.8 / 0.006, 2.6 / 0.007))
@@ -178,7 +178,7 @@ def test_this_machine_by_hand():
 
 def test_a_drafted_root_gains_and_extra_rows_cost():
     """Rows that are no candidates are in every pass."""
-    here = budget_chart.machines(replace(RECORD, verified_root=False, extra=2))[0]
+    here = drafter_state.machines(replace(RECORD, verified_root=False, extra=2))[0]
     assert len(here.rate) == len(RECORD.probabilities)
     assert (here.seconds[0], here.rate[0]) == pytest.approx((0.0045, 1.8 / 0.0065))
 
@@ -187,11 +187,11 @@ def test_a_drafted_root_gains_and_extra_rows_cost():
 def test_picture_words_and_table_say_what_was_chosen_and_what_is_modelled(count):
     likely = tuple(np.linspace(0.9, 0.001, count).tolist())[: count - 1]
     step = replace(STEP, budget=replace(RECORD, probabilities=likely, verified=1))
-    (drawn,) = figures(budget_chart.cost_drawing(step))
+    (drawn,) = figures(drafter_state.cost_drawing(step))
     assert "you are here: 1 verified" in said(drawn)
     assert len(drawn["data"][0]["x"]) == count
     assert f"Verified 1 of {count} node" in said(drawn)
-    table = words(budget_chart.table(step.budget))
+    table = words(drafter_state.budget_table(step.budget))
     assert all(name in table for name in ("this machine", "wide GPU", "memory-bound", "slow CPU"))
     assert table.count("modelled") == 3
 
@@ -199,4 +199,4 @@ def test_picture_words_and_table_say_what_was_chosen_and_what_is_modelled(count)
 def test_it_stands_with_the_strategys_decisions_where_costs_decided():
     assert "Verified 5 of 7 nodes" in said(drafter_state.strategy_drawing(replace(trace(1), steps=(STEP,))))
     assert "Budget" not in said(drafter_state.strategy_drawing(replace(trace(1), steps=(five_nodes(),))))
-    assert budget_chart.cost_drawing(five_nodes()) == []
+    assert drafter_state.cost_drawing(five_nodes()) == []
