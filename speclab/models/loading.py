@@ -196,6 +196,8 @@ class Loader:
             if place.gguf:
                 gguf.make_plain(model)
             loaded: PreTrainedModel = nn.Module.to(model, self.place, self.load_dtype)
+            if self.place.type == "cpu" and loaded.dtype.itemsize == place.item_bytes:
+                _copy_weights(loaded)  # the library maps weights that it need not convert from their file
         except Exception as error:
             raise _explain(error, place.name, "model") from error
         if missing := sorted(info["missing_keys"]):  # the library has drawn them at random
@@ -259,6 +261,12 @@ def short_name(name: str) -> str:
     if path is None or path == SMOLLM2:
         return name if path is None else path.name
     return "/".join(path.resolve().parts[-2:])
+
+
+def _copy_weights(model: PreTrainedModel) -> None:
+    """Puts weights into memory: those mapped from a file are read from it again and again where memory is short."""
+    for weights in (*model.parameters(), *model.buffers()):
+        weights.data = weights.data.clone()
 
 
 @contextmanager

@@ -90,6 +90,17 @@ def test_a_folder_is_loaded_as_it_was_saved(folder):
     torch.testing.assert_close(loaded.fresh().target.extend([1, 2, 3]), want)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_happens_to_a_file_after_loading_does_not_reach_the_model(folder, dtype):
+    tiny("llama").to(getattr(torch, dtype)).save_pretrained(folder)
+    loaded = load_pair(target=folder, dtype=dtype).target.model
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes((folder / "model.safetensors").stat().st_size - 4096))
+    want = tiny("llama").to(getattr(torch, dtype)).state_dict()
+    assert all(torch.equal(weights, want[name]) for name, weights in loaded.state_dict().items())
+
+
 def test_half_precision_checkpoints_become_float32_on_cpu_unless_asked(tmp_path):
     tiny("llama").half().save_pretrained(tmp_path)
     assert load_pair(target=tmp_path).target.dtype == torch.float32
