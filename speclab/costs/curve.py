@@ -15,13 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from speclab.tree import Floats
 
-MODELLED = {
-    "wide GPU": (0.001, 0),
-    "memory-bound": (0.02, 64),
-    "slow CPU": (0.25, 1),
-}
-"""Modelled machines: what one more row costs, as a share of a pass of one row, and how many rows are free."""
-
 
 class Curve(BaseModel):
     """Seconds of a pass of one model by rows, behind a prefix.
@@ -74,13 +67,4 @@ def _seconds(curve: Curve, most: int) -> Floats:
         seconds += np.maximum(rows - sizes[-1], 0) * slope
     seconds[0] = 0.0
     seconds.flags.writeable = False
-    return seconds
-
-
-def modelled(name: str, one_row: float, most: int) -> Floats:
-    """As `seconds_by_rows`, of a machine of `MODELLED` on which a pass of one row costs `one_row` seconds."""
-    share, free = MODELLED[name]
-    rows = np.arange(most + 1)
-    seconds = one_row * (1.0 + share * np.maximum(rows - max(free, 1), 0))
-    seconds[0] = 0.0
     return seconds

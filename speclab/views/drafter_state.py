@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from speclab.analysis.attribution import attribution
 from speclab.analysis.compare import Comparison
 from speclab.costs.budget import rates
-from speclab.costs.curve import Curve, modelled, seconds_by_rows
+from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.trace.records import BudgetRecord, Event, Lookup, Row, Step, Trace, Value
 from speclab.tree import Floats
 from speclab.views import markup
@@ -310,71 +309,36 @@ def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> 
     return markup.table(f"{name} ({use})", head, rows)
 
 
-_NOTES = {
-    "wide GPU": "64 rows cost hardly more than one",
-    "memory-bound": "64 rows are free, then each costs 2% of a pass",
-    "slow CPU": "each further row costs a quarter of a pass",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What is expected on one machine, by nodes verified, from 1: seconds of the pass, tokens per second; the best."""
-
-    name: str
-    note: str
-    seconds: Floats
-    rate: Floats
-
-    @property
-    def best(self) -> int:
-        """Nodes that give the most tokens per second."""
-        return int(self.rate.argmax()) + 1
-
-
-def machines(record: BudgetRecord) -> tuple[Machine, ...]:
-    """This machine, as measured, then the modelled ones, on which a pass of one node takes as long as here.
-
-    The draft passes are taken to cost the same everywhere.
-    """
+def expected(record: BudgetRecord) -> tuple[Floats, Floats]:
+    """By nodes verified, from 1: seconds of the pass by the measured curve, and the expected tokens per second."""
     gains = np.asarray(((0.0,) if record.verified_root else ()) + record.probabilities)
-    count = len(gains)
     curve = Curve(name="target", rows=record.rows, seconds=record.seconds, prefix=0, rounds=1)
-    here = seconds_by_rows(curve, count + record.extra)[record.extra + 1 :]
-    found = [("this machine", "measured", here)]
-    for name, note in _NOTES.items():
-        found.append((name, f"modelled: {note}", modelled(name, float(here[0]), count)[1:]))
-    return tuple([Machine(name, note, times, rates(gains, times, record.spent)) for name, note, times in found])
-
-
-def budget_summary(step: Step, record: BudgetRecord) -> str:
-    """One sentence: what was chosen, and what it was expected to give."""
-    here = machines(record)[0]
-    rate = float(here.rate[record.verified - 1])
-    seconds = record.spent + float(here.seconds[record.verified - 1])
-    return (
-        f"Verified {record.verified} of {plural(len(here.rate), 'node')}: {rate * seconds:.2f} tokens expected in "
-        f"{1000 * seconds:.1f} ms ({1000 * record.spent:.1f} ms of it for drafting), {rate:.0f} tokens/s; "
-        f"{len(step.committed)} came of it."
-    )
+    seconds = seconds_by_rows(curve, len(gains) + record.extra)[record.extra + 1 :]
+    return seconds, rates(gains, seconds, record.spent)
 
 
 def cost_drawing(step: Step) -> list[Part]:
-    """Sentence, picture and table of one step; nothing where no budget was chosen."""
-    if step.budget is None:
+    """How many nodes were worth verifying: a sentence and a picture of one step; nothing where no budget was chosen."""
+    if (record := step.budget) is None:
         return []
-    drawn = cost_spec(budget_summary(step, step.budget), step.budget)
-    return [labelled("Budget", drawn["layout"]["meta"]["label"]), drawn, budget_table(step.budget)]
+    passes, found = expected(record)
+    rate, seconds = float(found[record.verified - 1]), record.spent + float(passes[record.verified - 1])
+    said = (
+        f"Verified {record.verified} of {plural(len(found), 'node')}: {rate * seconds:.2f} tokens expected in "
+        f"{1000 * seconds:.1f} ms ({1000 * record.spent:.1f} ms of it for drafting), {rate:.0f} tokens/s; "
+        f"{len(step.committed)} came of it."
+    )
+    return [labelled("Budget", said), cost_spec(said, record)]
 
 
 def cost_spec(said: str, record: BudgetRecord) -> Spec:
     """What a pass costs and the tokens per second that are expected of it, over the nodes verified."""
-    here, chosen = machines(record)[0], record.verified
-    most = max(len(here.rate), min(16, record.rows[-1]))
-    nodes = list(range(1, len(here.rate) + 1))
+    (passes, found), chosen = expected(record), record.verified
+    most = max(len(found), min(16, record.rows[-1]))
+    nodes = list(range(1, len(found) + 1))
     measured = [(rows - record.extra, 1000 * seconds) for rows, seconds in zip(record.rows, record.seconds, strict=True)
                 if 1 <= rows - record.extra <= most]  # fmt: skip
-    cost, rate = (1000 * here.seconds).round(3).tolist(), here.rate.round(2).tolist()
+    cost, rate = (1000 * passes).round(3).tolist(), found.round(2).tolist()
     blue, green = LOOKS["accepted"].color, PHASE_COLORS["verify"]
     data = [
         {"x": nodes, "y": cost, "line": {"color": green}, "hovertemplate": "%{x} nodes: %{y:.2f} ms"},
@@ -390,16 +354,3 @@ def cost_spec(said: str, record: BudgetRecord) -> Spec:
     layout = stacked([100, 100], ["pass, ms (measured)", "expected tokens/s"], ["", ""], xaxis)
     layout["yaxis"]["rangemode"], layout["yaxis2"]["range"] = "tozero", [0, 1.3 * max(rate)]
     return spec(data, label=said, shapes=[upright(chosen)], meta={"name": "budget"}, **layout)
-
-
-def budget_table(record: BudgetRecord) -> str:
-    """What would have been chosen on each machine, as an HTML table."""
-    found, rows = machines(record), []
-    most = max(len(machine.rate) for machine in found)
-    for machine in found:
-        best = machine.best
-        seconds, rate = record.spent + float(machine.seconds[best - 1]), float(machine.rate[best - 1])
-        cells = f"{rate * seconds:.2f}", f"{1000 * seconds:.1f}", f"{rate:.0f}", machine.note
-        rows.append((machine.name, best, bar(best / most, room=80), *cells))
-    head = ("machine", "nodes", "", "tokens expected", "ms", "tokens/s", "")
-    return markup.table("What it would verify on other machines", head, rows)

@@ -9,7 +9,7 @@ import speclab
 from speclab.costs import measured as cost_curves
 from speclab.costs.curve import Curve
 
-STRATEGY, CAPTION, PANEL_BYTES = "Strategy", "What it would verify on other machines", 40_000
+STRATEGY, CAPTION, PANEL_BYTES = "Strategy", "expected tokens/s", 40_000
 CURVE = Curve(name="expensive rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=0, rounds=1)
 
 

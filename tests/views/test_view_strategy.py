@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn import figures, html, said
 from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
-from view_samples import drafted_root, five_nodes, one_node, parse, trace, words
+from view_samples import drafted_root, five_nodes, one_node, parse, trace
 
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Row
 from speclab.views import drafter_state, markup
@@ -164,36 +164,26 @@ RECORD = BudgetRecord(
 STEP = replace(five_nodes(), budget=RECORD)
 
 
-def test_this_machine_by_hand():
-    here, *others = drafter_state.machines(RECORD)
-    assert here.note == "measured"
-    assert here.seconds.tolist() == pytest.approx([0.004, 0.004, 0.0045, 0.005, 0.00675, 0.0085, 0.01025])
-    assert (here.rate[1], here.rate[3]) == pytest.approx((1.8 / 0.006, 2.6 / 0.007))
-    assert here.best == 4
-    assert all(other.note.startswith("modelled") for other in others)
-    assert all(other.seconds[0] == here.seconds[0] for other in others)
-    best = {machine.name: machine.best for machine in others}
-    assert best["slow CPU"] < best["wide GPU"] == best["memory-bound"] == 7
-
-
-def test_a_drafted_root_gains_and_extra_rows_cost():
-    """Rows that are no candidates are in every pass."""
-    here = drafter_state.machines(replace(RECORD, verified_root=False, extra=2))[0]
-    assert len(here.rate) == len(RECORD.probabilities)
-    assert (here.seconds[0], here.rate[0]) == pytest.approx((0.0045, 1.8 / 0.0065))
+def test_what_passes_cost_and_bring_by_hand():
+    seconds, rate = drafter_state.expected(RECORD)
+    assert seconds.tolist() == pytest.approx([0.004, 0.004, 0.0045, 0.005, 0.00675, 0.0085, 0.01025])
+    assert (rate[1], rate[3]) == pytest.approx((1.8 / 0.006, 2.6 / 0.007))
+    assert rate.argmax() == 3
+    drafted, rate = drafter_state.expected(replace(RECORD, verified_root=False, extra=2))
+    assert len(rate) == len(RECORD.probabilities)
+    assert (drafted[0], rate[0]) == pytest.approx((0.0045, 1.8 / 0.0065)), (
+        "rows that are no candidates are in every pass"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 300])
-def test_picture_words_and_table_say_what_was_chosen_and_what_is_modelled(count):
+def test_picture_and_words_say_what_was_chosen(count):
     likely = tuple(np.linspace(0.9, 0.001, count).tolist())[: count - 1]
     step = replace(STEP, budget=replace(RECORD, probabilities=likely, verified=1))
     (drawn,) = figures(drafter_state.cost_drawing(step))
     assert "you are here: 1 verified" in said(drawn)
     assert len(drawn["data"][0]["x"]) == count
     assert f"Verified 1 of {count} node" in said(drawn)
-    table = words(drafter_state.budget_table(step.budget))
-    assert all(name in table for name in ("this machine", "wide GPU", "memory-bound", "slow CPU"))
-    assert table.count("modelled") == 3
 
 
 def test_it_stands_with_the_strategys_decisions_where_costs_decided():
