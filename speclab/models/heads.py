@@ -161,26 +161,26 @@ class Head(nn.Module):
         query, key = _rotated(turned, angles).split((heads, shared), dim=1)
         if cache is not None:
             key, value = cache.update(key, value, 0)
-        x = x + products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1))
+        x = products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x)
         norm: nn.RMSNorm = self.layers[0]["post_attention_layernorm"]  # type: ignore[index]
         # Under autocast the weight would stay float32, and torch warns of two dtypes.
-        normed = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
-        gate, up = products.gate_up(normed).chunk(2, dim=-1)
-        return x + products.down(functional.silu(gate) * up)
+        read = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
+        return products.down(products.up(read, times=products.gate(read)), plus=x)
 
 
 class Products:
-    """The matrices of a head, those that read the same rows side by side."""
+    """The matrices of a head, those of queries, keys and values side by side."""
 
     def __init__(self, head: Head) -> None:
         attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
 
-        def product(parent: nn.Module, *names: str) -> Linear:
-            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names))
+        def product(parent: nn.Module, *names: str, act: nn.Module | None = None) -> Linear:
+            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act)
 
+        self.fuse = Linear(head.fuse) if head.fuse is not None else None
         self.fc, self.qkv = product(head, "fc"), product(attention, "q_proj", "k_proj", "v_proj")
         self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
-        self.gate_up = product(mlp, "gate_proj", "up_proj")
+        self.gate, self.up = product(mlp, "gate_proj", act=nn.SiLU()), product(mlp, "up_proj")
 
 
 def _matrix(columns: int, rows: int) -> nn.Linear:
@@ -265,7 +265,7 @@ class HeadRunner:
         rows = len(tokens)
         visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
         positions = range(self.length, self.length + rows)
-        logits, features = self._pass(tokens, self.model.fused(states), positions, visible, topk, last=True)
+        logits, features = self._pass(tokens, states, positions, visible, topk, committed=True)
         return logits, features[-1]
 
     @torch.inference_mode()
@@ -284,7 +284,7 @@ class HeadRunner:
         Returns:
             Logits `[m, V]`, or `[m, draft_vocab]` with the ids of their columns, and features `[m, hidden]`.
         """
-        return self._pass(tokens, features, positions, visible, topk, last=False)
+        return self._pass(tokens, features, positions, visible, topk, committed=False)
 
     def crop(self, length: int) -> None:
         """Forgets the entries from `length` on."""
@@ -315,16 +315,19 @@ class HeadRunner:
         visible: Bools | None,
         topk: int,
         *,
-        last: bool,
+        committed: bool,
     ) -> tuple[Logits, Tensor]:
         fast = self._fast
         fast.packed.refresh()
-        read = torch.cat((self._embed(to_device(tokens, self.device)), features.to(self.dtype)), dim=-1)
+        features = features.to(self.dtype)
+        if committed and fast.products.fuse is not None:  # the target's states, of several layers
+            features = fast.products.fuse(features)
+        read = torch.cat((self._embed(to_device(tokens, self.device)), features), dim=-1)
         try:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
             run = partial(self.model, fast.products.fc(read)[None], angles, mask, self.cache, fast.products)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
-            rows = fast.output(out[-1:] if last else out)[:, : self.vocab_size]
+            rows = fast.output(out[-1:] if committed else out)[:, : self.vocab_size]
             logits = check_finite(rows, None, topk, self.name, ids=fast.ids)
         except BaseException:
             self.cache.shorten(self.length)
