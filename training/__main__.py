@@ -10,11 +10,14 @@ from pydantic import BaseModel
 from rich import print_json
 
 from speclab.errors import SpeclabError
+from training.answers import AnswersConfig, write_answers
 from training.data import TokenizerConfig, train_tokenizer
 from training.draft import DistilConfig, distil
 from training.evaluate import EvaluateConfig, evaluate
+from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import HeadsConfig, train_head
 from training.loop import Recipe
+from training.smollm2 import ChatHeadConfig, train_chat_head
 from training.target import PretrainConfig, UnlikelihoodConfig, pretrain, unlikelihood
 
 PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
@@ -24,8 +27,12 @@ PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
     "distil": (DistilConfig, distil),
     "heads": (HeadsConfig, train_head),
     "evaluate": (EvaluateConfig, evaluate),
+    "smollm2-answers": (AnswersConfig, write_answers),
+    "smollm2-head": (ChatHeadConfig, train_chat_head),
+    "smollm2-figures": (HeadFiguresConfig, head_figures),
 }
 STRUCTURED = {"mixture", "prefix_mixture", "lengths", "prefix_lengths", "weights", "temperatures", "shape", "schedule"}
+STRUCTURED |= {"layers", "kept", "texts", "folders"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Make the mini family anew.")
+    parser = argparse.ArgumentParser(prog="python -m training", description="Make the shipped models and heads anew.")
     phases = parser.add_subparsers(dest="phase", required=True)
     for phase, (kind, run) in PHASES.items():
         summary = (run.__doc__ or "").partition(";")[0].partition("\n")[0]

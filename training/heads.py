@@ -9,7 +9,7 @@ keys (the idea of EAGLE-3's training-time test, Li et al. 2025); an L1 term keep
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -24,6 +24,7 @@ from training.model import hidden_states, load
 
 PROSE = {"books_simple": 0.38, "books": 0.28, "wikitext2_train": 0.26, "tinystories": 0.06, "tinyshakespeare": 0.02}
 CODE = {"python_stdlib": 0.6, "gsm8k_train": 0.36, "mbpp_train": 0.04}
+_ROWS = 512  # whose logits are held at a time
 MIXTURES = {"prose": PROSE, "code": CODE}
 
 
@@ -47,8 +48,14 @@ def train_head(config: HeadsConfig) -> Head:
     batches = distill_batches(config, target)
     head = fresh_head(target, config)
 
+    output = target.gpt_neox.embed_in.weight
+
     def loss(batch: Tensor) -> Tensor:
-        return unrolled_loss(head, target, batch[:, :-1], config.depth, config.decay, config.feature_weight)
+        with torch.no_grad():
+            tokens = batch[:, :-1]
+            states = hidden_states(target, tokens)
+            lesson = Lesson(functional.embedding(tokens[:, 1:], output), states[:, :-1], states[:, 1:])
+        return unrolled_loss(head, lesson, output, config.depth, config.decay, config.feature_weight)
 
     train(config, head, batches, loss)
     save_head(head, config.out / "head")
@@ -84,32 +91,76 @@ class Ancestors:
         return torch.cat(self._keys, dim=2), torch.cat(self._values, dim=2)
 
 
-def unrolled_loss(head: Head, target: Any, tokens: Tensor, depth: int, decay: float, feature_weight: float) -> Tensor:
+class Lesson(NamedTuple):
+    """What a head reads at P places of B texts: place `i` belongs to token `i + 1` and the target's state at `i`."""
+
+    embeddings: Tensor  # [B, P, hidden], of the tokens
+    states: Tensor  # [B, P, layers * hidden], the target's at the places before them
+    truth: Tensor  # [B, P, hidden], the target's last states at the tokens: the head's own are to say the same
+    weights: Tensor | None = None  # [B, P], of each place in the loss; None for one each
+    texts: Tensor | None = None  # [B, P] int, the text that a place is of; none sees another
+
+
+def unrolled_loss(
+    head: Head, lesson: Lesson, output: Tensor, depth: int, decay: float, feature_weight: float
+) -> Tensor:
     """Mean over `depth` drafted rows, the later ones weighing less, of KL(target || head) and the feature distance.
 
     Args:
-        tokens: `[B, T]` ids. Place `i` of a row belongs to token `i + 1` and the target's state at `i`.
+        output: `[V, hidden]`, the rows of the target's output matrix that the head drafts from.
     """
+    places = lesson.truth.shape[1]
+    weights = torch.ones(lesson.truth.shape[:2]) if lesson.weights is None else lesson.weights
     with torch.no_grad():
-        states = hidden_states(target, tokens)
-        wanted = functional.linear(states, target.gpt_neox.embed_in.weight).float().log_softmax(-1)
-        embeddings = functional.embedding(tokens[:, 1:], target.gpt_neox.embed_in.weight)
-    places = tokens.shape[1] - 1
+        log_probs = functional.linear(lesson.truth, output).float().log_softmax(-1)
+        wanted = log_probs.exp()
+        entropies = -(wanted * log_probs).sum(-1)
     angles = rotary(head.config, torch.arange(places))
-    features, ancestors, log_probs = states[:, :-1], Ancestors(), wanted[:, 1:]
-    total = torch.zeros(())
+    first = features = head.fused(lesson.states)
+    ancestors, total = Ancestors(), torch.zeros(())
     for row in range(depth):
-        out = head(head.join(embeddings, features), angles, _seen(places, row), ancestors)
-        got = functional.linear(out, target.gpt_neox.embed_in.weight).float().log_softmax(-1)
-        divergence = (log_probs.exp() * (log_probs - got)).sum(-1)[:, row:].mean()
-        distance = functional.smooth_l1_loss(out[:, row:].float(), states[:, 1 + row :].float())
-        total = total + decay**row * (divergence + feature_weight * distance)
+        out = head(head.join(lesson.embeddings, features), angles, seen(places, row, lesson.texts), ancestors)
+        counted = weights.clone()
+        counted[:, :row] = 0
+        counted = counted / counted.sum()
+        crossed = CrossEntropy.apply(out.flatten(0, 1), wanted.flatten(0, 1), output, counted.flatten())  # type: ignore[no-untyped-call]
+        loss = crossed - (entropies * counted).sum()
+        if feature_weight:
+            distance = functional.smooth_l1_loss(out.float(), lesson.truth.float(), reduction="none").mean(-1)
+            loss = loss + feature_weight * (distance * counted).sum()
+        total = total + decay**row * loss
         # What the next row reads at place i is what this one made of place i - 1; place 0 has nothing before it.
-        features = torch.cat((states[:, :1], out[:, :-1]), dim=1)
+        features = torch.cat((first[:, :1], out[:, :-1]), dim=1)
     return total / sum(decay**row for row in range(depth))
 
 
-def _seen(places: int, row: int) -> Tensor:
-    """`[places, (row + 1) * places]` bool: a place sees true places up to `row` before it, then its own ancestors."""
+class CrossEntropy(torch.autograd.Function):
+    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); its gradient is made at once: no logits stay."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor) -> Tensor:
+        """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number."""
+        losses, gradients = [], []
+        for rows, probs, weight in zip(out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True):
+            got = functional.linear(rows.to(output.dtype), output).float().log_softmax(-1)
+            losses.append(-(probs * got).sum(-1) @ weight)
+            gradients.append(((got.exp() - probs) * weight[:, None]).to(output.dtype) @ output)
+        ctx.save_for_backward(torch.cat(gradients).to(out.dtype))
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradient of `out` alone."""
+        return given[0] * ctx.saved_tensors[0], None, None, None
+
+
+def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
+    """`[places, (row + 1) * places]` bool: a place sees true places up to `row` before it, then its own ancestors.
+
+    With `texts` it is `[B, 1, …]`, and a place sees no other text.
+    """
     back = torch.arange(places)[:, None] - torch.arange(places)[None]
-    return torch.cat([back >= row, *(back == row - above for above in range(1, row + 1))], dim=1)
+    seen = torch.cat([back >= row, *(back == row - above for above in range(1, row + 1))], dim=1)
+    if texts is None:
+        return seen
+    return seen & (texts[:, :, None] == texts[:, None]).repeat(1, 1, row + 1)[:, None]

@@ -158,7 +158,7 @@ def run(
     step: Callable[[float], tuple[float, int]],
     every: Callable[[State], None],
     log: Path,
-    checkpoint_seconds: float = 300.0,
+    checkpoint_seconds: float = 120.0,
 ) -> None:
     """Repeat `step` until the schedule is over.
 

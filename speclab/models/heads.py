@@ -146,7 +146,7 @@ class Head(nn.Module):
         Args:
             x: `[B, T, hidden]`, from `join`.
             angles: as `rotary` gives them, of the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if they are one.
-            mask: `[T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
+            mask: `[…, T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
             cache: takes the keys and values of the rows; None in training.
             products: multiply by its matrices; by default by those of the head as they are.
 
@@ -207,7 +207,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -
     if mask is None and rows > 1:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=heads > shared)
     # Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both.
-    seen = None if mask is None else mask.repeat(heads // shared, 1)
+    seen = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), heads // shared, 1)
     together = query.reshape(batch, shared, heads // shared * rows, dim)
     return functional.scaled_dot_product_attention(together, key, value, seen).reshape(batch, heads, rows, dim)
 

@@ -13,8 +13,9 @@ from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from training import heads as recipe
-from training.heads import HeadsConfig, train_head, unrolled_loss
+from training.heads import HeadsConfig, Lesson, train_head, unrolled_loss
 from training.loop import Schedule
+from training.model import hidden_states
 
 
 @pytest.fixture
@@ -43,7 +44,10 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target) -> None:
         got = torch.stack([_drafted(head, target, tokens.tolist(), place + 1 - row, row) for place in places])
         log_probs = wanted[row + 1 : len(tokens)]
         total += decay**row * float((log_probs.exp() * (log_probs - got)).sum(-1).mean())
-    loss = unrolled_loss(head, target, tokens[None], depth, decay, 0.0).detach()
+    output = target.get_output_embeddings().weight.detach()
+    states = hidden_states(target, tokens[None]).detach()
+    lesson = Lesson(output[tokens[None, 1:]], states[:, :-1], states[:, 1:])
+    loss = unrolled_loss(head, lesson, output, depth, decay, 0.0).detach()
     assert float(loss) == pytest.approx(total / sum(decay**row for row in range(depth)), rel=1e-4)
 
 

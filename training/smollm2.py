@@ -1,0 +1,254 @@
+"""Two draft heads for a chat model, from stored texts: a common base first, then each on its own kinds of text.
+
+The heads have a draft vocabulary of their own (as EAGLE-3 and FR-Spec do): the tokens most frequent in their texts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from speclab.models.heads import Head, HeadConfig
+from training.heads import Lesson, unrolled_loss
+from training.loop import Recipe, Schedule, train
+from training.states import Store
+
+Subject = Literal["base", "chat", "code"]
+
+# How often a text of each kind is read, beside the others.
+KINDS: dict[str, dict[str, float]] = {
+    "base": {"chat": 1, "prose": 1, "correction": 1, "code": 1, "math": 1},
+    "chat": {"chat": 1, "prose": 1, "correction": 1, "code": 0.2, "math": 0.2},
+    "code": {"chat": 0.2, "prose": 0.1, "correction": 0.1, "code": 1, "math": 1},
+}
+EMBEDDINGS = 8.0  # what embeddings are multiplied by in training, to be as large as states
+FRAME = 3 / 4  # of the texts begin behind the chat template's system message, which is the same in all
+
+
+class ChatHeadConfig(Recipe):
+    """The shipped recipe of a head for a chat model."""
+
+    subject: Subject = Field(description="What the head is trained on: its name and its kinds of text.")
+    target: Path = Field(description="Folder of the target.")
+    name: str = Field("SmolLM2-135M-Instruct", description="Name of the target.")
+    texts: list[Path] = Field([Path("checkpoints/smollm2/answers")], description="Folders of texts with states.")
+    kept: tuple[int, ...] = Field((8, 16, 24, -1), description="Layers whose states those texts hold.")
+    start: Path | None = Field(None, description="Checkpoint of the base to go on from; default: fresh weights.")
+    out: Path = Field(Path("checkpoints/smollm2"), description="Folder; the head goes into a folder of its subject.")
+    layers: tuple[int, ...] = Field((8, 16, 24), min_length=2, description="Layers that the head fuses.")
+    feed_forward: int = Field(1344, ge=1, description="Width of the feed-forward part.")
+    draft_vocab_size: int = Field(8192, ge=2, description="Tokens that the head drafts from.")
+    schedule: Schedule = Schedule(minutes=20, peak_lr=3e-3)
+    compile: bool = Field(False, description="Compile the whole loss; the inner part always is.")
+    depth: int = Field(4, ge=1, description="How many rows deep a batch is unrolled.")
+    decay: float = Field(0.9, gt=0, le=1, description="Weight of each further row in the loss.")
+    feature_weight: float = Field(0.0, ge=0, description="Weight of the L1 distance to the target's states.")
+    prompt_weight: float = Field(0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1.")
+
+
+class Windows:
+    """Windows of places of stored texts, which are read in an order shuffled anew at every pass.
+
+    In the place of `Batches`: `next` gives places in the joined texts, not tokens.
+    """
+
+    def __init__(self, stores: list[Store], kinds: dict[str, float], seed: int, frame: list[int]) -> None:
+        self.tokens = torch.cat([store.tokens() for store in stores]).long() & 0xFFFF
+        offsets = np.cumsum([0, *(store.length for store in stores)])
+        self._stores, self._offsets, self._states = stores, offsets, [store.states() for store in stores]
+        self.documents = [
+            document._replace(start=document.start + int(offset))
+            for store, offset in zip(stores, offsets, strict=False)
+            for document in store.documents
+            if kinds.get(document.kind)
+        ]
+        self._kinds, self._seed, self._frame = kinds, seed, torch.tensor(frame)
+        self.texts = torch.zeros(len(self.tokens), dtype=torch.int32)
+        self.answers = torch.zeros(len(self.tokens), dtype=torch.bool)
+        for number, document in enumerate(self.documents):
+            end = document.start + document.length
+            self.texts[document.start : end] = number
+            self.answers[document.start + document.prompt : end] = True
+        self.taken, self._pass, self._places = 0, -1, np.zeros(0, dtype=np.int64)
+
+    def state(self) -> int:
+        """The data position, for a checkpoint."""
+        return self.taken
+
+    def restore(self, state: int) -> None:
+        """Go to a position that `state` gave."""
+        self.taken = state
+
+    def next(self, sequences: int, length: int) -> NDArray[np.int64]:
+        """`[sequences, length + 1]` places."""
+        rows = []
+        for _ in range(sequences):
+            turn, window = divmod(self.taken, max(self._round(length), 1))
+            if turn != self._pass:
+                self._shuffle(turn)
+            rows.append(self._places[window * length : window * length + length + 1])
+            self.taken += 1
+        return np.stack(rows)
+
+    def _round(self, length: int) -> int:
+        """Windows of a pass: as many as the shortest pass has."""
+        share = sum(self._kinds[d.kind] * (d.length - len(self._frame)) for d in self.documents)
+        return int(0.97 * share) // length - 1
+
+    def _shuffle(self, turn: int) -> None:
+        rng = np.random.default_rng([self._seed, turn])
+        rows = []
+        for number in rng.permutation(len(self.documents)):
+            document = self.documents[number]
+            if rng.random() < self._kinds[document.kind]:
+                begin = document.start
+                framed = torch.equal(self.tokens[begin : begin + len(self._frame)], self._frame)
+                if framed and rng.random() < FRAME:
+                    begin += len(self._frame)
+                rows.append(np.arange(begin, document.start + document.length))
+        self._places, self._pass = np.concatenate(rows), turn
+
+    def states(self, places: Tensor) -> Tensor:
+        """States `[..., width]` at `places`, bfloat16."""
+        flat = places.flatten()
+        out = torch.empty(len(flat), self._stores[0].width, dtype=torch.bfloat16)
+        for offset, states in zip(self._offsets, self._states, strict=False):
+            here = (flat >= offset) & (flat < offset + len(states))
+            out[here] = states[flat[here] - int(offset)]
+        return out.view(*places.shape, -1)
+
+
+def frequent(windows: Windows, kinds: dict[str, float], size: int, vocab_size: int) -> Tensor:
+    """The `size` ids most frequent in answers (prompts count a tenth), each kind by its share; ascending."""
+    counts = torch.zeros(vocab_size, dtype=torch.float64)
+    for document in windows.documents:
+        ids = windows.tokens[document.start : document.start + document.length]
+        share = torch.full((len(ids),), 0.1 * kinds[document.kind], dtype=torch.float64)
+        share[document.prompt :] = kinds[document.kind]
+        counts.index_add_(0, ids, share)
+    return counts.argsort(descending=True, stable=True)[:size].sort().values
+
+
+def kinds_of(windows: Windows) -> dict[str, int]:
+    """Tokens by kind."""
+    counts: Counter[str] = Counter()
+    for document in windows.documents:
+        counts[document.kind] += document.length
+    return dict(counts)
+
+
+class Teacher:
+    """Lessons out of windows: embeddings, scaled states, what the target would say, and what counts how much."""
+
+    def __init__(self, windows: Windows, matrix: Tensor, ids: Tensor, config: ChatHeadConfig) -> None:
+        self._windows, self._matrix, self._config = windows, matrix.bfloat16(), config
+        self.output = matrix[ids].bfloat16()
+        self._drafted = torch.zeros(len(matrix), dtype=torch.bool)
+        self._drafted[ids] = True
+        hidden = matrix.shape[1]
+        picked = [config.kept.index(layer) for layer in config.layers]
+        self._columns = torch.cat([torch.arange(hidden * at, hidden * (at + 1)) for at in picked])
+        self._last = slice(hidden * config.kept.index(-1), hidden * (config.kept.index(-1) + 1))
+        self.scale = self._scale(config.out.parent / "scale.pt")
+
+    def _scale(self, path: Path) -> Tensor:
+        """What the columns of the states are divided by in training; made once, for all heads on one base."""
+        if not path.is_file():
+            windows = self._windows
+            sample = torch.randint(1, len(windows.tokens), (4096,), generator=torch.Generator().manual_seed(0))
+            firsts = torch.tensor([document.start for document in windows.documents[:64]])
+            all_states, first = (windows.states(places)[:, self._columns].float() for places in (sample, firsts))
+            # In some columns the first token's state is hundreds of times as large as all others: it would drown them.
+            usual = 1.5 * all_states.abs().median(0).values
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.save(torch.maximum(usual, first.abs().amax(0) / 20).clamp(min=1e-4), path)
+        scale: Tensor = torch.load(path, weights_only=True)
+        return scale
+
+    @torch.no_grad()
+    def lesson(self, places: Tensor) -> Lesson:
+        """The lesson of `[B, P + 2]` places."""
+        windows, depth = self._windows, self._config.depth
+        tokens, texts = windows.tokens[places], windows.texts[places[:, 1:-1]]
+        states = windows.states(places[:, :-1])
+        read = states[:, :-1, self._columns] / self.scale.bfloat16()
+        weights = torch.where(windows.answers[places[:, 2:]], 1.0, self._config.prompt_weight)
+        weights[~self._drafted[tokens[:, 2:]]] *= 0.25  # the head cannot say it, and what else it says matters less
+        weights[windows.texts[places[:, 2:]] != texts] = 0
+        for back in range(1, depth + 1):
+            weights[:, back:][texts[:, back:] != texts[:, :-back]] = 0
+        embeddings = functional.embedding(tokens[:, 1:-1], self._matrix) * EMBEDDINGS
+        return Lesson(embeddings, read, states[:, 1:, self._last], weights, texts)
+
+
+def train_chat_head(config: ChatHeadConfig) -> tuple[Head, Tensor]:
+    """Train a head for a chat model, or go on from its checkpoint; returns it and the ids it drafts."""
+    config = config.model_copy(update={"out": config.out / config.subject})
+    config.out.mkdir(parents=True, exist_ok=True)
+    matrix, settings = output_matrix(config.target)
+    kinds = KINDS[config.subject]
+    windows = Windows([Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target))
+    ids = frequent(windows, kinds, config.draft_vocab_size, len(matrix))
+    teacher = Teacher(windows, matrix, ids, config)
+    torch.manual_seed(config.seed)
+    head = Head(shape_of(settings, config))
+    if config.start is not None:
+        head.load_state_dict(torch.load(config.start, weights_only=True)["model"])
+    head.choose_tokens(ids)
+    inner = torch.compile(unrolled_loss, dynamic=False)
+
+    def loss(places: Tensor) -> Tensor:
+        out: Tensor = inner(
+            head, teacher.lesson(places), teacher.output, config.depth, config.decay, config.feature_weight
+        )
+        return out
+
+    train(config, head, windows, loss)  # type: ignore[arg-type]
+    return head, ids
+
+
+def shape_of(settings: Any, config: ChatHeadConfig) -> HeadConfig:
+    """The sizes of a head for a target of these settings."""
+    return HeadConfig(
+        name=config.subject, target=config.name, vocab_size=settings.vocab_size, hidden_size=settings.hidden_size,
+        layers=config.layers, heads=settings.num_attention_heads, key_value_heads=settings.num_key_value_heads,
+        feed_forward=config.feed_forward, norm_epsilon=1e-5, bias=False, draft_vocab_size=config.draft_vocab_size,
+    )  # fmt: skip
+
+
+def output_matrix(target: Path) -> tuple[Tensor, Any]:
+    """The target's output matrix `[V, hidden]`, float32, and its settings."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    return model.get_output_embeddings().weight.detach(), model.config
+
+
+def frame_ids(target: Path) -> list[int]:
+    """The ids that every chat prompt begins with: the template's system message."""
+    from transformers import AutoTokenizer
+
+    from training.answers import prompt_ids
+
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    one, other = (prompt_ids(tokenizer, text, chat=True) for text in ("A", "by"))
+    same = [left == right for left, right in zip(one, other, strict=False)]
+    return one[: same.index(False)]
+
+
+def finished(head: Head, teacher: Teacher) -> Head:
+    """The head as it is used: what training multiplied its inputs by is in its weights."""
+    whole = copy.deepcopy(head)
+    with torch.no_grad():
+        whole.get_parameter("fuse.weight").div_(teacher.scale)
+        whole.fc.weight[:, : whole.config.hidden_size] *= EMBEDDINGS
+    return whole
