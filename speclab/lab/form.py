@@ -45,8 +45,7 @@ class Probability(HBox):
             min=0, max=NOTCHES, readout=False, description=description, tooltip=tooltip, description_allow_html=True
         )
         self.box = Text(value="0", tooltip=f"{tooltip}; type any value")
-        super().__init__([self.slider, self.box])
-        self.add_class("speclab-probability")
+        super().__init__([self.slider, self.box], _dom_classes=["speclab-probability"])
         on_change(self.slider, self._slid)
         on_change(self.box, self._typed)
         on_change(self, self._written)

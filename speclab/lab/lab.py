@@ -120,8 +120,7 @@ class Lab(VBox):
         style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
         rows = [self.config, self.transport, self.transport.unfolded, self.panels]
         self.screen.complete()
-        super().__init__([style, *rows, self.screen])
-        self.add_class("speclab-lab")
+        super().__init__([style, *rows, self.screen], _dom_classes=["speclab-lab"])
         if given is not None and not self.state.error:
             self._wait(do.start)
         elif models is not None and prompt is None:

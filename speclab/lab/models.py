@@ -227,8 +227,7 @@ class ModelPicker(HBox):
         )
         self._own = self.target, self.draft, self.heads
         self.memory = MemoryNote()
-        super().__init__([self.name, *self._own, self.memory])
-        self.add_class("speclab-models")
+        super().__init__([self.name, *self._own, self.memory], _dom_classes=["speclab-models"])
         for widget in (self.name, self.device, self.dtype, *self._own):
             on_change(widget, lambda _: self._fit())
             on_change(widget, lambda _: changed())

@@ -79,8 +79,7 @@ class LookupPanel(SessionPanel):
             placeholder="as in the text, or ids: #17; two for the pair",
             tooltip="a token, or two for what follows the pair; empty: the selected node, else the root",
             continuous_update=False,
-        )
-        self.written.add_class("speclab-written")
+        ).add_class("speclab-written")
         super().__init__(state, actions, screen, "lookup", "Successors: what follows a token", [self.written])
 
     def update(self, frame: Frame) -> None:
@@ -158,8 +157,7 @@ class DrawBar(HBox):
         self.back = button("draw-back", "", "the draw before", "chevron-left", lambda: ask(do.draw_by, -1))
         self.next = button("draw-next", "", "the next draw", "chevron-right", lambda: ask(do.draw_by, 1))
         self.count = HTML()
-        super().__init__([self.back, self.count, self.next])
-        self.add_class("speclab-draws")
+        super().__init__([self.back, self.count, self.next], _dom_classes=["speclab-draws"])
         self._visible = False
 
     def set_visible(self, visible: bool) -> None:

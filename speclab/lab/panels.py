@@ -58,19 +58,16 @@ class Panels(VBox):
         self.masks = Dropdown(
             options=[(label, name) for name, label in _MASKS.items()],
             tooltip="how the attention mask is drawn", description="mask",
-        )  # fmt: skip
-        self.masks.add_class("speclab-masks")
+        ).add_class("speclab-masks")  # fmt: skip
         on_change(self.masks, lambda _: self.update())
         self.text = TextPanel(screen)
         self.tabs = Tabs(state, actions, screen, settings)
-        stage = Box([self.views[view.name] for view in placed("stage")])
-        stage.add_class("speclab-stage")
+        stage = Box([self.views[view.name] for view in placed("stage")]).add_class("speclab-stage")
         legend = HBox([*([self.views["legend"]] if "legend" in self.views else []), self.masks])
         legend.add_class("speclab-under")
         above, below = ([self.views[view.name] for view in placed(place)] for place in ("above", "below"))
         below = [slot for slot in below if slot is not self.views.get("legend")]
-        super().__init__([*above, stage, legend, status, *below, self.text, self.tabs])
-        self.add_class("speclab-panels")
+        super().__init__([*above, stage, legend, status, *below, self.text, self.tabs], _dom_classes=["speclab-panels"])
         state.observe(lambda _: self.update(), names=["frame", "change"])
         self.update()
 

@@ -71,8 +71,7 @@ class Transport(VBox):
             [self.live, self.run, *self.until.controls, self.stop], [self.present, self.more],
         ]  # fmt: skip
         row = HBox([HBox(group).add_class("speclab-group") for group in groups]).add_class("speclab-bar")
-        super().__init__([row, note, self.until])
-        self.add_class("speclab-transport")
+        super().__init__([row, note, self.until], _dom_classes=["speclab-transport"])
         on_change(self.speed, lambda speed: self._play(speed) if state.busy == PLAYING else None)
         state.observe(self._draw, names=["pending", "refused", "busy", "frame"])
         self._draw()
@@ -151,8 +150,7 @@ class Phases(HBox):
         self.names = ToggleButtons(options=PHASES, value=state.phase, tooltips=[_MEANINGS[name] for name in PHASES])
         self.names.add_class("speclab-phases")
         on_change(self.names, self._chosen)
-        super().__init__([self.back, self.names, self.next])
-        self.add_class("speclab-group")
+        super().__init__([self.back, self.names, self.next], _dom_classes=["speclab-group"])
         state.observe(lambda _: set_if_changed(self.names, value=state.phase), names="frame")
 
     def _chosen(self, name: str | None) -> None:
@@ -187,8 +185,7 @@ class RunUntil(VBox):
         self.controls = [self.toggle, self.backward, self.forward]
         self.condition = Dropdown(
             options=[(point.label, i) for i, point in enumerate(BREAKPOINTS)], tooltip="a condition to stop at"
-        )
-        self.condition.add_class("speclab-condition")
+        ).add_class("speclab-condition")
         enter = "the number or the text of the condition; Enter runs until it holds"
         self.argument = Text(tooltip=enter).add_class("speclab-argument")
         self.add = button("add-breakpoint", "+ Add", "stop at this condition too", "", self._add)
