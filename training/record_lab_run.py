@@ -9,15 +9,14 @@ from speclab import Lab, Session, load_pair
 from speclab.lab.lab import REAL, recording
 from speclab.models.presets import PRESETS
 
-NEW_TOKENS = 64
+ITERATIONS = 24
 
 
 def make(name: str) -> Path:
     """What the lab would decode first with this pair; the path of the trace."""
     config = Lab(name).config.read()
-    settings = {**config.settings, "max_new_tokens": NEW_TOKENS}
-    session = Session(load_pair(name), config.strategy, config.prompt, **settings)
-    session.run()
+    session = Session(load_pair(name), config.strategy, config.prompt, **config.settings)
+    session.run(until=f"iteration == {ITERATIONS}")
     return session.trace.save(recording(name))
 
 
