@@ -47,7 +47,7 @@ app = typer.Typer(
 
 _Notebook = Annotated[Path | None, typer.Option(help="One other than the lab's own.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
-_Model = Annotated[str | None, typer.Option(help="A hub id or folder.")]
+_Model = Annotated[str | None, typer.Option(help="A hub id, folder or GGUF file.")]
 _Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
 _Dtype = Annotated[str | None, typer.Option(help="float32, float16, bfloat16")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

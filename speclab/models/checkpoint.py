@@ -90,13 +90,13 @@ def locate_local(source: str | PathLike[str]) -> Checkpoint | None:
     if folder is not None:
         return _in_folder(name, folder)
     try:
-        is_id = bool(_HUB_ID.fullmatch(name)) and len(name) <= _LONGEST_ID
+        is_id = bool(_HUB_ID.fullmatch(name)) and len(name) <= _LONGEST_ID and not name.lower().endswith(".gguf")
         cached = try_to_load_from_cache(name, "config.json") if is_id else None
     except HFValidationError:
         is_id = False
     if not is_id:
         raise ModelNotFoundError(
-            f"There is no folder {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
+            f"There is no folder or file {name}: check the path, or give a hub id such as Qwen/Qwen3-0.6B."
         )
     if isinstance(cached, str):
         with suppress(ModelNotFoundError):  # downloaded in part: the hub has the rest
@@ -141,15 +141,20 @@ def _on_hub(name: str) -> Checkpoint:
     try:
         info = HfApi().model_info(name, files_metadata=True, timeout=_HUB_TIMEOUT)
     except (RepositoryNotFoundError, HFValidationError):
-        raise ModelNotFoundError(
-            f"There is no model {name} here or on the hub: check its name, or log in with `hf auth login`."
-        ) from None
+        raise absent(name) from None
     except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
         raise offline(name) from error
     names = [file.rfilename for file in info.siblings or ()]
     size = _size(info.safetensors.parameters if info.safetensors else {})
     safe, pickled = (any(file.endswith(ending) for file in names) for ending in (".safetensors", _PICKLES))
     return Checkpoint(name, name, *size, safe, pickled, local=False)
+
+
+def absent(name: str) -> ModelNotFoundError:
+    """The error for a name that the hub does not know, or not for this user."""
+    return ModelNotFoundError(
+        f"There is no model {name} here or on the hub: check its name, or log in with `hf auth login`."
+    )
 
 
 def offline(name: str) -> OfflineError:

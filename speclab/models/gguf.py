@@ -46,13 +46,11 @@ def file_of(source: str | PathLike[str]) -> Path | None:
     """The GGUF file that is meant: one by its path, or the one of a folder that holds no model of another format.
 
     Raises:
-        ModelNotFoundError: the folder holds several, or there is no file of this name.
+        ModelNotFoundError: the folder holds several.
     """
     try:
         path = Path(source).expanduser()
-        if path.suffix.lower() == ".gguf" and not path.is_dir():
-            if not path.is_file():
-                raise ModelNotFoundError(f"There is no file {source}: check the path.")
+        if path.suffix.lower() == ".gguf" and path.is_file():
             return path
         found = sorted(path.glob("*.gguf")) if path.is_dir() and not (path / "config.json").is_file() else []
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL

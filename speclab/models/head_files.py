@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import RepositoryNotFoundError
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speclab.errors import HeadMismatchError, ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
 from speclab.files import read_whole
-from speclab.models.checkpoint import folder_of, offline, read_json
+from speclab.models.checkpoint import folder_of, read_json
 from speclab.models.heads import Head, HeadConfig, HeadRunner
 from speclab.models.loading import Loader, Report, Source, fetch, unwrapped
 from speclab.models.runner import Runner
@@ -232,13 +231,4 @@ def _folder(source: str | PathLike[str], report: Report) -> Path | None:
         return folder
     if name.count("/") != 1 or not name.isprintable() or name.startswith((".", "/", "~")):
         return None
-    try:
-        return fetch(name, report, _HEAD_FILES)
-    except SpeclabError:
-        raise
-    except RepositoryNotFoundError:
-        raise ModelNotFoundError(
-            f"There is no draft head {name} here or on the hub: check its name, or give a folder."
-        ) from None
-    except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
-        raise offline(name) from error
+    return fetch(name, report, _HEAD_FILES)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
@@ -31,6 +32,7 @@ from speclab.files import byte_count
 from speclab.models import gguf, memory
 from speclab.models.checkpoint import (
     Checkpoint,
+    absent,
     check_config,
     folder_of,
     locate,
@@ -64,10 +66,16 @@ def fetch(name: str, report: Report, files: Sequence[str] = _MODEL_FILES) -> Pat
         files: patterns of the files to fetch, in the repository's top folder.
 
     Raises:
-        Exception: whatever the hub's client raises, or `report`.
+        SpeclabError: they are not to be had, or what `report` raises.
     """
     bar = _bar(name, report)
-    return Path(snapshot_download(name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar))
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(files), ignore_patterns=["*/*"], tqdm_class=bar))
+    except SpeclabError:
+        raise
+    except Exception as error:  # the hub's client has had several transport libraries, each with its own errors
+        unknown = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
+        raise absent(name) if unknown else _explain(error, name, "file") from error
 
 
 def _bar(name: str, report: Report) -> type[Any]:
@@ -178,7 +186,7 @@ class Loader:
     def _load(self, place: Checkpoint) -> PreTrainedModel:
         watched = self.report is not silent
         if watched and place.safetensors and not place.local:
-            self._fetch(place)
+            fetch(place.name, self.report)
         needs = place.needed(self.load_dtype)
         slowly = ", read out of a GGUF file, which takes a while" if place.gguf else ""
         self.report(f"Loading {short_name(place.name)}{f', about {byte_count(needs)}' if needs else ''}{slowly}…")
@@ -206,14 +214,6 @@ class Loader:
             )
         loaded.config.name_or_path = place.name
         return loaded
-
-    def _fetch(self, place: Checkpoint) -> None:
-        try:
-            fetch(place.name, self.report)
-        except SpeclabError:
-            raise
-        except Exception as error:
-            raise _explain(error, place.name, "model") from error
 
     def _move(self, model: PreTrainedModel) -> PreTrainedModel:
         moved = self.device is not None or self.dtype is not None

@@ -76,7 +76,7 @@ PRESETS = {
         "a small chat model with draft heads of its own; speclab fetch smollm2 brings it",
         dtype="float32",
         stored="float16",
-        heads=tuple(str(_SMOLLM2_HEADS / kind) for kind in ("chat", "code") if (_SMOLLM2_HEADS / kind).is_dir()),
+        heads=tuple(str(folder.parent) for folder in sorted(_SMOLLM2_HEADS.glob("*/head.json"))),
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         download=92_871_040,
         chat=True,

@@ -70,7 +70,7 @@ def test_what_would_be_read_wrongly_is_refused(tmp_path, made, said):
 
 
 def test_a_folder_of_several_and_a_file_that_is_not_there(whole, tmp_path):
-    with refused(ModelNotFoundError, "none.gguf", "no file"):
+    with refused(ModelNotFoundError, "none.gguf", "no folder or file"):
         load_pair(target="none.gguf")
     for name in ("a.gguf", "b.gguf"):
         shutil.copy(whole, tmp_path / name)
