@@ -22,8 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from speclab.bench.sweep_decode import LESS_IS_BETTER, TIMED, Decode, Measured
-from speclab.bench.sweep_settings import Asked, grid, read_over
-from speclab.bench.sweep_study import Ledger, Row, opened, table
+from speclab.bench.sweep_study import Asked, Ledger, Row, grid, opened, read_over, table
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError, SettingsError, SpeclabError
 

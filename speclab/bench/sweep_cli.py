@@ -15,8 +15,7 @@ from rich.text import Text
 
 from speclab.bench.sweep import Report, Study, Sweep, local_slots, slots_for, sweep, threads_for
 from speclab.bench.sweep_decode import TIMED, Decode
-from speclab.bench.sweep_settings import takes
-from speclab.bench.sweep_study import TABLE, Row
+from speclab.bench.sweep_study import TABLE, Row, takes
 from speclab.bench.workloads import load
 from speclab.drafters import strategies
 from speclab.drafters.base import Strategy
