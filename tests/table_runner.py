@@ -149,6 +149,8 @@ class TableRunner:
         other.slots = self.slots[:length]
         return other
 
+    bitwise = False
+
     def by_module(self) -> TableRunner:
         return self.fork()
 

@@ -28,7 +28,10 @@ class Checker:
 
     def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
-        self._runner = decoding.pair.target.by_module()
+        # In exact arithmetic one token per pass has the bits of any pass, and a tie is an error.
+        target = decoding.pair.target
+        self._runner = target.fork() if target.bitwise else target.by_module()
+        self._tolerance = -1.0 if target.bitwise else TOLERANCE.get(target.dtype, -1.0)
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
         """Checks the tokens committed from position `first` on, under `rule`; how many of them are ties.
@@ -54,7 +57,7 @@ class Checker:
             right, expected = bool(allowed[token]), logits[allowed].min()
             problem = "which the target's distribution rules out"
         gap = float(expected - logits[token])
-        if right or 0 <= gap <= TOLERANCE.get(self._runner.dtype, -1.0):
+        if right or 0 <= gap <= self._tolerance:
             return not right
         raise ExactnessError(
             f"generated token {position - self._decoding.prompt_length} was committed as id {token}, {problem} "

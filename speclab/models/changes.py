@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from speclab.errors import UnsupportedModelError
 from speclab.models.fast import implementations
 from speclab.models.forward import FallbackChain, ModuleForward
 
@@ -82,14 +83,17 @@ class SharedForward:
     Args:
         model: the module; set to eval mode, and to attention that takes a tree mask.
         fast: use the implementations of `speclab.models.fast` where the module has some; False: the module alone.
+        bitwise: compute so that a row's bits depend on its own text alone (`speclab.models.fast.exact`); None: where
+            that is possible for a module in half precision on a CPU.
 
     Attributes:
         forward: what passes call.
+        bitwise: whether it computes so now.
         version: counts the changes found; cached entries of an earlier version are those of another model.
     """
 
-    def __init__(self, model: PreTrainedModel, *, fast: bool = True) -> None:
-        self._model, self._fast, self._lock, self.version = model, fast, Lock(), 0
+    def __init__(self, model: PreTrainedModel, *, fast: bool = True, bitwise: bool | None = False) -> None:
+        self._model, self._fast, self._wanted, self._lock, self.version = model, fast, bitwise, Lock(), 0
         self._choose()
 
     @torch.inference_mode()
@@ -112,8 +116,36 @@ class SharedForward:
         self._model.eval()  # a part that was put in may be new, and in training mode
         _use_maskable_attention(self._model)
         self._snapshot = Snapshot(self._model)
+        half, on_cpu = self._model.dtype.itemsize == 2, self._model.device.type == "cpu"
+        self.bitwise = half and on_cpu and self._fast if self._wanted is None else self._wanted
+        if self.bitwise:
+            quick, self._lean, reason = implementations(self._model, bitwise=True) if self._fast else ([], None, "")
+            if self._lean is not None:
+                self.forward = FallbackChain(*quick)
+                return
+            self._check_unwanted(reason or "only passes of its family's own lean forward are, and it has none")
+            self.bitwise = False
         quick, self._lean, reason = implementations(self._model) if self._fast else ([], None, "")
         self.forward = FallbackChain(*quick, ModuleForward(self._model, reason))
+
+    def drop_bitwise(self, why: str) -> None:
+        """Ordinary arithmetic takes the place of exact arithmetic that failed, unless that was asked for.
+
+        Raises:
+            UnsupportedModelError: it was.
+        """
+        self._check_unwanted(why)
+        self._wanted = False
+        self._choose()
+        self.forward.dropped["exact arithmetic"] = why
+        self.version += 1
+
+    def _check_unwanted(self, why: str) -> None:
+        if self._wanted:
+            family = self._model.config.model_type
+            raise UnsupportedModelError(
+                f"The target (family {family}) cannot be decoded bit for bit: {why}; load it with bitwise=False."
+            )
 
 
 def _use_maskable_attention(model: PreTrainedModel) -> None:

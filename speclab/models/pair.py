@@ -332,6 +332,7 @@ def load_pair(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     fast: bool = True,
+    bitwise: bool | None = None,
     source: str | None = None,
     report: Report = silent,
 ) -> ModelPair:
@@ -352,6 +353,9 @@ def load_pair(
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
         fast: where the models have faster implementations of their pass, use them (`speclab.models.fast`); False: every
             pass is the `transformers` module's own.
+        bitwise: the target computes in exact arithmetic (`speclab.models.fast.exact`): the same bits over a tree, a
+            prompt or one token, so that every strategy's text is plain decoding's in half precision too. None: for a
+            target in half precision on a CPU, where that is possible; `describe()` says.
         source: "hub" for the original weights of a preset that `speclab fetch` brings; by default those fetched.
         report: hears what is being done, a sentence at a time; what it raises ends the load.
 
@@ -365,7 +369,7 @@ def load_pair(
         heads = preset.heads if heads is None else heads
     else:
         name = ""
-    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, fast, report)
+    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, fast, bitwise, report)
     sources = [unwrapped(source) for source in (target, draft) if source is not None]
     return _assemble(loader, sources, listed(heads), tokenizer, name)
 
@@ -397,7 +401,8 @@ def _assemble(
     if _ONE_AT_A_TIME.locked():
         loader.report("Waiting for another load to end…")
     with _ONE_AT_A_TIME:
-        runners = [loader.runner(model) for model in loader.models(sources)]
+        target, *others = loader.models(sources)
+        runners = [loader.runner(target, bitwise=loader.bitwise), *map(loader.runner, others)]
         drafting = [load_head(head, runners[0], loader) for head in heads]
     runners += [head for head in drafting if isinstance(head, Runner)]
     share_vocabulary(runners, tokenizer)

@@ -103,6 +103,7 @@ class Runner:
         name: what errors and pictures call it; by default the family.
         plan: how masks are made; by default as the config says.
         fast: use the faster implementations of `speclab.models.fast`; False: every pass is the module's own.
+        bitwise: compute so that a row's bits depend on its own text alone, as `SharedForward` explains.
 
     Attributes:
         length: entries in the cache.
@@ -120,7 +121,13 @@ class Runner:
     """
 
     def __init__(
-        self, model: PreTrainedModel, name: str = "", plan: MaskPlan | None = None, *, fast: bool = True
+        self,
+        model: PreTrainedModel,
+        name: str = "",
+        plan: MaskPlan | None = None,
+        *,
+        fast: bool = True,
+        bitwise: bool | None = False,
     ) -> None:
         self.model: Any = model
         self.name = name
@@ -130,7 +137,7 @@ class Runner:
         self.hidden: HiddenStates | None = None
         self.allow_nonfinite = False
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._plan, self._shared = plan, SharedForward(model, fast=fast)
+        self._plan, self._shared = plan, SharedForward(model, fast=fast, bitwise=bitwise)
         self._read()
         self.implementation: Forward = self._own
         self.vocab_size = self._vocabulary
@@ -150,6 +157,11 @@ class Runner:
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self._vocabulary: int = config.vocab_size
         self._own, self.version = self._shared.forward, self._shared.version
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether the bits of a row's result depend on its own text alone."""
+        return self._shared.bitwise and not isinstance(self.implementation, ModuleForward)
 
     @property
     def capacity(self) -> int:
@@ -305,6 +317,15 @@ class Runner:
         twin.calls = 0
         twin._given = (None, 0, 0)
         return twin
+
+    def drop_bitwise(self, why: str) -> None:
+        """Goes on in ordinary arithmetic, with an empty cache.
+
+        Raises:
+            UnsupportedModelError: exact arithmetic was asked for.
+        """
+        self._shared.drop_bitwise(why)
+        self._renew()
 
     def by_module(self) -> Runner:
         """A runner with an empty cache whose passes go through the module, whatever its family."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from speclab.models.cache import KVCache
+from speclab.models.fast.exact import BLOCK
 from speclab.models.fast.lean import LeanForward
 from speclab.models.fast.static_cache import CapturedCache, Pool, Shape, Store, static_layers
 from speclab.models.forward import TOLERANCE, Batch, ForwardOutput, Implementation
@@ -104,9 +105,9 @@ class Size(NamedTuple):
     topk: int
 
     @classmethod
-    def of(cls, batch: Batch, start: int) -> Size:
-        """The smallest that the rows fit at slot `start` and on: powers of two."""
-        padded = _power(len(batch.tokens))
+    def of(cls, batch: Batch, start: int, least: int = 1) -> Size:
+        """The smallest that the rows, and `least`, fit at slot `start` and on: powers of two."""
+        padded = _power(max(len(batch.tokens), least))
         columns = max(FIRST_COLUMNS, _power(start + padded))
         return cls(padded, columns, batch.layers, batch.vocab_size, batch.topk)
 
@@ -173,10 +174,14 @@ class GraphForward(Implementation):
         graph: makes an empty graph; by default a real one.
     """
 
-    name, feature = "lean, CUDA graphs", "CUDA graphs"
+    feature = "CUDA graphs"
 
     def __init__(self, lean: LeanForward, model: Any, graph: Callable[[], Graph] | None = None) -> None:
-        self._lean, self._pool = lean, Pool(Shape.of(model))
+        shape = Shape.of(model)
+        # Exact arithmetic takes one size for plain decoding and trees, and caches what its sums are made of.
+        self._least, kind = (BLOCK, torch.float64) if lean.bitwise else (1, shape.dtype)
+        self._lean, self._pool = lean, Pool(shape._replace(dtype=kind))
+        self.name = "lean" + ", bitwise" * lean.bitwise + ", CUDA graphs"
         self._graph = graph or CudaGraphs(self._pool.shape.device)
         self._captured: WeakKeyDictionary[Store, dict[Size, CapturedPass]] = WeakKeyDictionary()
         self._lock = Lock()
@@ -196,7 +201,7 @@ class GraphForward(Implementation):
 
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
         """A pass, as `Forward` says."""
-        start, size = cache.length, Size.of(batch, cache.length)
+        start, size = cache.length, Size.of(batch, cache.length, self._least)
         layers = static_layers(cache, self._pool, size.columns)
         with self._lock:  # graphs share memory: the next replay may overwrite this output
             captured = self._graph_for(layers[0].lease.store, size, batch, start)

@@ -16,8 +16,10 @@ from torch.nn.modules import module
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from speclab.errors import UnsupportedModelError
 from speclab.models.cache import KVCache
-from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
+from speclab.models.fast.exact import VALUE_BITS, ExactAttention, FixedRows
+from speclab.models.fast.packed import Linear, PackedWeights, can_pack, worth_packing
 from speclab.models.forward import Batch, ForwardOutput, Implementation, stack_states
 from speclab.models.masks import Mask
 from speclab.models.memory import has_plain_weights, is_out_of_memory
@@ -32,7 +34,7 @@ Angles = tuple[Tensor, Tensor]
 
 
 class Layer(Protocol):
-    """One decoder layer."""
+    """One decoder layer; `mask` is additive, `[1, 1, m, n]`, or in exact arithmetic what is hidden, `[m, n]` bool."""
 
     linears: Sequence[Linear]
 
@@ -54,14 +56,16 @@ class Parts(NamedTuple):
 class NeoXLayer:
     """One layer of GPT-NeoX."""
 
-    def __init__(self, layer: Any, index: int, config: Any) -> None:
+    def __init__(self, layer: Any, index: int, config: Any, *, bitwise: bool) -> None:
         attention, mlp = layer.attention, layer.mlp
+        product = FixedRows if bitwise else Linear
         self.index, self.heads = index, config.num_attention_heads
         self.parallel: bool = config.use_parallel_residual
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv, self.out = Linear(attention.query_key_value), Linear(attention.dense)
-        self.up, self.down = Linear(mlp.dense_h_to_4h, act=mlp.act), Linear(mlp.dense_4h_to_h)
+        self.qkv, self.out = product(attention.query_key_value), product(attention.dense)
+        self.up, self.down = product(mlp.dense_h_to_4h, act=mlp.act), product(mlp.dense_4h_to_h)
         self.linears: Sequence[Linear] = (self.qkv, self.out, self.up, self.down)
+        self.exact = self._exactly(attention.query_key_value) if bitwise else None
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         """Appends the rows' keys and values to the cache."""
@@ -72,11 +76,23 @@ class NeoXLayer:
     def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         count = len(rows)
         qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # each head's query, key and value lie together
+        if self.exact is not None:
+            wide = qkv.transpose(1, 2).to(torch.float64, memory_format=torch.contiguous_format)
+            rotate(wide[:, :2], *angles)
+            return self.exact(wide.flatten(1, 2), mask, cache, self.index)
         rotate(qkv[:, :, :2], *angles)
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
         out = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=mask is None and count > 1)
         return out.transpose(1, 2).reshape(count, -1)
+
+    def _exactly(self, qkv: nn.Linear) -> ExactAttention:
+        def by_head(part: Tensor) -> Tensor:  # queries of all heads, then keys, then values
+            return torch.cat(list(part.unflatten(0, (self.heads, 3, -1)).unbind(1)))
+
+        given: Tensor | None = qkv.bias
+        bias = None if given is None else by_head(given)
+        return ExactAttention(by_head(qkv.weight), bias, self.before_attention, self.heads, self.heads)
 
 
 def normed(norm: Any, rows: Tensor) -> Tensor:
@@ -89,18 +105,17 @@ def normed(norm: Any, rows: Tensor) -> Tensor:
 class LlamaLayer:
     """One layer of Llama."""
 
-    def __init__(self, layer: Any, index: int, config: Any) -> None:
+    def __init__(self, layer: Any, index: int, config: Any, *, bitwise: bool) -> None:
         attention, mlp = layer.self_attn, layer.mlp
+        product = FixedRows if bitwise else Linear
         self.index, self.dim = index, attention.head_dim
         self.heads, self.shared = config.num_attention_heads, config.num_key_value_heads
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
-        self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
-        self.gate, self.up, self.down = (
-            Linear(mlp.gate_proj, act=mlp.act_fn),
-            Linear(mlp.up_proj),
-            Linear(mlp.down_proj),
-        )
+        qkv = attention.q_proj, attention.k_proj, attention.v_proj
+        self.qkv, self.out, self.gate = product(*qkv), product(attention.o_proj), product(mlp.gate_proj, act=mlp.act_fn)
+        self.up, self.down = product(mlp.up_proj), product(mlp.down_proj)
         self.linears: Sequence[Linear] = (self.qkv, self.out, self.gate, self.up, self.down)
+        self.exact = self._exactly(*qkv) if bitwise else None
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         """Appends the rows' keys and values to the cache."""
@@ -111,6 +126,10 @@ class LlamaLayer:
     def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         count, turned = len(rows), self.heads + self.shared
         qkv = self.qkv(rows).view(count, -1, self.dim)
+        if self.exact is not None:
+            wide = qkv.to(torch.float64)
+            rotate(wide[:, :turned], *angles)
+            return self.exact(wide, mask, cache, self.index)
         rotate(qkv[:, :turned], *angles)
         query, key, value = qkv.transpose(0, 1)[None].split((self.heads, self.shared, self.shared), dim=1)
         keys, values = cache.update(key, value, self.index)
@@ -122,6 +141,13 @@ class LlamaLayer:
             out = self._heads_as_rows(query, keys, values, mask)
         return out.transpose(1, 2).reshape(count, -1)
 
+    def _exactly(self, *qkv: nn.Linear) -> ExactAttention:
+        given: list[Tensor | None] = [part.bias for part in qkv]
+        biases = [bias.unflatten(0, (-1, self.dim)) for bias in given if bias is not None]
+        weights = [part.weight.unflatten(0, (-1, self.dim)) for part in qkv]
+        bias = torch.cat(biases) if biases else None
+        return ExactAttention(torch.cat(weights), bias, self.before_attention, self.heads, self.shared)
+
     def _heads_as_rows(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both."""
         group, (count, columns) = self.heads // self.shared, mask.shape[2:]
@@ -131,15 +157,15 @@ class LlamaLayer:
         return out.reshape(1, self.heads, count, self.dim)  # CUDA's memory-efficient kernel answers transposed
 
 
-def _neox(model: Any) -> Parts:
+def _neox(model: Any, *, bitwise: bool) -> Parts:
     base = model.gpt_neox
-    layers = [NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    layers = [NeoXLayer(each, place, model.config, bitwise=bitwise) for place, each in enumerate(base.layers)]
     return Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm, model.lm_head)
 
 
-def _llama(model: Any) -> Parts:
+def _llama(model: Any, *, bitwise: bool) -> Parts:
     base = model.model
-    layers = [LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    layers = [LlamaLayer(each, place, model.config, bitwise=bitwise) for place, each in enumerate(base.layers)]
     return Parts(base.embed_tokens, base.rotary_emb, layers, base.norm, model.lm_head)
 
 
@@ -199,26 +225,39 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
 
 
 class LeanForward(Implementation):
-    """The layers of a family, written out; it accepts no pass while a hook waits for the module's call."""
+    """The layers of a family, written out; it accepts no pass while a hook waits for the module's call.
+
+    Args:
+        model: the module.
+        parts: of the module.
+        bitwise: the layers compute as `speclab.models.fast.exact` does. The module could not take over then.
+    """
 
     feature = "lean forward"
 
-    def __init__(self, model: PreTrainedModel, parts: Parts) -> None:
+    def __init__(self, model: PreTrainedModel, parts: Parts, *, bitwise: bool) -> None:
+        self.bitwise = bitwise
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
-        self.head = Linear(parts.head)
+        self.head = FixedRows(parts.head) if bitwise else Linear(parts.head)
         linears = [self.head, *(linear for layer in parts.layers for linear in layer.linears)]
-        pack = worth_packing(linears)
-        self.packed, self.name = PackedWeights(linears, pack=pack), "lean, packed" if pack else "lean"
+        pack = can_pack(linears) if bitwise else worth_packing(linears)
+        self.packed = PackedWeights(linears, pack=pack)
+        self.name = "lean" + ", packed" * pack + ", bitwise" * bitwise
         self._hookable, self._hooks_seen, self._hooked = tuple(model.modules()), -1, False
 
     def accepts(self, batch: Batch, cache: KVCache) -> bool:  # noqa: ARG002
         """Whether nobody watches the module."""
+        if self.bitwise and self.hooked:
+            raise UnsupportedModelError(
+                "A hook waits for a module whose passes are bitwise and never go through it: remove the hook, or load "
+                "the pair with bitwise=False."
+            )
         return not self.hooked
 
     def may_fall_back(self, error: Exception) -> bool:
-        """The module would need as much memory."""
-        return not is_out_of_memory(error)
+        """The module would need as much memory, and has other bits."""
+        return not self.bitwise and not is_out_of_memory(error)
 
     def __call__(self, batch: Batch, cache: KVCache) -> ForwardOutput:
         """A pass, as `Forward` says."""
@@ -245,23 +284,31 @@ class LeanForward(Implementation):
         """The pass itself: tensor work alone, over angles that were reserved."""
         assert not isinstance(mask, dict)
         rows = F.embedding(tokens, self.embed.weight)
-        angles = self.rotary.at(positions)
+        angles, seen = self.rotary.at(positions), mask
+        if self.bitwise:
+            angles = angles[0].double(), angles[1].double()
+            seen = None if mask is None else mask[0, 0] < 0
         kept = [rows]
         for layer in self.layers:
-            rows = layer(rows, angles, mask, cache)
+            rows = layer(rows, angles, seen, cache)
             kept.append(rows)
         rows = kept[-1] = normed(self.norm, rows)
         return ForwardOutput(self.head(rows[-last:]), stack_states(kept, layers) if layers else None, mask)
 
 
-def lean_forward(model: PreTrainedModel) -> LeanForward | str:
+def lean_forward(model: PreTrainedModel, *, bitwise: bool = False) -> LeanForward | str:
     """The lean forward of a model, or why it has none; empty where its family was never written out."""
     family = _FAMILIES.get(type(model).__name__)
     reason = "" if family is None else _why_not(model)
     if family is None or reason:
         return reason
+    if bitwise and model.dtype not in VALUE_BITS:
+        return f"its dtype is {str(model.dtype).removeprefix('torch.')}"
     with torch.inference_mode():
-        return LeanForward(model, family(model))
+        lean = LeanForward(model, family(model, bitwise=bitwise), bitwise=bitwise)
+    if bitwise and model.device.type == "cpu" and not lean.packed.fused:
+        return "oneDNN packs no such products on this processor, or too little memory is free"
+    return lean
 
 
 def _why_not(model: PreTrainedModel) -> str:

@@ -50,6 +50,11 @@ class Linear:
         self.modules, self.act, self.pack = modules, act, pack
         self._fused = _FUSED.get(type(act).__name__) if act is not None else ("none", "")
 
+    @property
+    def fused(self) -> bool:
+        """Whether oneDNN does all of it, the activation too."""
+        return self.pack and self._fused is not None
+
     def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
         """`[m, in]` to `[m, out]`, plus or times another `[m, out]`."""
         if self.pack:
@@ -119,6 +124,11 @@ class PackedWeights:
         held = [module._parameters for linear in self._linears for module in linear.modules]
         self._places = [(weights, name) for weights in held for name, weight in weights.items() if weight is not None]
         self._seen: list[tuple[int, int]] = []
+
+    @property
+    def fused(self) -> bool:
+        """Whether oneDNN does all that the layers do, their activations too."""
+        return bool(self._linears) and all(linear.fused for linear in self._linears)
 
     def refresh(self) -> None:
         """Repacks where a weight was written or exchanged since; called at every pass, so one look for all."""
