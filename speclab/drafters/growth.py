@@ -1,4 +1,4 @@
-"""Growing a draft tree breadth-first from a draft model (DynaTree, Algorithm 1), under small policies of shape.
+"""Growing a draft tree breadth-first from a draft model or head (DynaTree, Algorithm 1), under policies of shape.
 
 The chain, the fixed tree and DynaTree differ in their `Plan` alone.
 """

@@ -125,7 +125,7 @@ def _plain(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
         if low is not None and high is not None and low >= 0 and high <= 1:
             return Probability(low, high, logarithmic=_small_matters(field), **shared)
         return FloatText(step=0.1, **shared)
-    return Text(placeholder="off" if _optional(field) else "", **shared)
+    return Text(placeholder="not set" if _optional(field) else "", **shared)
 
 
 def _small_matters(field: FieldInfo) -> bool:
