@@ -196,7 +196,7 @@ class Lab(VBox):
 
     def _named(self, name: str | None) -> ModelChoice:
         """A preset by name, or the default one; where there is none of this name, the panel says so."""
-        default = "mini" if PRESETS[REAL].missing or not recording(REAL).exists() else REAL
+        default = "mini" if PRESETS[REAL].missing else REAL
         if name is not None and name not in PRESETS:
             self.state.fail(
                 f"There is no pair named {name!r}: choose one of {', '.join(PRESETS)}; {default} stands in."

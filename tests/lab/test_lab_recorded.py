@@ -13,7 +13,7 @@ from lab_tools import settle
 
 import speclab
 from speclab.lab import Lab
-from speclab.lab.lab import REAL, recording
+from speclab.lab.lab import REAL
 from speclab.models.presets import MINI, PRESETS
 from speclab.trace.records import Trace
 from speclab.views.registry import VIEWS
@@ -76,9 +76,7 @@ def test_the_recording_is_what_the_lab_would_decode(first, mini):
 
 
 @pytest.mark.model
-@pytest.mark.skipif(
-    PRESETS[REAL].missing or not recording(REAL).exists(), reason="speclab fetch smollm2 brings the model"
-)
+@pytest.mark.skipif(PRESETS[REAL].missing, reason="speclab fetch smollm2 brings the model")
 def test_the_recording_of_the_fetched_model_is_what_the_lab_would_decode():
     lab = Lab()
     assert (lab.state.applied.models.name, badge(lab)) == (REAL, "recorded")
@@ -96,7 +94,6 @@ def decodes_its_recording(lab: Lab, pair) -> None:
         assert again.settings.items() >= step.settings.items()
 
 
-@pytest.mark.skipif(not recording(REAL).exists(), reason="it is recorded when its heads are done")
 def test_a_lab_opens_with_the_fetched_model_else_with_the_shipped_one_and_says_how_to_get_the_other(monkeypatch):
     for folder, name in (("target", REAL), ("nowhere", "mini")):
         monkeypatch.setitem(PRESETS, REAL, replace(PRESETS[REAL], target=str(MINI / folder)))
