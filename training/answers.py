@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from training.data import corpus_folder, read_documents, split
 from training.states import Store
-from training.topics import CHAT, CODE, CORRECTION, REWRITE, SUMS, TASKS, TOPICS
+from training.topics import CHAT, CODE, CORRECTION, EXPLAIN, REWRITE, SUMS, TASKS, TOPICS
 
 
 class Ask(NamedTuple):
@@ -86,27 +86,15 @@ def asks(folder: Path, seed: int) -> list[Ask]:
     found += [Ask("code", form.format(task)) for task in TASKS for form in rng.sample(CODE, 5)]
     found += [Ask("math", _sum(rng, form)) for form in SUMS for _ in range(12)]
     questions = [d.partition("\nAnswer:")[0].removeprefix("Question: ") for d in _documents(folder, "gsm8k_train")]
-    found += [Ask("math", text) for text in rng.sample(questions, 900)]
-    found += [Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5) for text in rng.sample(questions, 500)]
+    found += [Ask("math", text) for text in _some(questions, 900, rng)]
+    found += [Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5) for text in _some(questions, 500, rng)]
     for document in _documents(folder, "mbpp_train"):
         ask, code = document.split('"""')[1], document.split('"""')[2]
         found.append(Ask("code", ask.strip()))
         found.append(Ask("code", f'"""{ask}"""\n{code[: code.find(":") + 1].strip()}', chat=False))
     for passage in _passages(folder, "python_stdlib", rng, 2, 700):
         found.append(Ask("code", passage[: rng.randint(150, 600)], chat=False))
-        found.append(
-            Ask(
-                "code",
-                rng.choice(
-                    [
-                        "Explain what this Python code does:\n\n```python\n{}\n```",
-                        "Add comments to this Python code:\n\n```python\n{}\n```",
-                        "Complete this Python code:\n\n{}",
-                        "Find possible mistakes in this Python code:\n\n```python\n{}\n```",
-                    ]
-                ).format(passage),
-            )
-        )
+        found.append(Ask("code", rng.choice(EXPLAIN).format(passage)))
     for source, each in (("books", 1), ("books_simple", 1), ("wikitext2_train", 3), ("tinystories", 1)):
         for passage in _passages(folder, source, rng, each, 900):
             if rng.random() < 0.35:
@@ -126,7 +114,11 @@ def _documents(folder: Path, source: str) -> list[str]:
 def _passages(folder: Path, source: str, rng: random.Random, each: int, longest: int) -> Iterator[str]:
     for document in _documents(folder, source):
         parts = [part for part in document.split("\n\n") if 200 < len(part) < longest]
-        yield from rng.sample(parts, min(each, len(parts)))
+        yield from _some(parts, each, rng)
+
+
+def _some(items: list[str], number: int, rng: random.Random) -> list[str]:
+    return rng.sample(items, min(number, len(items)))
 
 
 def _sum(rng: random.Random, form: str) -> str:

@@ -6,17 +6,21 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.data import MIXTURE, Batches, Packed, corpus_folder, pack, read_tokenizer
+from training.data import MIXTURE, Packed, corpus_folder, pack, read_tokenizer
 
 T = TypeVar("T")
+
+CHECKPOINT = "checkpoint.pt"
 
 
 class Schedule(BaseModel):
@@ -85,6 +89,19 @@ def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
     ]
 
 
+class Windowed(Protocol):
+    """Text for a phase, a window at a time, from a position that can be kept."""
+
+    def next(self, sequences: int, length: int) -> NDArray[np.int64]:
+        """`[sequences, length + 1]` ids, or what the phase reads ids by."""
+
+    def state(self) -> Any:
+        """The position, for a checkpoint."""
+
+    def restore(self, state: Any) -> None:
+        """Go to a position that `state` gave."""
+
+
 class State:
     """All that a run needs to go on: model, optimisers, step, seconds, tokens, random state."""
 
@@ -130,12 +147,12 @@ class State:
 def train(
     recipe: Recipe,
     model: Any,
-    batches: Batches,
+    batches: Windowed,
     loss_of: Callable[[Tensor], Tensor],
     after: Callable[[State], None] = lambda _: None,
 ) -> None:
     """Train, or go on from the checkpoint in `recipe.out`; `after(state)` runs after each checkpoint."""
-    state = State(model, recipe.weight_decay, recipe.out / "checkpoint.pt")
+    state = State(model, recipe.weight_decay, recipe.out / CHECKPOINT)
     position = state.restore()
     if position is not None:
         batches.restore(position)
@@ -185,7 +202,7 @@ def run(
 
 
 def accumulate(
-    loss_of: Callable[[Tensor], Tensor], batches: Batches, length: int, batch_tokens: int, micro_tokens: int
+    loss_of: Callable[[Tensor], Tensor], batches: Windowed, length: int, batch_tokens: int, micro_tokens: int
 ) -> tuple[float, int]:
     """Add the gradients of one batch, in bfloat16, a few rows at a time; returns (loss in nats, tokens)."""
     rows = max(micro_tokens // length, 1)

@@ -6,7 +6,6 @@ The heads have a draft vocabulary of their own (as EAGLE-3 and FR-Spec do): the 
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +16,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from speclab.errors import SpeclabError
+from speclab.models.head_files import save_head
 from speclab.models.heads import Head, HeadConfig
 from training.heads import Lesson, unrolled_loss
-from training.loop import Recipe, Schedule, train
+from training.loop import CHECKPOINT, Recipe, Schedule, train
 from training.states import Store
 
 Subject = Literal["base", "chat", "code"]
@@ -48,8 +49,7 @@ class ChatHeadConfig(Recipe):
     feed_forward: int = Field(1344, ge=1, description="Width of the feed-forward part.")
     draft_vocab_size: int = Field(8192, ge=2, description="Tokens that the head drafts from.")
     schedule: Schedule = Schedule(minutes=20, peak_lr=3e-3)
-    compile: bool = Field(False, description="Compile the whole loss; the inner part always is.")
-    depth: int = Field(4, ge=1, description="How many rows deep a batch is unrolled.")
+    depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.9, gt=0, le=1, description="Weight of each further row in the loss.")
     feature_weight: float = Field(0.0, ge=0, description="Weight of the L1 distance to the target's states.")
     prompt_weight: float = Field(0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1.")
@@ -138,14 +138,6 @@ def frequent(windows: Windows, kinds: dict[str, float], size: int, vocab_size: i
     return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 
-def kinds_of(windows: Windows) -> dict[str, int]:
-    """Tokens by kind."""
-    counts: Counter[str] = Counter()
-    for document in windows.documents:
-        counts[document.kind] += document.length
-    return dict(counts)
-
-
 class Teacher:
     """Lessons out of windows: embeddings, scaled states, what the target would say, and what counts how much."""
 
@@ -190,10 +182,12 @@ class Teacher:
         return Lesson(embeddings, read, states[:, 1:, self._last], weights, texts)
 
 
-def train_chat_head(config: ChatHeadConfig) -> tuple[Head, Tensor]:
-    """Train a head for a chat model, or go on from its checkpoint; returns it and the ids it drafts."""
+def train_chat_head(config: ChatHeadConfig) -> Head:
+    """Train a head for a chat model, or go on from its checkpoint; returns it and writes it to `out/<subject>/head`."""
+    base = config.out / "base" / CHECKPOINT
     config = config.model_copy(update={"out": config.out / config.subject})
     config.out.mkdir(parents=True, exist_ok=True)
+    start = config.start or (base if config.subject != "base" else None)
     matrix, settings = output_matrix(config.target)
     kinds = KINDS[config.subject]
     windows = Windows([Store(path) for path in config.texts], kinds, config.seed, frame_ids(config.target))
@@ -201,19 +195,23 @@ def train_chat_head(config: ChatHeadConfig) -> tuple[Head, Tensor]:
     teacher = Teacher(windows, matrix, ids, config)
     torch.manual_seed(config.seed)
     head = Head(shape_of(settings, config))
-    if config.start is not None:
-        head.load_state_dict(torch.load(config.start, weights_only=True)["model"])
+    if start is not None:
+        if not start.is_file():
+            raise SpeclabError(f"{start} is missing: train the base first, or name a checkpoint with --start.")
+        head.load_state_dict(torch.load(start, weights_only=True)["model"])
     head.choose_tokens(ids)
-    inner = torch.compile(unrolled_loss, dynamic=False)
+    whole = torch.compile(unrolled_loss, dynamic=False) if config.compile else unrolled_loss
 
     def loss(places: Tensor) -> Tensor:
-        out: Tensor = inner(
-            head, teacher.lesson(places), teacher.output, config.depth, config.decay, config.feature_weight
-        )
+        lesson = teacher.lesson(places)
+        out: Tensor = whole(head, lesson, teacher.output, config.depth, config.decay, config.feature_weight)
         return out
 
-    train(config, head, windows, loss)  # type: ignore[arg-type]
-    return head, ids
+    # What reads the texts from disk is not compiled, so the loop is told not to.
+    train(config.model_copy(update={"compile": False}), head, windows, loss)
+    head = finished(head, teacher)
+    save_head(head, config.out / "head")
+    return head
 
 
 def shape_of(settings: Any, config: ChatHeadConfig) -> HeadConfig:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from speclab.bench.run import loops, repeated
 from training.data import Batches, Packed
-from training.loop import Recipe, Schedule, State, accumulate, append_line, run, stage, train
+from training.loop import CHECKPOINT, Recipe, Schedule, State, accumulate, append_line, run, stage, train
 from training.model import TARGET, Shape, build, continue_all, export, load, logits, next_token_loss
 
 
@@ -110,7 +110,7 @@ def unlikelihood(config: UnlikelihoodConfig) -> Any:
     text = Batches(sources, config.mixture, config.seed)
     prefixes = Batches(sources, config.prefix_mixture, config.seed + 1)
     model = load(config.model)
-    state = State(model, config.weight_decay, config.out / "checkpoint.pt")
+    state = State(model, config.weight_decay, config.out / CHECKPOINT)
     position = state.restore()
     if position is not None:
         text.restore(position["text"])

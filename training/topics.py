@@ -96,6 +96,13 @@ CODE = [
     "Please give me only the code, no explanation: a Python function that {}.",
 ]
 
+EXPLAIN = [
+    "Explain what this Python code does:\n\n```python\n{}\n```",
+    "Add comments to this Python code:\n\n```python\n{}\n```",
+    "Complete this Python code:\n\n{}",
+    "Find possible mistakes in this Python code:\n\n```python\n{}\n```",
+]
+
 SUMS = [
     "What is {0} + {1} * {2}?",
     "What is {4} divided by {0}?",

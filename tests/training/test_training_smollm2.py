@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from heads import random_head
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+import speclab
+from speclab.drafters.draft_forward import HeadForward, Row
+from speclab.models.heads import HeadRunner
+from speclab.models.runner import Runner
+from training.answers import AnswersConfig, Writer, asks, write_answers
+from training.head_figures import RANKS, SHIPPED, HeadFiguresConfig, agreement, head_figures, outside
+from training.loop import Schedule
+from training.smollm2 import ChatHeadConfig, train_chat_head
+from training.states import Store
+
+LAYERS = (1, 2, 3, -1)
+TEMPLATE = "{% for m in messages %}<|a b c d|>{{ m['role'] }}\n{{ m['content'] }}\n{% endfor %}model\n"
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=0, initializer_range=0.2,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(llama, tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target with tokenizer and chat template."""
+    out = tmp_path_factory.mktemp("llama")
+    llama.save_pretrained(out)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def texts(source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of the sources that prompts are made of, a few documents each."""
+    out = tmp_path_factory.mktemp("texts")
+    story = "\n\n".join(
+        f"The fox met the hen on day {i}. " + "They spoke of the owl and the hare. " * 6 for i in range(4)
+    )
+    for name in ("books", "books_simple", "wikitext2_train", "tinystories", "python_stdlib"):
+        source(out, name, [story] * 4)
+    source(out, "gsm8k_train", [f"Question: What is {i} + 3?\nAnswer: {i + 3}" for i in range(8)])
+    source(out, "mbpp_train", ['"""\nWrite a function.\nassert f(1)\n"""\ndef f(x):\n    return x'] * 4)
+    return out
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("prompts")
+    for name in ("mtbench", "specbench", "humaneval", "mbpp", "gsm8k", "wikitext2", "pg19like"):
+        lines = [json.dumps({"prompt": f"What does the owl say about {name} and {i} hens?"}) for i in range(2)]
+        (out / f"{name}.jsonl").write_text("\n".join(lines))
+    return out
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_what_is_written_in_a_batch_is_what_the_module_writes_with_its_states(llama, temperature: float) -> None:
+    prompts = [[5, 6, 7], [9] * 14, list(range(20, 29)), [3]]
+    torch.manual_seed(1)
+    for prompt, row in zip(prompts, Writer(llama, LAYERS).write(prompts, 40, temperature), strict=True):
+        out = llama(torch.tensor([row.tokens]), output_hidden_states=True)
+        states = torch.cat([out.hidden_states[layer][0, :-1] for layer in LAYERS], dim=-1)
+        torch.testing.assert_close(row.states, states.detach(), rtol=1e-3, atol=1e-3)
+        made = row.tokens[len(prompt) :]
+        assert row.tokens[: len(prompt)] == prompt
+        assert len(made) == 40 or made.index(0) == len(made) - 1
+        if temperature == 0:
+            assert out.logits[0, len(prompt) - 1 : -1].argmax(-1).tolist() == made
+
+
+def test_a_store_forgets_what_was_not_flushed(tmp_path: Path) -> None:
+    store = Store(tmp_path, 4)
+    store.add("code", 1, [7, 65535, 9], torch.ones(2, 4))
+    store.flush()
+    with (tmp_path / "states.bin").open("ab") as file:
+        file.write(b"torn")
+    again = Store(tmp_path)
+    again.add("chat", 1, [1, 2], torch.full((1, 4), 2.0))
+    again.flush()
+    assert [(d.kind, d.start, d.length) for d in again.documents] == [("code", 0, 3), ("chat", 3, 2)]
+    assert (again.tokens().long() & 0xFFFF).tolist() == [7, 65535, 9, 1, 2]
+    assert again.states()[:, 0].tolist() == [1, 1, 0, 2, 0]
+
+
+def test_agreement_is_counted_behind_drafted_tokens(llama, tmp_path: Path) -> None:
+    """As a head finds them row by row, drafting the text's own tokens."""
+    head = random_head(llama, 1, ids=range(0, 320, 2), layers=(1, 3))
+    tokens, depth = torch.randint(0, 320, (12,), generator=torch.Generator().manual_seed(3)).tolist(), 3
+    row = Writer(llama, (1, 3)).write([tokens], 0)[0]
+    store = Store(tmp_path, row.states.shape[1])
+    store.add("chat", 4, tokens, row.states)
+    store.flush()
+    counted = agreement(head, llama, store, depth)["chat"]
+    for deep in range(depth):
+        places = range(4 + deep, 12)  # of the tokens that are to be found
+        ranked = [_ranked(head, llama, tokens[: place - deep], tokens[place - deep : place]) for place in places]
+        found = [[tokens[p] in best[:rank] for p, best in zip(places, ranked, strict=True)] for rank in RANKS]
+        assert counted[deep] == [*map(sum, found), len(places)]
+    assert outside(head, store)["chat"] == pytest.approx(sum(t % 2 for t in tokens[4:]) / 8, abs=1e-4)
+
+
+def _ranked(head, llama, text: list[int], drafted: list[int]) -> list[int]:
+    """The head's best tokens behind `text` and drafted tokens."""
+    runner = Runner(llama)
+    runner.watch(head.config.layers)
+    runner.extend(text[:-1])
+    forward = HeadForward(HeadRunner(head, runner), runner, "head", max(RANKS))
+    top = forward.after_root(text)
+    for node, token in enumerate(drafted, 1):
+        top = forward.after([Row(node, node - 1, token)])[0]
+    return [token for token, _ in top]
+
+
+@pytest.mark.model
+def test_the_recipe_makes_heads_that_draft(folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed) -> None:
+    answers = AnswersConfig(
+        target=folder, corpus=texts, out=tmp_path / "answers", layers=LAYERS, prompts=48, new_tokens=24, batch=8
+    )
+    write_answers(answers)
+    assert len(Store(tmp_path / "answers").documents) == 48
+    assert {ask.kind for ask in asks(texts, 0)} == {"chat", "code", "math", "prose", "correction"}
+
+    def config(subject: str, out: Path) -> ChatHeadConfig:
+        return ChatHeadConfig(
+            subject=subject, target=folder, name="llama", texts=[tmp_path / "answers"], kept=LAYERS, layers=(1, 2, 3),
+            out=out, feed_forward=48, draft_vocab_size=160, schedule=Schedule(steps=6), lengths=((0.0, 16),),
+            batch_tokens=128, micro_tokens=64, compile=False,
+        )  # fmt: skip
+
+    assert resumed(lambda out: train_chat_head(config("base", tmp_path / out)))
+    for subject in ("chat", "code"):
+        train_chat_head(config(subject, tmp_path / "whole"))
+    heads = [tmp_path / "whole" / subject / "head" for subject in ("chat", "code")]
+    figures = head_figures(
+        HeadFiguresConfig(
+            folders=heads,
+            target=folder,
+            prompts=prompts,
+            answers=tmp_path / "held_out",
+            out=tmp_path / "figures.json",
+            per_kind=2,
+            new_tokens=8,
+            depth=2,
+        )
+    )
+    assert json.loads((tmp_path / "figures.json").read_text())["heads"].keys() == {"chat", "code"}
+    assert all(len(found["agreement"]["math"]) == 2 for found in figures["heads"].values())
+    named = tmp_path / "llama"
+    shutil.copytree(folder, named)
+    pair = speclab.load_pair(target=named, heads=heads)
+    text = speclab.generate(pair, speclab.DraftHead(node_budget=8, depth=3, children=3), [5, 6, 7], max_new_tokens=12)
+    assert text.token_ids == speclab.generate(pair, speclab.Autoregressive(), [5, 6, 7], max_new_tokens=12).token_ids
+
+
+def test_the_shipped_heads_are_small_and_differ(llama) -> None:
+    drafted = []
+    for name in ("chat", "code"):
+        tensors = load_file(SHIPPED / name / "head.safetensors")
+        assert (SHIPPED / name / "head.safetensors").stat().st_size <= 10_000_000
+        assert {t.dtype for n, t in tensors.items() if n not in {"d2t", "t2d"}} == {torch.float16}
+        drafted.append(tensors["t2d"])
+        assert int(tensors["t2d"].sum()) == 8192
+    assert not torch.equal(*drafted)
+
+
+def test_the_card_of_the_shipped_heads_states_every_figure() -> None:
+    card = (SHIPPED / "README.md").read_text()
+    figures = json.loads((SHIPPED / "figures.json").read_text())
+    for name, found in figures["heads"].items():
+        for kind, shares in found["agreement"].items():
+            cells = " | ".join(" / ".join(f"{100 * share:.0f}" for share in row) for row in shares)
+            assert f"| {name} | {kind} | {cells} | {100 * found['outside'][kind]:.1f}% |" in card
