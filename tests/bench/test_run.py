@@ -126,7 +126,7 @@ def test_transformers_and_every_pass_are_timed(models):
 
 
 def test_a_method_that_fails_is_a_row_that_says_why(models):
-    alone = replace(models, draft=None)
+    alone = replace(models, draft=None, heads=())
     wrong = Method(name="wrong", generate={"cache_implementation": "no such thing"})
     results = once(alone, methods=(PLAIN, methods()["linear, K 5"], wrong))
     assert len(results) == 3
