@@ -71,7 +71,7 @@ def test_what_a_folder_takes_is_read_from_its_headers(lab, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("target", "sentence"),
-    [("no/such folder", "There is no folder no/such folder"), ("some/model", "model hub cannot be reached")],
+    [("no/such folder", "There is no folder or file no/such folder"), ("some/model", "model hub cannot be reached")],
 )
 def test_what_cannot_be_had_is_said_before_it_is_applied(lab, monkeypatch, target, sentence):
     def unreachable(*_, **__):
