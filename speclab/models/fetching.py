@@ -239,7 +239,8 @@ def _sha256(path: Path) -> str:
 
 def _bytes_in(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # gone meanwhile
-            total += path.stat().st_size if path.is_file() else 0
+    for place, _, files in os.walk(folder):  # which passes over folders that are gone meanwhile
+        for name in files:
+            with suppress(OSError):
+                total += (Path(place) / name).stat().st_size
     return total
