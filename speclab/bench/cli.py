@@ -60,6 +60,9 @@ def bench(
     draft: Annotated[str | None, typer.Option(help="A hub id or folder.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float16, bfloat16")] = None,
+    bitwise: Annotated[
+        bool | None, typer.Option(help="Exact half precision: a row's bits do not depend on its neighbours.")
+    ] = None,
     threads: Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves its own choice.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")] = False,
     _: Annotated[bool, typer.Option("--list", callback=_list, is_eager=True, help="Show protocols.")] = False,
@@ -70,7 +73,7 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     named = protocol and find(protocol)  # a wrong name is said before any model is loaded
-    models = load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    models = load_pair(pair, target=target, draft=draft, device=device, dtype=dtype, bitwise=bitwise)
     chosen = named or find("main" if models.draft or not models.heads else "chat")
     prompts = load(workload or chosen.workload, limit or chosen.limit, chat=chat)
     arguments = {
@@ -78,6 +81,7 @@ def bench(
         "threads": torch.get_num_threads(),
         "device": str(models.target.device),
         "dtype": str(models.target.dtype).removeprefix("torch."),
+        "bitwise": bitwise,
     }
     asked = plan(chosen, models, prompts, max_new_tokens=max_new_tokens, repeats=repeats, arguments=arguments)
     with tempfile.TemporaryDirectory() as scratch:
