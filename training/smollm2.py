@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
@@ -32,6 +32,8 @@ KINDS: dict[str, dict[str, float]] = {
     "code": {"chat": 0.2, "prose": 0.1, "correction": 0.1, "code": 1, "math": 1},
 }
 EMBEDDINGS = 8.0  # what embeddings are multiplied by in training, to be as large as states
+BASE_SCHEDULE = Schedule(minutes=33, peak_lr=3e-3, flat_until=0.6, final=0.25)
+OWN_SCHEDULE = Schedule(minutes=13, peak_lr=2e-3, warm_up=0.02, flat_until=0.25, final=0.02)
 FRAME = 3 / 4  # of the texts begin behind the chat template's system message, which is the same in all
 
 
@@ -48,11 +50,16 @@ class ChatHeadConfig(Recipe):
     layers: tuple[int, ...] = Field((8, 16, 24), min_length=2, description="Layers that the head fuses.")
     feed_forward: int = Field(1344, ge=1, description="Width of the feed-forward part.")
     draft_vocab_size: int = Field(8192, ge=2, description="Tokens that the head drafts from.")
-    schedule: Schedule = Schedule(minutes=20, peak_lr=3e-3)
+    schedule: Schedule = OWN_SCHEDULE  # that of the base is longer
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.9, gt=0, le=1, description="Weight of each further row in the loss.")
     feature_weight: float = Field(0.0, ge=0, description="Weight of the L1 distance to the target's states.")
     prompt_weight: float = Field(0.3, ge=0, description="Weight of a prompt's places beside the answer's, 1.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_schedule(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return ({"schedule": BASE_SCHEDULE} if given.get("subject") == "base" else {}) | given
 
 
 class Windows:
