@@ -131,7 +131,7 @@ def test_messages_that_cannot_be_are_said_in_the_panel(make, chatty, talk):
 
 
 def test_a_change_of_models_changes_the_way_and_what_is_not_known_can_be_chosen(make, tmp_path):
-    lab = make(None, prompt=None)
+    lab = make("mini", prompt=None)
     form: ConfigForm = lab.config
     form.unfold()
     form.models.name.value = "qwen3-4b"

@@ -43,7 +43,7 @@ def held(monkeypatch):
 
 def test_what_a_preset_takes_stands_beside_it_before_it_is_loaded(make, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 8 << 30)
-    lab = make(None)
+    lab = make("mini")
     lab.config.models.look()
     assert "needs about" in said_of_memory(lab)
     assert "8.0 GiB are free" in said_of_memory(lab)
@@ -107,7 +107,7 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
 
 
 def test_a_load_says_how_far_it_is(make, held):
-    lab, heard, told = make(None), [], Event()
+    lab, heard, told = make("mini"), [], Event()
 
     def hear(change) -> None:
         heard.append(change["new"])
@@ -165,7 +165,7 @@ def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for
         return pairs.ModelPair(pairs.Runner(tiny("gpt_neox"), "second"), name="second")
 
     monkeypatch.setattr(pairs, "load_pair", load_pair)
-    lab = make(None)
+    lab = make("mini")
     first = lab._actions.ask(lab._controller.prepare)
     assert begun.wait(30)
     lab.stop()
@@ -179,7 +179,7 @@ def test_a_load_left_behind_ends_at_its_next_report_and_another_can_be_asked_for
 
 
 def test_another_click_ends_a_run_but_not_its_load(make, held):
-    lab = make(None)
+    lab = make("mini")
     lab.config.strategy.choice.value = "Autoregressive"
     run = lab._actions.ask(lab._controller.run)
     assert held.begun.wait(30)
@@ -194,7 +194,7 @@ def test_the_shipped_models_and_a_head_typed_by_hand_decode_with_it(make):
     from speclab.models.presets import MINI
 
     assert "heads" not in ModelChoice("mini").arguments()
-    lab = make(None, prompt="The old man")
+    lab = make("mini", prompt="The old man")
     choose_own(lab, MINI / "target", MINI / "draft", str(MINI_HEADS / "prose"))
     lab.config.strategy.choice.value = "DraftHead"
     # The family's tokenizer lies beside its models, so without one the prompt is ids.

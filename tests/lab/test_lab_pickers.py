@@ -120,7 +120,7 @@ def test_a_prompt_that_is_typed_too_long_is_refused_before_it_is_applied():
 
 
 def test_one_line_says_what_runs_and_unfolds_the_pickers_with_all_that_is_on_offer(make):
-    lab = make(None, prompt="<b>Once</b> upon", temperature=0.7)
+    lab = make("mini", prompt="<b>Once</b> upon", temperature=0.7)
     said = lab.config.models_line.value + lab.config.quote.description + lab.config.sampling_line.value
     for part in ("mini", "draft model", "DynaTree", "<b>Once</b> upon", "temperature 0.7"):
         assert part in said
