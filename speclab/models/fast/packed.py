@@ -57,24 +57,24 @@ class Linear:
 
     def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
         """`[m, in]` to `[m, out]`, plus or times another `[m, out]`."""
-        if self.pack:
-            other, how = (plus, "add") if times is None else (times, "mul")
-            return self._by_packed(rows, other, how)
-        outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
-        product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-        product = product if self.act is None else self.act(product)
-        if plus is not None:
-            return plus + product
-        return product if times is None else product * times
-
-    def _by_packed(self, rows: Tensor, other: Tensor | None, how: str) -> Tensor:
+        if not self.pack:
+            return self._by_library(rows, plus, times)
         plain, with_other = _products()
+        other, how = (plus, "add") if times is None else (times, "mul")
         if other is not None:
             return with_other(rows, other, self._packed, self._bias, how)
         if self._fused is None:
             return torch.as_tensor(self.act(plain(rows, self._packed, self._bias, "none", [], "")))
         name, algorithm = self._fused
         return plain(rows, self._packed, self._bias, name, [], algorithm)
+
+    def _by_library(self, rows: Tensor, plus: Tensor | None, times: Tensor | None) -> Tensor:
+        outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
+        product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        product = product if self.act is None else self.act(product)
+        if plus is not None:
+            return plus + product
+        return product if times is None else product * times
 
     def repack(self) -> None:
         """Copies the weights as they are now."""
