@@ -17,7 +17,7 @@ from training.evaluate import EvaluateConfig, evaluate
 from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import HeadsConfig, train_head
 from training.loop import Recipe
-from training.smollm2 import ChatHeadConfig, train_chat_head
+from training.smollm2 import ChatHeadConfig, WholeRecipe, make_heads, train_chat_head
 from training.target import PretrainConfig, UnlikelihoodConfig, pretrain, unlikelihood
 
 PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
@@ -27,6 +27,7 @@ PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
     "distil": (DistilConfig, distil),
     "heads": (HeadsConfig, train_head),
     "evaluate": (EvaluateConfig, evaluate),
+    "smollm2": (WholeRecipe, make_heads),
     "smollm2-answers": (AnswersConfig, write_answers),
     "smollm2-head": (ChatHeadConfig, train_chat_head),
     "smollm2-figures": (HeadFiguresConfig, head_figures),
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
             text = (field.description or base.description or "").replace("%", "%%")
             if field.is_required() and name != "out":
                 command.add_argument(name, help=text)
-            elif name not in STRUCTURED:
+            elif name not in STRUCTURED and not isinstance(field.default, dict):
                 default = "" if field.default is None else f" Default: {field.default}."
                 command.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text + default)
         if "schedule" in kind.model_fields:

@@ -12,13 +12,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 from torch.nn import functional
 
 from speclab.errors import SpeclabError
 from speclab.models.head_files import save_head
 from speclab.models.heads import Head, HeadConfig
+from speclab.models.presets import SMOLLM2
+from training.answers import AnswersConfig, prompt_ids, write_answers
+from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import Lesson, unrolled_loss
 from training.loop import CHECKPOINT, Recipe, Schedule, train
 from training.states import Store
@@ -242,8 +245,6 @@ def frame_ids(target: Path) -> list[int]:
     """The ids that every chat prompt begins with: the template's system message."""
     from transformers import AutoTokenizer
 
-    from training.answers import prompt_ids
-
     tokenizer = AutoTokenizer.from_pretrained(target)
     one, other = (prompt_ids(tokenizer, text, chat=True) for text in ("A", "by"))
     same = [left == right for left, right in zip(one, other, strict=False)]
@@ -257,3 +258,36 @@ def finished(head: Head, teacher: Teacher) -> Head:
         whole.get_parameter("fuse.weight").div_(teacher.scale)
         whole.fc.weight[:, : whole.config.hidden_size] *= EMBEDDINGS
     return whole
+
+
+class WholeRecipe(BaseModel):
+    """Everything behind the shipped heads, of whose parts each goes on where it stopped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Path = Field(SMOLLM2, description="Folder of the target; default: where `speclab fetch smollm2` leaves it.")
+    corpus: Path | None = Field(None, description="Folder of the training text; default: SPECLAB_CORPUS.")
+    prompts: Path | None = Field(
+        None, description="Folder of held-out prompts (*.jsonl); without it nothing is measured."
+    )
+    out: Path = Field(Path("checkpoints/smollm2"), description="Folder for answers, checkpoints and heads.")
+    answers: dict[str, Any] = Field({}, description="What `AnswersConfig` is to have besides.")
+    heads: dict[str, Any] = Field({}, description="What `ChatHeadConfig` is to have besides.")
+    figures: dict[str, Any] = Field({}, description="What `HeadFiguresConfig` is to have besides.")
+
+
+def make_heads(recipe: WholeRecipe) -> dict[str, Any] | None:
+    """The target's answers, the base, both heads and their agreement on held-out text; goes on where it stopped."""
+    target, out = recipe.target, recipe.out
+    write_answers(AnswersConfig(target=target, corpus=recipe.corpus, out=out / "answers", **recipe.answers))
+    subjects: tuple[Subject, ...] = ("base", "chat", "code")
+    for subject in subjects:
+        shape = {"subject": subject, "target": target, "texts": [out / "answers"], "out": out}
+        train_chat_head(ChatHeadConfig(**shape, **recipe.heads))
+    if recipe.prompts is None:
+        return None
+    folders = [out / subject / "head" for subject in subjects[1:]]
+    place = {"answers": out / "held_out", "out": out / "figures.json"}
+    return head_figures(
+        HeadFiguresConfig(folders=folders, target=target, prompts=recipe.prompts, **place, **recipe.figures)
+    )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,10 @@ import speclab
 from speclab.drafters.draft_forward import HeadForward, Row
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
-from training.answers import AnswersConfig, Writer, asks, write_answers
-from training.head_figures import RANKS, SHIPPED, HeadFiguresConfig, agreement, head_figures, outside
+from training.answers import Writer, asks
+from training.head_figures import RANKS, SHIPPED, agreement, outside
 from training.loop import Schedule
-from training.smollm2 import ChatHeadConfig, train_chat_head
+from training.smollm2 import ChatHeadConfig, WholeRecipe, make_heads, train_chat_head
 from training.states import Store
 
 LAYERS = (1, 2, 3, -1)
@@ -129,37 +130,29 @@ def _ranked(head, llama, text: list[int], drafted: list[int]) -> list[int]:
 
 @pytest.mark.model
 def test_the_recipe_makes_heads_that_draft(folder: Path, texts: Path, prompts: Path, tmp_path: Path, resumed) -> None:
-    answers = AnswersConfig(
-        target=folder, corpus=texts, out=tmp_path / "answers", layers=LAYERS, prompts=48, new_tokens=24, batch=8
-    )
-    write_answers(answers)
-    assert len(Store(tmp_path / "answers").documents) == 48
+    small: dict[str, Any] = {
+        "name": "llama", "kept": LAYERS, "layers": (1, 2, 3), "feed_forward": 48, "draft_vocab_size": 160,
+        "lengths": ((0.0, 16),), "schedule": Schedule(steps=6), "batch_tokens": 128, "micro_tokens": 64,
+        "compile": False,
+    }  # fmt: skip
+    recipe = WholeRecipe(
+        target=folder, corpus=texts, prompts=prompts, out=tmp_path / "whole", heads=small,
+        answers={"layers": LAYERS, "prompts": 48, "new_tokens": 24, "batch": 8},
+        figures={"per_kind": 2, "new_tokens": 8, "depth": 2},
+    )  # fmt: skip
+    figures = make_heads(recipe)
+    answers = recipe.out / "answers"
+    assert len(Store(answers).documents) == 48
     assert {ask.kind for ask in asks(texts, 0)} == {"chat", "code", "math", "prose", "correction"}
+    assert figures == make_heads(recipe), "all of it is there"
 
-    def config(subject: str, out: Path) -> ChatHeadConfig:
-        return ChatHeadConfig(
-            subject=subject, target=folder, name="llama", texts=[tmp_path / "answers"], kept=LAYERS, layers=(1, 2, 3),
-            out=out, feed_forward=48, draft_vocab_size=160, schedule=Schedule(steps=6), lengths=((0.0, 16),),
-            batch_tokens=128, micro_tokens=64, compile=False,
-        )  # fmt: skip
+    def again(out: str) -> object:
+        config = ChatHeadConfig(subject="base", target=folder, texts=[answers], out=tmp_path / out, **small)
+        return train_chat_head(config)
 
-    assert resumed(lambda out: train_chat_head(config("base", tmp_path / out)))
-    for subject in ("chat", "code"):
-        train_chat_head(config(subject, tmp_path / "whole"))
-    heads = [tmp_path / "whole" / subject / "head" for subject in ("chat", "code")]
-    figures = head_figures(
-        HeadFiguresConfig(
-            folders=heads,
-            target=folder,
-            prompts=prompts,
-            answers=tmp_path / "held_out",
-            out=tmp_path / "figures.json",
-            per_kind=2,
-            new_tokens=8,
-            depth=2,
-        )
-    )
-    assert json.loads((tmp_path / "figures.json").read_text())["heads"].keys() == {"chat", "code"}
+    assert resumed(again)
+    heads = [recipe.out / subject / "head" for subject in ("chat", "code")]
+    assert json.loads((recipe.out / "figures.json").read_text())["heads"].keys() == {"chat", "code"}
     assert all(len(found["agreement"]["math"]) == 2 for found in figures["heads"].values())
     named = tmp_path / "llama"
     shutil.copytree(folder, named)
