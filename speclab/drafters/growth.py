@@ -77,16 +77,14 @@ class Plan:
 class GrownStrategy(Strategy):
     """A strategy whose trees the draft model, or a draft head, grows by a plan."""
 
-    if TYPE_CHECKING:  # each strategy has it as its last setting
-        head: int | None
-
     @property
     def needs_draft(self) -> bool:
         return True
 
     @property
     def draft_source(self) -> int | None:
-        return self.head
+        """Which of the pair's heads drafts, where it has such a setting; None: the draft model, or the first head."""
+        return getattr(self, "head", None)
 
     @abstractmethod
     def plan(self) -> Plan:
@@ -106,7 +104,7 @@ class GrownDrafter(ForwardDrafter):
 
     def __init__(self, settings: GrownStrategy, pair: ModelPair) -> None:
         plan = settings.plan()
-        super().__init__(settings, pair, settings.head, plan.root, plan.commit)
+        super().__init__(settings, pair, settings.draft_source, plan.root, plan.commit)
 
     def draft(self, context: Context) -> Draft:
         plan = self.settings.plan()
