@@ -135,8 +135,8 @@ def plan(
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
-    asks = workload.chat and pair.chats
-    texts = [(task, as_messages(task.text) if asks else task.text) for task in workload.tasks]
+    chat = workload.chat and pair.chats
+    texts = [(task, as_messages(task.text) if chat else task.text) for task in workload.tasks]
     prompts = [Prompt(task, tuple(pair.encode(text))) for task, text in texts]
     bounds = [] if most is None else [most]
     if pair.context is not None:

@@ -164,8 +164,8 @@ def _download(work: Path, wheel: Wheel, progress: Progress) -> None:
     command += [f"{wheel.package}=={wheel.version}"]
     errors, environment = work / "errors", {**os.environ, "TMPDIR": str(work)}
     with (
-        errors.open("wb") as told,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=told, env=environment) as pip,  # noqa: S603
+        errors.open("wb") as output,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output, env=environment) as pip,  # noqa: S603
     ):
         try:
             while pip.poll() is None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from speclab.models.cache import KVCache
@@ -72,6 +73,25 @@ class ForwardOutput(NamedTuple):
 def stack_states(states: Sequence[Tensor], layers: Sequence[int]) -> Tensor:
     """The hidden states `[m, hidden]` of some layers side by side, `[m, layers, hidden]`."""
     return torch.stack([states[layer] for layer in layers], dim=1)
+
+
+def heads_as_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention in which heads that share their keys become rows: fast kernels take a mask, or shared keys, not both.
+
+    Args:
+        query: `[B, heads, m, dim]`.
+        keys, values: `[B, shared heads, n, dim]`.
+        mask: `[…, m, n]`, bool or additive; None hides nothing.
+
+    Returns:
+        `[B, heads, m, dim]`.
+    """
+    batch, heads, rows, dim = query.shape
+    group = heads // keys.shape[1]
+    seen = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
+    together = query.reshape(batch, keys.shape[1], group * rows, dim)
+    out = F.scaled_dot_product_attention(together, keys, values, seen)
+    return out.reshape(batch, heads, rows, dim)  # CUDA's memory-efficient kernel answers transposed
 
 
 class Forward(Protocol):

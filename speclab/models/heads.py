@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from speclab.models.cache import KVCache
 from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
-from speclab.models.forward import without_cudnn_attention
+from speclab.models.forward import heads_as_rows, without_cudnn_attention
 from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import Logits, check_finite, to_device
 from speclab.tree import Bools
@@ -202,14 +202,10 @@ def _rotated(x: Tensor, angles: Angles) -> Tensor:
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """`[B, heads, T, head_dim]`, of keys and values `[B, shared heads, length + T, head_dim]`."""
-    batch, heads, rows, dim = query.shape
-    shared = key.shape[1]
-    if mask is None and rows > 1:
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=heads > shared)
-    # Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both.
-    seen = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), heads // shared, 1)
-    together = query.reshape(batch, shared, heads // shared * rows, dim)
-    return functional.scaled_dot_product_attention(together, key, value, seen).reshape(batch, heads, rows, dim)
+    if mask is None and query.shape[2] > 1:
+        shared = query.shape[1] > key.shape[1]
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
+    return heads_as_rows(query, key, value, mask)
 
 
 class HeadRunner:

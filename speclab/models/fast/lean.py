@@ -20,7 +20,7 @@ from speclab.errors import UnsupportedModelError
 from speclab.models.cache import KVCache
 from speclab.models.fast.exact import VALUE_BITS, ExactAttention, FixedRows
 from speclab.models.fast.packed import Linear, PackedWeights, can_pack, worth_packing
-from speclab.models.forward import Batch, ForwardOutput, Implementation, stack_states
+from speclab.models.forward import Batch, ForwardOutput, Implementation, heads_as_rows, stack_states
 from speclab.models.masks import Mask
 from speclab.models.memory import has_plain_weights, is_out_of_memory
 
@@ -138,7 +138,7 @@ class LlamaLayer:
                 query, keys, values, is_causal=count > 1, enable_gqa=self.heads > self.shared
             )
         else:
-            out = self._heads_as_rows(query, keys, values, mask)
+            out = heads_as_rows(query, keys, values, mask)
         return out.transpose(1, 2).reshape(count, -1)
 
     def _exactly(self, *qkv: nn.Linear) -> ExactAttention:
@@ -147,14 +147,6 @@ class LlamaLayer:
         weights = [part.weight.unflatten(0, (-1, self.dim)) for part in qkv]
         bias = torch.cat(biases) if biases else None
         return ExactAttention(torch.cat(weights), bias, self.before_attention, self.heads, self.shared)
-
-    def _heads_as_rows(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Heads that share their keys become rows: the fast kernels take a mask, or shared keys, but not both."""
-        group, (count, columns) = self.heads // self.shared, mask.shape[2:]
-        rows = query.reshape(1, self.shared, group * count, self.dim)
-        seen = mask.expand(1, group, count, columns).reshape(1, 1, group * count, columns)
-        out = F.scaled_dot_product_attention(rows, keys, values, seen)
-        return out.reshape(1, self.heads, count, self.dim)  # CUDA's memory-efficient kernel answers transposed
 
 
 def _neox(model: Any, *, bitwise: bool) -> Parts:
