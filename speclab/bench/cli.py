@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -25,6 +26,8 @@ from speclab.bench.workloads import load, names
 from speclab.models.pair import load_pair
 
 app = typer.Typer(add_completion=False)
+PLACE = {"out", "resume"}
+"""Options that say where results go, not what is measured."""
 
 
 def _list(wanted: bool) -> None:
@@ -81,11 +84,12 @@ def bench(
         "threads": torch.get_num_threads(),
         "device": str(models.target.device),
         "dtype": str(models.target.dtype).removeprefix("torch."),
-        "bitwise": bitwise,
+        "bitwise": models.target.bitwise,
     }
     asked = plan(chosen, models, prompts, max_new_tokens=max_new_tokens, repeats=repeats, arguments=arguments)
+    asked = replace(asked, command=_command(ctx, asked.arguments | {"chat": prompts.chat}))
     with tempfile.TemporaryDirectory() as scratch:
-        _measure(asked, out or Path(scratch) / "results", resume=resume, again=_again(ctx) if out else "")
+        _measure(asked, out or Path(scratch) / "results", resume=resume, kept=out is not None)
 
 
 @app.command()
@@ -98,8 +102,8 @@ def report(
     typer.echo(write_report(folder))
 
 
-def _measure(asked: Measurement, folder: Path, *, resume: bool, again: str) -> None:
-    """Measures under a progress bar, and shows what came of it, also of a part; `again` goes on with a kept one."""
+def _measure(asked: Measurement, folder: Path, *, resume: bool, kept: bool) -> None:
+    """Measures under a progress bar, and shows what came of it, also of a part."""
     console = Console()
     info, before = open_run(asked, folder, resume=resume)
     for note in asked.notes:
@@ -116,11 +120,12 @@ def _measure(asked: Measurement, folder: Path, *, resume: bool, again: str) -> N
                 progress.advance(bar)
     except KeyboardInterrupt:
         _show(console, results, info)
-        kept = f"; {len(results)} results are kept. To go on: {again}" if again else ""
-        console.print(f"interrupted{kept}", highlight=False, soft_wrap=True)
+        again = f"{asked.command} --out {shlex.quote(str(folder))} --resume"
+        rest = f"; {len(results)} results are kept. To go on: {again}" if kept else ""
+        console.print(f"interrupted{rest}", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
     _show(console, results, info)
-    if again:
+    if kept:
         for sentence in (f"{len(results)} results in {folder}", *finish(folder)):
             console.print(sentence, highlight=False, soft_wrap=True)
 
@@ -135,15 +140,17 @@ def _show(console: Console, results: list[Result], info: RunInfo) -> None:
         console.print(f"{name} failed: {why}", highlight=False, soft_wrap=True)
 
 
-def _again(ctx: typer.Context) -> str:
-    """The command as it was given, and --resume."""
+def _command(ctx: typer.Context, used: Mapping[str, Any]) -> str:
+    """What measures the same: every option as it was given, or what was used in its place."""
     words = ["speclab", "bench"]
     for name, value in ctx.params.items():
         source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and name != "resume":
-            option = name.replace("_", "-")
-            words += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
-    return shlex.join([*words, "--resume"])
+        given = source is not None and source.name == "COMMANDLINE"
+        option, said = name.replace("_", "-"), value if given else used.get(name)
+        if name in PLACE or said is None or (name == "pair" and ctx.params["target"]):
+            continue
+        words += [f"--{'' if said else 'no-'}{option}"] if isinstance(said, bool) else [f"--{option}", str(said)]
+    return shlex.join(words)
 
 
 def _summary_tables(found: Sequence[Summary], title: str, swept: Sequence[str]) -> Iterator[Table]:

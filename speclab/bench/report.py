@@ -7,7 +7,6 @@ and what a reader must know of each.
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,8 +50,6 @@ REPORT = "report.html"
 MEMORY = {"rss": "resident, of the whole process", "cuda allocator": "of the CUDA allocator"}
 PATHS = ("spine only", "spine continuation", "branch only")
 """Kinds of paths on which accepted tokens lie."""
-OPTIONS = ("protocol", "pair", "workload", "limit", "max_new_tokens", "repeats", "device", "dtype", "threads")
-"""Arguments of a run that `speclab bench` takes."""
 _CONFIG = {
     "displaylogo": False, "responsive": True, "scrollZoom": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
@@ -177,15 +174,6 @@ class Page:
     def unequal(self) -> str:
         """Methods with another text than the target's."""
         return ", ".join(self.name(one) for one in self.rows if one.equal < one.compared)
-
-    @property
-    def command(self) -> str:
-        """What measures the same again."""
-        known = self.run.arguments
-        words = [
-            word for name in OPTIONS if name in known for word in (f"--{name.replace('_', '-')}", str(known[name]))
-        ]
-        return shlex.join(["speclab", "bench", *words, "--out", "FOLDER"])
 
     @property
     def settings(self) -> dict[str, str]:

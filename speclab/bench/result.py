@@ -211,6 +211,8 @@ class RunInfo(_Record):
     title: str = ""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """All that decides what is measured, workload and pair included; a run goes on only with the same."""
+    command: str = ""
+    """What measures the same again, less the folder; "" where no command did."""
     methods: tuple[str, ...] = ()
     baseline: str = "plain"
     """The method that speedups are ratios to."""

@@ -75,6 +75,8 @@ class Measurement:
     repeats: int
     notes: tuple[str, ...]
     arguments: dict[str, Any]
+    command: str = ""
+    """What measures the same again, less the folder; "" where no command did."""
 
     def inputs(self, method: Method, prompt: Prompt) -> tuple[tuple[int, ...], SessionSettings]:
         """The ids of the prompt and the settings of this method's call on it."""
@@ -327,6 +329,7 @@ def run_info(asked: Measurement) -> RunInfo:
         protocol=protocol.name,
         title=protocol.title,
         arguments=asked.arguments,
+        command=asked.command,
         methods=tuple(dict.fromkeys(method.name for method in asked.methods)),
         baseline=protocol.baseline,
         x_name=protocol.x_name,

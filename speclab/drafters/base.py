@@ -69,6 +69,11 @@ class Strategy(Settings):
         return False
 
     @property
+    def heads_needed(self) -> int:
+        """How many draft heads a pair must have, whether or not it has a draft model."""
+        return 0
+
+    @property
     def chooses_budget(self) -> bool:
         """Whether what is verified follows from the costs measured on this machine (`costs.drafter`)."""
         return getattr(self, "budget", "fixed") == "auto"

@@ -56,6 +56,10 @@ class DraftHead(Strategy):
     def needs_draft(self) -> bool:
         return True
 
+    @property
+    def heads_needed(self) -> int:
+        return self.head and self.head + 1  # a draft model takes the place of the first
+
     def grow(self, forward: DraftForward, context: Context) -> Draft:
         return best_first(self, forward, context)
 

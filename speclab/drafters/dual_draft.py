@@ -98,6 +98,15 @@ class DualDraft(Strategy):
             ),
         }
 
+    @property
+    def needs_draft(self) -> bool:
+        return any(part.needs_draft for part in (self.first, self.second) if part is not None)
+
+    @property
+    def heads_needed(self) -> int:
+        own = enumerate((self.first, self.second), start=1)
+        return max(count if part is None else part.heads_needed for count, part in own)
+
     def baselines(self) -> tuple[Strategy, ...]:
         return (self.changed(mode="first"), self.changed(mode="second"))
 

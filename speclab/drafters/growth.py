@@ -82,6 +82,11 @@ class GrownStrategy(Strategy):
         return True
 
     @property
+    def heads_needed(self) -> int:
+        head = self.draft_source
+        return 0 if head is None else head + 1
+
+    @property
     def draft_source(self) -> int | None:
         """Which of the pair's heads drafts, where it has such a setting; None: the draft model, or the first head."""
         return getattr(self, "head", None)

@@ -19,7 +19,7 @@ from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, P
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
-from speclab.views.explain import CHANGES, warning
+from speclab.views.explain import CHANGES, plural, warning
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 
@@ -194,14 +194,25 @@ class ConfigForm(VBox):
         except SpeclabError as error:
             return None, "", str(error)
         change = config.change_from(applied) if applied else None
-        if config.strategy.needs_draft and not any(drafts_of(config.models, self._pair)):
-            needs = f"{type(config.strategy).__name__} needs a draft model or a draft head and these models have none"
-            return change, "", f"{needs}: name one, or choose another strategy."
+        if lacks := _lacks(config.strategy, drafts_of(config.models, self._pair)):
+            return change, "", lacks
         if applied is None or applied == config:
             return change, "", ""
         forks = config.forks_from(applied)
         does = f"It forks at iteration {self._state.cursor}." if forks else "It starts a new run."
         return change, f"Changed: {'; '.join(differences(applied, config))}. {does}", ""
+
+
+def _lacks(strategy: Strategy, drafts: tuple[bool, int]) -> str:
+    """What the models lack that a strategy drafts with; `drafts` as of `drafts_of`."""
+    name, (_, heads), wanted = type(strategy).__name__, drafts, strategy.heads_needed
+    if wanted > heads:
+        what, have = plural(wanted, "draft head"), f"have {heads}" if heads else "have none"
+        return f"{name} needs {what} and these models {have}: name as many, or choose another strategy."
+    if strategy.needs_draft and not any(drafts):
+        what = "a draft model or a draft head"
+        return f"{name} needs {what} and these models have none: name one, or choose another strategy."
+    return ""
 
 
 class StrategyPicker(VBox):

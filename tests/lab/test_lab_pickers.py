@@ -11,8 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from speclab.drafters import strategies
 from speclab.drafters.chain import Autoregressive
+from speclab.drafters.dual_draft import DualDraft
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.fixed_tree import FixedTree
+from speclab.drafters.prompt_lookup import PromptLookup
+from speclab.drafters.token_recycling import TokenRecycling
 from speclab.errors import PromptError, SettingsError
 from speclab.lab import Lab
 from speclab.lab.config import NEXT
@@ -220,6 +223,13 @@ def test_a_pair_without_a_draft_begins_with_plain_decoding_and_says_why_others_c
     lab.config.strategy.choice.value = "DynaTree"
     assert lab.config.apply.disabled
     assert "DynaTree needs a draft model" in lab.config.note.value
+    lab.config.strategy.choice.value = "DualDraft"
+    assert lab.config.apply.disabled
+    assert "DualDraft needs 2 draft heads" in lab.config.note.value
+    lab.config.strategy.form.write(DualDraft(first=TokenRecycling(), second=PromptLookup()))
+    assert not lab.config.apply.disabled
+    lab.config.strategy.form.write(DualDraft(first=DynaTree(), second=PromptLookup()))
+    assert "DualDraft needs a draft model" in lab.config.note.value
     given = make(bare, DynaTree())
     assert given.session is None
     assert "draft" in given.state.error
