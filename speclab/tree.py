@@ -122,6 +122,11 @@ class DraftTree:
         return total
 
     @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Each source once, in order of appearance."""
+        return tuple(dict.fromkeys(self.source))
+
+    @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """For each node, its children in order."""
         lists: list[list[int]] = [[] for _ in range(len(self.token))]

@@ -305,6 +305,8 @@ class ModelPair:
             found[f"{role}_attention"] = runner.model.config._attn_implementation
             found[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
             found[f"{role}_forward"] = runner.implementation.name
+        if self.target.bitwise:
+            found["arithmetic"] = EXACT
         for place in range(len(self.heads)):
             found[f"head_{place}"] = self.head_names[place]
             found[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
@@ -316,6 +318,11 @@ class ModelPair:
         return found | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
+EXACT = (
+    "Exact: every strategy's text is plain decoding's, bit for bit, and passes take about a fifth longer; load with "
+    "bitwise=False for ordinary arithmetic."
+)
+"""What a record and a load say of such a target: on a CPU it is the default in half precision."""
 _ONE_AT_A_TIME = Lock()
 """transformers cannot load two models at once: on two threads it leaves one without storage."""
 
@@ -411,6 +418,8 @@ def _assemble(
     for runner in runners:
         loader.report(f"Checking that {runner.name} verifies trees…")
         check_trees(runner)
+    if loader.bitwise is None and runners[0].bitwise:
+        loader.report(EXACT)
     name = name or " + ".join(runner.name for runner in runners[: len(sources)])
     draft = runners[1] if len(sources) > 1 else None
     return ModelPair(runners[0], draft, tuple(drafting), tokenizer, name).fresh()

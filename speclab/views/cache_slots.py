@@ -154,48 +154,18 @@ def cache_spec(
     if not strips:
         return {}
     names = markup.all_quoted(step.tree.token.tolist(), step.texts) if len(step.tree) <= NAMED else ()
-    rows: list[_Row] = []
-    signs: list[_Sign] = []
-    moves: list[tuple[_Place, _Place]] = []
-    for strip in strips:
-        added = _rows(strip, compact=compact)
-        places: tuple[dict[int, _Place], ...] = {}, {}
-        for y, row in enumerate(added, start=len(rows)):
-            places[row.after].update({row.start + x: (x, y) for x in range(len(row.states) * (not row.text))})
-        rows += added
-        signs += [*_signs(strip, places[False], names, after=False), *_signs(strip, places[True], names, after=True)]
-        if strip.committed:
-            before, later = places
-            moves += [(before[old], later[new]) for old, new in strip.record.moved if old in before and new in later]
+    rows, signs, moves = _laid_out(strips, names, compact=compact)
     high = max(LEAST, min(HIGH, TALLEST / len(rows))) * scale
     font = {"size": round(11 * scale), "family": PLOT_MONO, "color": MUTED}
     labels = {y: row.label for y, row in enumerate(rows) if row.label}
     tips = {str(y): f"slots {rows[y].start} to {rows[y].start + len(rows[y].states) - 1}" for y in labels}
-    codes = [[_CODES[state] for state in (*row.states, *[""] * (ROW - len(row.states)))] for row in rows]
     notes = [
         note(escape(row.text), -0.5 if not row.states else ROW / 2, y, xref="x", yref="y", yanchor="middle",
              xanchor="center" if row.states else "left", font=font | {"color": INK})
         for y, row in enumerate(rows) if row.text
     ]  # fmt: skip
-    colors = [*(color for _, color, _ in STATES.values()), CLEAR]
-    slots = coded(np.array(codes, np.uint8), colors, [*_CODES], xgap=scale, ygap=2 * scale,
-                  hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
-    texts = [
-        {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
-         "text": [sign.sign for sign in some], "textfont": font | {"color": color},
-         "hovertext": [sign.said for sign in some], "hovertemplate": "%{hovertext}<extra></extra>",
-         "customdata": [sign.node for sign in some], "meta": {"click": "node"}}
-        for strong, color in ((False, INK), (True, "#fff"))
-        if (some := [sign for sign in signs if (sign.state in STRONG) is strong])
-    ]  # fmt: skip
-    arrows = {
-        "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
-        "y": [y for (_, start), (_, end) in moves for y in (start + 0.5, end - 0.5, None)],
-        "mode": "lines+markers", "line": {"color": MUTED, "width": 1.5 * scale}, "hoverinfo": "skip",
-        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 9 * scale, 0] * len(moves), "color": MUTED},
-    }  # fmt: skip
     return spec(
-        [slots, *texts, arrows],
+        [_slots(rows, scale), *_written(signs, font), _arrows(moves, scale)],
         label=summary(step, position), height=len(rows) * high + 16, width=width, hoverdistance=6,
         xaxis={"visible": False, "range": [-0.5, ROW - 0.5]},
         yaxis={"range": [len(rows) - 0.5, -0.5], "tickvals": [y + 0.02 for y in labels], "ticktext": [*labels.values()],
@@ -204,6 +174,56 @@ def cache_spec(
         shapes=[frame((sign.x - 0.5, sign.x + 0.5), (sign.y - 0.5, sign.y + 0.5), 2 * scale)
                 for sign in signs if sign.node == selected is not None], annotations=notes,
     )  # fmt: skip
+
+
+def _laid_out(
+    strips: Sequence[Strip], names: Sequence[str], *, compact: bool
+) -> tuple[list[_Row], list[_Sign], list[tuple[_Place, _Place]]]:
+    """All caches below one another: rows of slots, signs in them, and from where to where each moved row goes."""
+    rows: list[_Row] = []
+    signs: list[_Sign] = []
+    moves: list[tuple[_Place, _Place]] = []
+    for strip in strips:
+        added = _rows(strip, compact=compact)
+        before, later = places = dict[int, _Place](), dict[int, _Place]()
+        for y, row in enumerate(added, start=len(rows)):
+            if not row.text:
+                places[row.after].update({row.start + x: (x, y) for x in range(len(row.states))})
+        rows += added
+        signs += [*_signs(strip, before, names, after=False), *_signs(strip, later, names, after=True)]
+        if strip.committed:
+            moves += [(before[old], later[new]) for old, new in strip.record.moved if old in before and new in later]
+    return rows, signs, moves
+
+
+def _slots(rows: Sequence[_Row], scale: float) -> Spec:
+    """The coloured cells."""
+    codes = [[_CODES[state] for state in (*row.states, *[""] * (ROW - len(row.states)))] for row in rows]
+    colors = [*(color for _, color, _ in STATES.values()), CLEAR]
+    return coded(np.array(codes, np.uint8), colors, [*_CODES], xgap=scale, ygap=2 * scale,
+                 hovertemplate="%{y}: %{text}<extra></extra>")  # fmt: skip
+
+
+def _written(signs: Sequence[_Sign], font: Spec) -> list[Spec]:
+    """The signs in the cells, dark and white ones."""
+    return [
+        {"x": [sign.x for sign in some], "y": [sign.y for sign in some], "mode": "text",
+         "text": [sign.sign for sign in some], "textfont": font | {"color": color},
+         "hovertext": [sign.said for sign in some], "hovertemplate": "%{hovertext}<extra></extra>",
+         "customdata": [sign.node for sign in some], "meta": {"click": "node"}}
+        for strong, color in ((False, INK), (True, "#fff"))
+        if (some := [sign for sign in signs if (sign.state in STRONG) is strong])
+    ]  # fmt: skip
+
+
+def _arrows(moves: Sequence[tuple[_Place, _Place]], scale: float) -> Spec:
+    """From where each moved row was to where it lies now."""
+    return {
+        "x": [x for (start, _), (end, _) in moves for x in (start, end, None)],
+        "y": [y for (_, start), (_, end) in moves for y in (start + 0.5, end - 0.5, None)],
+        "mode": "lines+markers", "line": {"color": MUTED, "width": 1.5 * scale}, "hoverinfo": "skip",
+        "marker": {"symbol": "arrow", "angleref": "previous", "size": [0, 9 * scale, 0] * len(moves), "color": MUTED},
+    }  # fmt: skip
 
 
 class _Sign(NamedTuple):

@@ -183,8 +183,7 @@ def _pieces(trace: Trace, start: int, committed: int | None, by: By) -> Iterator
 
 def sources_of(trace: Trace) -> tuple[str, ...]:
     """Every source in the trace, the target first, in order of appearance."""
-    names = [name for step in trace.steps for name in step.tree.source]
-    return tuple(dict.fromkeys(["target", *names]))
+    return tuple(dict.fromkeys(["target", *chain.from_iterable([step.tree.sources for step in trace.steps])]))
 
 
 def prompt_html(trace: Trace) -> str:

@@ -150,8 +150,15 @@ def test_where_a_bit_differs_the_load_refuses_or_goes_on_in_ordinary_arithmetic(
 
 def test_by_default_half_precision_is_exact_where_it_can_be_and_float32_as_ever():
     half = tiny("llama").to(torch.bfloat16)
-    assert speclab.load_pair(target=half).target.bitwise
-    assert not speclab.load_pair(target=half, bitwise=False).target.bitwise
+    said: list[str] = []
+    exact = speclab.load_pair(target=half, report=said.append)
+    assert exact.target.bitwise
+    assert "bitwise=False" in exact.describe()["arithmetic"]
+    assert "bitwise=False" in said[-1], "what was not asked for is said, with the way out"
+    ordinary = speclab.load_pair(target=half, bitwise=False, report=said.append)
+    assert not ordinary.target.bitwise
+    assert "arithmetic" not in ordinary.describe()
+    assert "bitwise=False" not in said[-1]
     assert not speclab.load_pair(target=tiny("llama")).target.bitwise
     assert speclab.load_pair(target=tiny("llama"), bitwise=True).target.bitwise
     assert not speclab.load_pair(target=tiny("gpt2").to(torch.bfloat16)).target.bitwise
