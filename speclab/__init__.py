@@ -35,6 +35,7 @@ from speclab.errors import (
 if TYPE_CHECKING:
     from speclab import prompts, theory
     from speclab.analysis import attribution, routing
+    from speclab.analysis.aggregate import aggregate
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
@@ -105,6 +106,7 @@ __all__ = [
     "TraceError",
     "UnsupportedModelError",
     "__version__",
+    "aggregate",
     "attribution",
     "generate",
     "load_pair",
@@ -141,6 +143,7 @@ _HOME = {
     "Strategy": "speclab.drafters.base",
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
+    "aggregate": "speclab.analysis.aggregate",
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",

@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | fetch | bench | sweep | costs | doctor``.
+"""The command line: ``speclab lab | app | run | nodes | fetch | bench | sweep | costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -120,6 +120,16 @@ _METRICS = (
     "ttft",
     "tpot",
 )
+
+
+@app.command()
+def nodes(
+    traces: Annotated[list[Path], typer.Argument(help="Saved runs, such as run.json.gz.")],
+    to: Annotated[Path, typer.Option("--to", help="The file to write.")] = Path("nodes.parquet"),
+) -> None:
+    """Write every drafted node of saved runs as one parquet table: its depth, rank, source, entropy, and its fate."""
+    found = speclab.aggregate(map(speclab.load_trace, traces))
+    typer.echo(f"{found.to_parquet(to)}: {len(found)} nodes of {len(traces)} runs, {found.tried.sum()} of them tried.")
 
 
 @app.command()

@@ -220,3 +220,14 @@ def test_advice_fits_the_place(monkeypatch, variable, advice):
     assert "opens a browser" in host.jupyter_advice()
     monkeypatch.setattr(host.os, "environ", {variable: "x"})
     assert advice in host.jupyter_advice()
+
+
+def test_nodes_of_saved_runs_become_one_table(cli, tmp_path):
+    from made_run import made_run
+    from pyarrow import parquet
+
+    saved = [str(made_run(2, 6 + i).save(tmp_path / f"{i}.json.gz")) for i in range(2)]
+    done = cli("nodes", *saved, "--to", str(tmp_path / "nodes.parquet"))
+    assert done.exit_code == 0, done.output
+    assert parquet.read_table(tmp_path / "nodes.parquet").num_rows == 2 * (5 + 6)
+    assert cli("nodes", str(tmp_path / "none.json.gz")).exit_code == 1

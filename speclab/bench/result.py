@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from speclab.analysis.attribution import Attribution, SourceRate
 from speclab.analysis.routing import Part
 from speclab.errors import MeasurementError
-from speclab.files import read_whole, reason_of, write_whole
+from speclab.files import read_whole, reason_of, write_table, write_whole
 from speclab.trace.codecs import first_error
 
 SCHEMA_VERSION = 2
@@ -335,19 +335,13 @@ def write_parquet(folder: Path, results: Iterable[Result]) -> Path:
     Raises:
         MeasurementError: pyarrow is not installed, or the folder cannot be written.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MeasurementError("Parquet needs pyarrow, which is not installed: pip install 'speclab[bench]'.") from None
     rows = []
     for result in results:
         fields = result.model_dump(mode="json")
         plain = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}
         rows.append(plain | {name: getattr(result, name) for name in DERIVED})
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
-    return write_whole(folder / PARQUET, sink.getvalue().to_pybytes())
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return write_table(folder / PARQUET, columns, kind=MeasurementError)
 
 
 _Kind = TypeVar("_Kind", Result, RunInfo)
