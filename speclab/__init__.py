@@ -34,7 +34,7 @@ from speclab.errors import (
 
 if TYPE_CHECKING:
     from speclab import prompts, theory
-    from speclab.analysis import attribution, routing
+    from speclab.analysis import attribution, clinic, routing
     from speclab.analysis.aggregate import aggregate
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
@@ -108,6 +108,7 @@ __all__ = [
     "__version__",
     "aggregate",
     "attribution",
+    "clinic",
     "generate",
     "load_pair",
     "load_trace",
@@ -152,6 +153,7 @@ _HOME = {
 
 _MODULES = {
     "attribution": "speclab.analysis.attribution",
+    "clinic": "speclab.analysis.clinic",
     "prompts": "speclab.prompts",
     "routing": "speclab.analysis.routing",
     "theory": "speclab.theory",
