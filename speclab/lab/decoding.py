@@ -81,9 +81,17 @@ class Decoder(Navigator):
             self.models.load(models)
 
     @action("loading", "apply")
-    def start(self) -> None:
-        """A new session of what the form says, before its first iteration."""
-        self._start(self._read())
+    def start(self, fault: str | None = None) -> None:
+        """A new session of what the form says, before its first iteration; with this fault of the clinic, "" for none.
+
+        By default with that of the session there was.
+        """
+        self._start(self._read(), fault)
+
+    @property
+    def fault(self) -> str:
+        """The fault that is injected into the session (`speclab.analysis.clinic`); empty where it is healthy."""
+        return "" if self.session is None else getattr(self.session.pair, "fault", "")
 
     @action("loading", "live")
     def live(self) -> None:
@@ -275,14 +283,18 @@ class Decoder(Navigator):
         if self._cancelled.is_set():
             raise CancelledError("Stopped: everything stays as it was.")
 
-    def _new(self, config: LabConfig) -> Session:
+    def _new(self, config: LabConfig, fault: str | None = None) -> Session:
         pair = self.models.load(config.models)
+        if fault := self.fault if fault is None else fault:
+            from speclab.analysis.clinic import broken
+
+            pair = broken(pair, fault)
         from speclab.engine.session import Session
 
         return Session(pair, config.strategy, prompt_ids(pair, config.prompt), **config.settings)
 
-    def _start(self, config: LabConfig) -> None:
-        session = self._new(config)
+    def _start(self, config: LabConfig, fault: str | None = None) -> None:
+        session = self._new(config, fault)
         self.runs.begin(session, config)
         held = prompt_words(session.trace)
         self._take(session, config, status=f"The caches hold {held}. Step decodes the first iteration.")

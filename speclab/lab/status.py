@@ -10,7 +10,7 @@ from ipywidgets import HTML, Button, HBox, VBox
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
 from speclab.lab.widgets import set_if_changed, set_visible
-from speclab.views.explain import linked, step_words, warning
+from speclab.views.explain import fault_words, linked, step_words, warning
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 
@@ -62,8 +62,8 @@ class Status(VBox):
         badge = tag("span", name, class_="sl-badge", title=_BADGES[name])
         spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
         said = tag("span", linked(state.status), role="status", aria_live="polite")
-        changed, would_be = step_words(frame.step), self._would_be()
-        warned = tag("span", warning(changed)) if changed else ""
+        would_be, warnings = self._would_be(), (fault_words(frame.trace), step_words(frame.step))
+        warned = "".join([tag("span", warning(words)) for words in warnings if words])
         done = f"{state.done} of {state.total} tokens" if state.total else ""
         aside = tag("span", escape(" · ".join(filter(None, [done, self._used]))), class_="sl-muted sl-usage")
         what_if = tag("p", tag("b", "Not applied. "), escape(would_be), class_="sl-preview") if would_be else ""

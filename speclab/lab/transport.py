@@ -12,6 +12,7 @@ from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleBut
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
 from speclab.lab.actions import Actions, action
+from speclab.lab.clinic_panel import ClinicPanel
 from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
@@ -61,7 +62,12 @@ class Transport(VBox):
             "present", "Present", "full width and large type; Esc ends it",
             lambda wanted: ask(self._scale, SCALE if wanted else 1.0),
         )  # fmt: skip
-        self.more = toggle("more", "⋯", "save and open files, race against plain decoding", self._show_more)
+        self.more = toggle(
+            "more",
+            "⋯",
+            "save and open files, inject a fault and check a run, race against plain decoding",
+            self._show_more,
+        )
         self.note, self._beat = note, 0
         key = lambda frame: (frame.trace, self._beat)  # noqa: E731
         self.race = Slot(screen, "race-beats", lambda frame: race(frame.trace, self._beat), key)
@@ -115,7 +121,8 @@ class Transport(VBox):
         if wanted and not self.unfolded.children:
             race = lambda: self._actions.ask(self._run_race)  # noqa: E731
             run = button("race", "Race", "this run against plain decoding, a pass a beat", "", race)
-            self.unfolded.children = [HBox([run, self.files]), self.race]
+            self.clinic = ClinicPanel(self._state, self._actions)
+            self.unfolded.children = [HBox([run, self.files]), self.clinic, self.race]
         set_visible(self.unfolded, wanted)
 
     @action("racing", yields=True)

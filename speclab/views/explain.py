@@ -236,6 +236,12 @@ def warning(sentence: str) -> str:
     return tag("b", escape(sentence), class_="sl-lossy", style=f"color:{RED}")
 
 
+def fault_words(trace: Trace) -> str:
+    """`with a fault injected: sibling visible`; empty for a run of healthy models."""
+    fault = trace.models.get("fault")
+    return f"with a fault injected: {fault}" if fault else ""
+
+
 def step_words(step: Step | None) -> str:
     """`typical acceptance changes the output distribution`; empty for an iteration under an exact rule."""
     if step is None or not step.counts.lossy:
@@ -244,9 +250,10 @@ def step_words(step: Step | None) -> str:
 
 
 def run_words(trace: Trace, cursor: int | None = None) -> str:
-    """How many of the iterations changed it; empty where none did."""
-    steps = trace.steps[:cursor]
+    """Which fault was injected, and how many of the iterations changed it; empty where none did."""
+    steps, fault = trace.steps[:cursor], fault_words(trace)
     lossy = [step for step in steps if step.counts.lossy]
     if not lossy:
-        return ""
-    return f"{step_words(lossy[-1])}: {len(lossy)} of {len(steps)} iterations are under this rule."
+        return fault
+    changed = f"{step_words(lossy[-1])}: {len(lossy)} of {len(steps)} iterations are under this rule."
+    return f"{fault}; {changed}" if fault else changed
