@@ -142,10 +142,10 @@ class Comparison:
         yield "differs_from_token", "" if at is None else at + 1
         yield "problem", run.problem
 
-    def to_csv(self, delimiter: str = ",") -> str:
-        """`rows` as comma-separated values with a header; with tabs, as spreadsheets take it from the clipboard."""
+    def to_csv(self) -> str:
+        """`rows` as comma-separated values with a header."""
         rows, out = self.rows(), io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], delimiter=delimiter, lineterminator="\n")
+        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()

@@ -94,7 +94,7 @@ def bench(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="Of results, or one that holds several such folders.")],
+    folder: Annotated[Path, typer.Argument(help="Of results.")],
 ) -> None:
     """Write the HTML report of what a folder of results holds, also of a run that is not done."""
     from speclab.bench.report import write_report

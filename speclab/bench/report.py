@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from speclab.analysis.attribution import synergy
 from speclab.bench import figures, summary
 from speclab.bench.papers import PaperTable, beside, paper_tables
-from speclab.bench.result import RUN, Result, RunInfo, Stored, read_results
+from speclab.bench.result import Result, RunInfo, Stored, read_results
 from speclab.bench.summary import (
     CALLS,
     METRICS,
@@ -74,27 +74,23 @@ TTFT, TPOT, PEAK = (METRICS[name] for name in ("ttft_ms", "tpot_ms", "peak_mb"))
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
-    """Writes `report.html` into a folder of results, or into one that holds several of them; returns its path.
+    """Writes `report.html` into a folder of results; returns its path.
 
     Raises:
         MeasurementError: there are no results, or they are damaged, or plotly or jinja2 is not installed.
         SpeclabError: the folder cannot be written.
     """
-    place = Path(folder)
-    folders = [place] if (place / RUN).exists() else [path.parent for path in sorted(place.glob(f"*/{RUN}"))]
-    if not folders:
-        raise MeasurementError(f"{place} holds no results: name a folder that speclab bench --protocol has written.")
     try:
-        html = report_html([read_results(each) for each in folders])
+        html = report_html(read_results(folder))
     except ImportError as error:
         raise MeasurementError(
             f"A report needs {error.name}, which is not installed: pip install 'speclab[lab,bench]'."
         ) from None
-    return write_whole(place / REPORT, html.encode())
+    return write_whole(Path(folder) / REPORT, html.encode())
 
 
-def report_html(runs: Sequence[Stored]) -> str:
-    """The page of one run, or of several, a part for each; plotly's script stands in it once.
+def report_html(stored: Stored) -> str:
+    """The page of a run.
 
     Raises:
         ImportError: plotly or jinja2 is not installed.
@@ -102,7 +98,7 @@ def report_html(runs: Sequence[Stored]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    pages = [Page(stored, f"r{place}" if len(runs) > 1 else "r") for place, stored in enumerate(runs)]
+    page = Page(stored)
     loader = PackageLoader("speclab.bench", package_path=".")
     env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     numbers = count()
@@ -110,16 +106,14 @@ def report_html(runs: Sequence[Stored]) -> str:
     env.filters["drawn"] = lambda plot: plot.to_html(
         full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=f"figure-{next(numbers)}"
     )
-    plotly = get_plotlyjs() if any(page.rows for page in pages) else ""
-    return env.get_template("report.html.j2").render(pages=pages, plotly=plotly)
+    return env.get_template("report.html.j2").render(page=page, plotly=get_plotlyjs() if page.rows else "")
 
 
 @dataclass(frozen=True)
 class Page:
-    """One run on the page; `id` is what its anchors begin with."""
+    """The tables and figures of one run."""
 
     stored: Stored
-    id: str
 
     @cached_property
     def run(self) -> RunInfo:

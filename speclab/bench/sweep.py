@@ -1,6 +1,6 @@
 """`sweep` tries settings of a strategy one after another, keeps every trial, and finds the best.
 
-Trials run on the workers of a Dask cluster, on this machine or elsewhere: Dask replaces a worker that died, tries its
+Trials run in worker processes that Dask starts on this machine: it replaces one that died, tries its
 trial again, and gives a trial up that several workers died of. What a trial came to is stored by `sweep_study`.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from speclab.bench.sweep_decode import LESS_IS_BETTER, TIMED, Decode, Measured
 from speclab.bench.sweep_study import Asked, Ledger, Row, grid, opened, read_over, table
 from speclab.drafters.base import Strategy
-from speclab.errors import MeasurementError, SettingsError, SpeclabError
+from speclab.errors import MeasurementError, SpeclabError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,8 +36,8 @@ VERSION = 2
 """Of what a study holds; a sweep goes on only in a study of the same version."""
 DEATHS = 3
 """Workers of this machine that may die of a trial before it counts as failed."""
-PATIENCE = 10
-"""Seconds to wait for a scheduler, and for its first worker."""
+PATIENCE = 60
+"""Seconds to wait for the workers."""
 
 
 Measure = Callable[[Strategy], Measured]
@@ -134,7 +133,7 @@ def sweep(
     trials: int = 20,
     objective: str = "tokens_per_iteration",
     measure: Measure | None = None,
-    executor: Executor | str | None = None,
+    executor: Executor | None = None,
     workers: int | None = None,
     resume: bool = False,
     seed: int = 0,
@@ -146,8 +145,8 @@ def sweep(
         strategy, over: a class; its fields, as texts of the command line or as values by name (None: all allowed).
         out: a folder for `study.db` and `trials.parquet`; with `resume`, one that holds this sweep.
         objective: a figure of what `measure` returns for a strategy; by default `Decode.shipped`.
-        executor: of `concurrent.futures`; or a Dask scheduler, `tcp://…`; by default processes of this machine.
-        workers: trials at once; by default one per core, 1 where a clock decides, all that a scheduler has.
+        executor: of `concurrent.futures`, a Dask client's among them; by default processes of this machine.
+        workers: trials at once; by default one per core, 1 where a clock decides.
 
     Raises:
         SettingsError, MeasurementError: in one sentence; what is done is kept, as after Ctrl-C.
@@ -169,7 +168,7 @@ def sweep(
         ledger.resume()
         try:
             if len(ledger.rows) < total:
-                with _workers(f"local:{slots}" if executor is None else executor, slots) as (pool, free):
+                with _workers(slots) if executor is None else nullcontext((executor, lambda: slots)) as (pool, free):
                     _run(ledger, objective, measure, pool, free, report)
         except BaseException:
             with suppress(SpeclabError):
@@ -187,19 +186,6 @@ def slots_for(objective: str) -> int:
 def threads_for(slots: int) -> int:
     """Threads of torch for each of so many processes on this machine."""
     return max(1, _cores() // slots)
-
-
-def local_slots(address: str) -> int | None:
-    """4 of `local:4`; None for the address of a scheduler, `tcp://host:port`.
-
-    Raises:
-        SettingsError: it is neither.
-    """
-    if local := re.fullmatch(r"local:([1-9]\d{0,3})", address):
-        return int(local[1])
-    if not re.fullmatch(r"\w{2,5}://.{1,253}:\d{1,5}", address):
-        raise SettingsError(f"{address!r} is no cluster: write tcp://host:port of a Dask scheduler, or local:4")
-    return None
 
 
 def _run(
@@ -233,11 +219,8 @@ def _outcome(future: Future[Row], row: Row) -> Row:
         except Exception as error:
             if type(error).__name__ != "KilledWorker":  # of distributed: it gave the trial up
                 raise
-            deaths = getattr(error, "allowed_failures", DEATHS - 1) + 1
-            why = (
-                f"Its worker died {deaths} times, most likely for want of memory: take smaller trees or fewer workers."
-            )
-            return replace(row, failed=why)
+            why = f"Its worker died {DEATHS} times, most likely for want of memory"
+            return replace(row, failed=f"{why}: take smaller trees or fewer workers.")
 
 
 def _measured(measure: Measure, strategy: Strategy, row: Row, objective: str) -> Row:
@@ -268,16 +251,12 @@ _ONE_AT_A_TIME = Lock()
 
 
 @contextmanager
-def _workers(executor: Executor | str, slots: int) -> Iterator[tuple[Executor, Callable[[], int]]]:
-    """What runs trials, and how many at once: the caller's executor, or the workers of a Dask cluster."""
-    if isinstance(executor, Executor):
-        yield executor, lambda: slots
-        return
+def _workers(slots: int) -> Iterator[tuple[Executor, Callable[[], int]]]:
+    """So many processes of this machine, and how many are there: a trial that waits shares no other's death."""
     try:
         dask, distributed = import_module("dask"), import_module("distributed")
     except ImportError:
         raise MeasurementError("A sweep needs dask, which is not installed: pip install 'speclab[bench]'.") from None
-    here = local_slots(executor)
     for name in ("client", "core", "nanny", "scheduler", "worker"):  # what fails is said in one sentence, below
         logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
     config = {
@@ -287,25 +266,16 @@ def _workers(executor: Executor | str, slots: int) -> Iterator[tuple[Executor, C
         "distributed.worker.preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],  # Ctrl-C is ours
     }
     with ExitStack() as closing:
-        with _answering(f"The Dask cluster {executor}"), dask.config.set(config):
-            place: Any = executor
-            if here:
-                place = distributed.LocalCluster(
-                    n_workers=here, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )  # fmt: skip
-                closing.callback(_close, place)
-            client = distributed.Client(place, timeout=PATIENCE, set_as_default=False)
+        with _answering(), dask.config.set(config):
+            cluster = distributed.LocalCluster(
+                n_workers=slots, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )  # fmt: skip
+            closing.callback(_close, cluster)
+            client = distributed.Client(cluster, timeout=PATIENCE, set_as_default=False)
             closing.callback(_close, client)
-            client.wait_for_workers(1, timeout=PATIENCE)
-            pool = client.get_executor(pure=False)
-            pool.submit(_ready).result(timeout=3 * PATIENCE)
-
-        def free() -> int:  # workers that join later get trials as well
-            with _answering(f"The Dask cluster {executor}"):
-                return max(1, len(client.nthreads()))
-
-        yield pool, free
+            client.wait_for_workers(slots, timeout=PATIENCE)
+        yield client.get_executor(pure=False), lambda: max(1, len(client.nthreads()))
 
 
 def _close(part: Any) -> None:
@@ -313,14 +283,9 @@ def _close(part: Any) -> None:
         part.close(timeout=2)
 
 
-def _ready() -> bool:
-    """On a worker: it can import speclab."""
-    return True
-
-
 @contextmanager
-def _answering(name: str = "The workers") -> Iterator[None]:
-    """Says in one sentence that workers cannot be reached, or cannot run what they are given."""
+def _answering() -> Iterator[None]:
+    """Says in one sentence that workers cannot be started, or cannot run what they are given."""
     try:
         yield
     except SpeclabError:
@@ -328,8 +293,8 @@ def _answering(name: str = "The workers") -> Iterator[None]:
     except Exception as error:  # noqa: BLE001  # whatever it is, nothing can be measured
         first = " ".join(str(error).rpartition(">: ")[2].split())[:160]
         raise MeasurementError(
-            f"{name} cannot run trials ({type(error).__name__}: {first}): check that they are there and can import "
-            "speclab and what measures; what is done is kept, and --resume goes on"
+            f"The workers cannot run trials ({type(error).__name__}: {first}): check that they can import speclab "
+            "and what measures; what is done is kept, and --resume goes on"
         ) from None
 
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from speclab.bench.sweep import Report, Study, Sweep, local_slots, slots_for, sweep, threads_for
+from speclab.bench.sweep import Report, Study, Sweep, slots_for, sweep, threads_for
 from speclab.bench.sweep_decode import TIMED, Decode
 from speclab.bench.sweep_study import TABLE, Row, takes
 from speclab.bench.workloads import load
@@ -47,7 +47,6 @@ def command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; one per core, 1 where a clock decides.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="tcp://…", help="A Dask scheduler elsewhere.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampler.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in DIR.")] = False,
 ) -> None:
@@ -60,7 +59,6 @@ def command(
         return
     if out is None:
         raise SettingsError("A sweep needs a folder for its trials: --out DIR")
-    slots = local_slots(cluster) if cluster else workers or slots_for(objective)
     found = load(workload, limit)
     for note in found.notes:
         console.print(Text(note, style="dim"))
@@ -70,13 +68,13 @@ def command(
         [as_messages(task.text) if found.chat else task.text for task in found.tasks],
         max_new_tokens,
         repeats or (3 if objective in TIMED else 1),
-        threads_for(slots) if slots else 0,  # workers elsewhere choose for themselves
+        threads_for(workers or slots_for(objective)),
         workload,
     )
     with _bar(console, out) as report:
         best = sweep(
             known[strategy], over, out, study=study, trials=trials, objective=objective, measure=measure,
-            executor=cluster, workers=workers, resume=resume, seed=seed, report=report,
+            workers=workers, resume=resume, seed=seed, report=report,
         )  # fmt: skip
     _print(console, best)
 

@@ -16,7 +16,7 @@ from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
-from speclab.views.runs import compared_drawing, copy_button, forks_spec, forks_table, summary
+from speclab.views.runs import compared_drawing, forks_spec, forks_table, summary
 
 
 class RunsPanel(VBox):
@@ -83,7 +83,6 @@ class RunsPanel(VBox):
         set_if_changed(self.beside, description="Close comparison" if kept else "Compare side by side")
 
 
-_OTHERWISE = "This browser lets no page copy: save the table as CSV, or mark it and press Ctrl+C."
 FIRST = ("Autoregressive", "LinearSpeculation", "PromptLookup")
 
 
@@ -109,8 +108,7 @@ class ComparePanel(VBox):
         )  # fmt: skip
         self.progress = HTML().add_class("speclab-compare-progress")
         self.picture = Slot(screen, "compared", self._draw, lambda _: (state.compared,))
-        self.copy = Slot(screen, "compare-copy", self._copy, lambda _: (state.compared,))
-        self.saving = HBox([self.save, self.path, self.copy]).add_class("speclab-files")
+        self.saving = HBox([self.save, self.path]).add_class("speclab-files")
         bar = HBox([self.tokens, self.go, self.end]).add_class("speclab-files")
         parts = (self.grid, bar, self.progress, self.picture, self.saving)
         super().__init__([heading("Strategies on the prompt above"), *parts], _dom_classes=["speclab-compare-panel"])
@@ -133,24 +131,17 @@ class ComparePanel(VBox):
                 self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
             self.grid.children = list(self.marks.values())
         self.picture.set_visible(visible)
-        self.copy.set_visible(visible)
         self._follow(self._state.progress)
 
     def update(self, frame: Frame) -> None:
         """Draws what was compared, if the panel is seen and it is new."""
         set_visible(self.saving, visible=self._state.compared is not None)
         self.picture.update(frame)
-        self.copy.update(frame)
 
     def _draw(self, _: Frame) -> Drawing:
         if self._state.compared is None:
             return placeholder("Mark strategies and press Compare: each decodes the prompt above, one after another.")
         return compared_drawing(self._state.compared)
-
-    def _copy(self, _: Frame) -> str:
-        found = self._state.compared
-        table = "" if found is None else found.to_csv("\t")
-        return table and copy_button("Copy", table, _OTHERWISE, "copy the table, tabs between")
 
     def _follow(self, progress: Progress | None) -> None:
         set_if_changed(self.go, disabled=progress is not None)

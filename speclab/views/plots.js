@@ -165,30 +165,12 @@ function makePlots(Plotly, root, tell) {
       else if (!only || slot === only) for (const place of slot.children) if (place.speclab) plotIn(place, place.held);
   }
 
-  // A button that copies a text says what came of it in the element after it.
-  async function copy(button) {
-    const said = button.nextElementSibling, text = button.dataset.copy;
-    let done = true;
-    said.textContent = "";
-    try { await navigator.clipboard.writeText(text); }
-    catch { // the old way, where a page may not write to the clipboard
-      const area = Object.assign(document.createElement("textarea"), { value: text, style: "position:fixed" });
-      document.body.append(area);
-      area.select();
-      try { done = document.execCommand("copy"); } catch { done = false; }
-      area.remove();
-      button.focus();
-    }
-    said.textContent = done ? button.dataset.copied : button.dataset.otherwise;
-  }
-
   // "node 6" in a sentence is a link.
   root.addEventListener("click", event => {
-    const at = event.target.closest?.("[data-node], [data-iteration], [data-copy]");
+    const at = event.target.closest?.("[data-node], [data-iteration]");
     if (!at || !root.contains(at)) return;
     event.preventDefault();
-    if (at.dataset.copy !== undefined) copy(at);
-    else tell(at.dataset.node !== undefined ? { node: Number(at.dataset.node) } : { iteration: Number(at.dataset.iteration) });
+    tell(at.dataset.node !== undefined ? { node: Number(at.dataset.node) } : { iteration: Number(at.dataset.iteration) });
   });
 
   return { show, mark, redraw, plots: () => [...figures.values()].flat() };

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil
-from typing import Literal
 
 from speclab.trace.records import Trace
 from speclab.views.explain import plural
@@ -17,7 +16,6 @@ from speclab.views.markup import display, escape, labelled, tag
 from speclab.views.metrics_chart import MODEL, duration, modelled_plain
 from speclab.views.palette import LOOKS, MONO, SANS
 
-Clock = Literal["measured", "modelled"]
 TAIL = 220
 """Characters of each text that are shown, its end."""
 MARKED = 150
@@ -55,7 +53,6 @@ class Race:
     plain: Track
     beat: float
     timed: bool
-    clock: Clock
 
     @property
     def beats(self) -> int:
@@ -63,21 +60,16 @@ class Race:
         return max(self.plain.tokens[-1] - 1, ceil(self.ours.seconds[-1] / self.beat - 1e-6))
 
 
-def beats(trace: Trace, *, clock: Clock = "measured") -> int:
+def beats(trace: Trace) -> int:
     """How many beats the race lasts, one for each pass of plain decoding; 0 where nothing was decoded."""
-    return race_of(trace, clock).beats if trace.steps else 0
+    return race_of(trace).beats if trace.steps else 0
 
 
-def race(trace: Trace, beat: int, *, clock: Clock = "measured") -> list[Part]:
-    """Both tracks after `beat` beats: tokens over seconds, and what each has written by then.
-
-    Args:
-        clock: "measured": this run's own seconds. "modelled": passes alone, each of the target as long as the shortest
-            one that was measured, each of the draft as long as they were on average; no other work.
-    """
+def race(trace: Trace, beat: int) -> list[Part]:
+    """Both tracks after `beat` beats: tokens over seconds, and what each has written by then."""
     if not trace.steps:
         return [tag("div", "The race needs a run: decode some iterations first.", class_="sl-empty")]
-    run = race_of(trace, clock)
+    run = race_of(trace)
     return _parts(trace, run, min(max(beat, 0), run.beats) * run.beat)
 
 
@@ -91,21 +83,14 @@ def _parts(trace: Trace, run: Race, now: float) -> list[Part]:
     return [labelled("Race", race_sentence(run, now)), race_spec(run, now), _texts(trace, run, now)]
 
 
-def race_of(trace: Trace, clock: Clock = "measured") -> Race:
+def race_of(trace: Trace) -> Race:
     """The times of all passes of a run that has some."""
     steps, beat = trace.steps, modelled_plain(trace.steps)
     tokens = [len(step.committed) for step in steps]
-    if beat is None:
-        seconds = [1.0] * len(steps)
-    elif clock == "measured":
-        seconds = [sum(step.seconds.values()) for step in steps]
-    else:
-        drafting = sum([step.seconds.get("draft", 0.0) for step in steps])
-        each = drafting / max(sum([step.counts.draft_calls for step in steps]), 1)
-        seconds = [step.counts.target_calls * beat + step.counts.draft_calls * each for step in steps]
+    seconds = [1.0 if beat is None else sum(step.seconds.values()) for step in steps]
     ours = Track.of(str(trace.settings.get("strategy") or "this strategy"), seconds, tokens)
     plain = Track.of("plain decoding", [beat or 1.0] * sum(tokens), [1] * sum(tokens))
-    return Race(ours, plain, beat or 1.0, beat is not None, clock)
+    return Race(ours, plain, beat or 1.0, beat is not None)
 
 
 def race_spec(run: Race, now: float) -> Spec:
@@ -176,13 +161,7 @@ def _texts(trace: Trace, run: Race, now: float) -> str:
 
 def _note(trace: Trace, run: Race) -> str:
     """How the seconds were come by, and whether plain decoding would indeed write this text."""
-    said = "This run's seconds are measured"
-    if run.clock == "modelled":
-        said = (
-            "This run's seconds are modelled (each target pass as long as its shortest, each draft pass as they were "
-            "on average, no other work)"
-        )
-    said += f"; plain decoding's are {MODEL}. Prefill excluded."
+    said = f"This run's seconds are measured; plain decoding's are {MODEL}. Prefill excluded."
     if not run.timed:
         said = "No seconds were recorded: every target pass counts as one beat, drafting as nothing."
     if any(step.counts.lossy for step in trace.steps):

@@ -264,16 +264,3 @@ def _text(found: Comparison) -> str:
             parts.append(tag("div", name, mark, style=style))
     heading = tag("div", tag("b", "The text they all share"), style=f"font:12px {SANS}")
     return heading + "".join(parts)
-
-
-COPIED = "Copied: paste it into a spreadsheet or a text."
-
-
-def copy_button(name: str, text: str, otherwise: str, tooltip: str) -> str:
-    """A button that copies `text`, and beside it what came of a press; `otherwise` where the browser forbids it."""
-    button = tag(
-        "button", name, type="button", class_="jupyter-button widget-button speclab-copy", title=tooltip,
-        data_copy=text, data_copied=COPIED, data_otherwise=otherwise,
-        data_lm_suppress_shortcuts="true",
-    )  # fmt: skip
-    return button + tag("span", class_="sl-muted", role="status", aria_live="polite", style="margin-left:8px")

@@ -82,10 +82,6 @@ REFUSED = [
     (("FixedTree", "--over", "width=1", "--out", "x"), "has no setting 'width'; its settings are: depth"),
     (("FixedTree", "--over", "depth=1", "--workload", "nowhere", "--out", "x"), "There is no workload 'nowhere'"),
     (("FixedTree", "--over", "depth=1", "--objective", "speed", "--out", "x"), "There is no figure 'speed': choose"),
-    *(
-        (("FixedTree", "--over", "depth=1", "--out", "x", "--cluster", address), "is no cluster: write tcp://host:port")
-        for address in ("there", "127.0.0.1:8786", "local:0", "tcp://" + "7" * 5000)
-    ),
 ]
 
 
@@ -113,11 +109,8 @@ def test_ctrl_c_says_what_is_kept(here, tmp_path, monkeypatch):
     assert "--resume" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "threads"),
-    [((), 1), (("--workers", 1), 4), (("--cluster", "local:2"), 2), (("--cluster", "tcp://far:1"), 0)],
-)
-def test_workers_share_the_cores_and_elsewhere_choose_for_themselves(tmp_path, monkeypatch, words, threads):
+@pytest.mark.parametrize(("words", "threads"), [((), 1), (("--workers", 1), 4), (("--workers", 2), 2)])
+def test_workers_share_the_cores(tmp_path, monkeypatch, words, threads):
     given = []
     monkeypatch.setattr(sweeping, "_cores", lambda: 4)
     monkeypatch.setattr(sweep_cli, "sweep", lambda *_, measure, **__: given.append(measure) or 1 / 0)

@@ -100,17 +100,16 @@ def test_plain_decoding_is_called_modelled_and_never_invented():
     assert [metrics_chart.duration(v) for v in (0.0042, 1.384)] == ["4.2 ms", "1.38 s"]
 
 
-@pytest.mark.parametrize("clock", ["measured", "modelled"])
 @pytest.mark.parametrize("run", [RUN, UNTIMED, trace(1), replace(RUN, steps=(odd_tokens(),), texts=odd_tokens().texts)])
-def test_both_tracks_of_a_race_write_the_same_text_in_the_end(run, clock):
-    last, tokens = race_chart.beats(run, clock=clock), len(run.token_ids())
+def test_both_tracks_of_a_race_write_the_same_text_in_the_end(run):
+    last, tokens = race_chart.beats(run), len(run.token_ids())
     for beat in (0, 1, last // 2, last, last + 9):
-        drawn = race_chart.race(run, beat, clock=clock)
+        drawn = race_chart.race(run, beat)
         assert len(figures(drawn)) == 1
         assert "<script" not in json.dumps(drawn)
         assert size(drawn) < 12_000
     assert words(drawn[0]).count(f"{tokens} tokens") == 2
-    made = race_chart.race_of(run, clock)
+    made = race_chart.race_of(run)
     for track in (made.ours, made.plain):
         assert track.written(0) == 1, "the prefill's token"
         assert track.tokens[-1] == tokens
@@ -119,7 +118,6 @@ def test_both_tracks_of_a_race_write_the_same_text_in_the_end(run, clock):
 
 def test_the_race_says_which_seconds_are_modelled_and_whether_the_texts_would_be_the_same():
     assert "plain decoding's are modelled" in words(race_chart.race(RUN, 3)[-1])
-    assert "This run's seconds are modelled" in words(race_chart.race(RUN, 3, clock="modelled")[-1])
     assert "No seconds were recorded" in words(race_chart.race(UNTIMED, 3)[-1])
     assert race_chart.beats(replace(RUN, steps=())) == 0
     for step, fact in ((stopped(), "another text of the same distribution"), (typical(), "changes the output")):

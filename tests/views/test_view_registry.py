@@ -185,7 +185,7 @@ def test_a_step_and_a_trace_are_figures_that_show_themselves(theme):
     assert isinstance(views.beside(run.steps[:2], ("One", "Other"), theme=theme), Figure)
     assert isinstance(views.drafts(routed(), theme=theme), Figure)
     assert isinstance(views.residual(stopped(), theme=theme), Figure)
-    assert isinstance(views.race(run, 3, clock="modelled", theme=theme), Figure)
+    assert isinstance(views.race(run, 3, theme=theme), Figure)
 
 
 def test_the_tree_is_a_graph_and_the_text_html():
