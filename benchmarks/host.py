@@ -28,6 +28,7 @@ from speclab.drafters.goose import Goose
 from speclab.drafters.isotropic import IsotropicTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.token_recycling import TokenRecycling
+from speclab.models.transfers import Logits
 from speclab.sources.transitions import TransitionTable
 from speclab.tree import DraftTree
 
@@ -74,9 +75,9 @@ class MadeTarget:
         """`[n, V]` logits after each token, in memory of their own as after a pass; no mask changes them."""
         return self._logits[torch.tensor(tokens) % len(self._logits)]
 
-    def extend(self, tokens: Sequence[int]) -> Tensor:
-        """`[V]` logits after the last token."""
-        return self.forward(tokens[-1:])[0]
+    def logits(self, tokens: Sequence[int], *_: object) -> Logits:
+        """As `forward`, as a runner gives them."""
+        return Logits(self.forward(tokens))
 
     def text(self, length: int) -> list[int]:
         """Sampled tokens, with phrases copied from the recent part among them."""
@@ -115,8 +116,8 @@ class Replay:
         drafted = perf_counter() - began
         accepted = self._accepted(draft.tree)
         committed = tuple(self._rest.pop() for _ in range(len(accepted) + 1))
-        logits = self._target.forward(draft.tree.token.tolist())
-        outcome = Outcome(draft.tree, accepted, committed, logits, logits[:0])
+        logits = Logits(self._target.forward(draft.tree.token.tolist()))
+        outcome = Outcome(draft.tree, accepted, committed, logits, logits.part(slice(0)))
         began = perf_counter()
         self._drafter.update(outcome)
         updated = perf_counter() - began

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from speclab import prompts, theory
     from speclab.analysis import attribution, clinic, routing
     from speclab.analysis.aggregate import aggregate
+    from speclab.analysis.replay import replay
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
@@ -113,6 +114,7 @@ __all__ = [
     "load_pair",
     "load_trace",
     "prompts",
+    "replay",
     "routing",
     "strategies",
     "theory",
@@ -148,6 +150,7 @@ _HOME = {
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",
+    "replay": "speclab.analysis.replay",
     "strategies": "speclab.drafters",
 }
 

@@ -21,10 +21,9 @@ from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup
 from speclab.tree import CandidateSampling, Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.models.transfers import Logits
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ class CostAware(Drafter):
         self._committed, self._calls = 0, [0] * len(self._drafts)
         """Tokens of the text, and passes that each runner had made, when this iteration began."""
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Tensor:
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
         return self._inner.prefill(target, prompt_ids)
 
     def draft(self, context: Context) -> Draft:

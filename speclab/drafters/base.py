@@ -20,13 +20,12 @@ from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, Propo
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from speclab.drafters.draft_forward import DraftForward
     from speclab.drafters.policies import Gate
     from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
+    from speclab.models.transfers import Logits
 
 Root = Literal["verified", "drafted"]
 Commit = Literal["gather", "rebuild"]
@@ -215,16 +214,16 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` `[n, V]`.
+    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` of the `n` nodes.
 
-    `extra`: its logits after the draft's extra rows, `[m, V]`.
+    `extra`: its logits after the draft's `m` extra rows.
     """
 
     tree: DraftTree
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
-    logits: Tensor
-    extra: Tensor
+    logits: Logits
+    extra: Logits
 
 
 class Drafter:
@@ -245,9 +244,9 @@ class Drafter:
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Tensor:
-        """Runs the prompt through the target, `[V]` logits after it; a drafter may look at more of them on the way."""
-        return target.extend(prompt_ids)
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
+        """Runs the prompt through the target: one row, after it; a drafter may look at more of them on the way."""
+        return target.logits(prompt_ids).part(slice(-1, None))
 
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""

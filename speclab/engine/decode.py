@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import NamedTuple
 
-from torch import Tensor
-
 from speclab.costs.drafter import drafter_of
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
 from speclab.engine.acceptance import (
@@ -81,15 +79,15 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     mask = rows.below(tree.ancestor_mask())  # [n + m, n + m] bool; every row sees the whole prefix besides
     prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
     logits = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
-    if decoding.processors is not None:
+    if decoding.processors is not None and not logits.decided:
         logits = Logits(decoding.processors(logits.rows, prefix, draft.paths()))
     choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
-    of_nodes, of_extra = logits.rows[: len(tree)], logits.rows[len(tree) :]
+    of_nodes, of_extra = logits.part(slice(len(tree))), logits.part(slice(len(tree), None))
     if decoding.drafter.root == "verified":
         return Verification(of_nodes, of_extra, choose)
     # A drafted root is a candidate as well: what the target makes of its place, it said in the pass before.
     assert decoding.next_logits is not None
-    root_choice = chooser(Logits(decoding.next_logits[None]), [len(decoding.tokens)], decoding.settings)(0)
+    root_choice = chooser(decoding.next_logits, [len(decoding.tokens)], decoding.settings)(0)
     return Verification(of_nodes, of_extra, choose, decoding.next_logits, root_choice)
 
 
@@ -111,7 +109,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
     tree, settings, first = draft.tree, decoding.settings, len(decoding.tokens)
 
     def p(node: int) -> Probabilities:  # the target's distribution after a node, [V]
-        return probabilities(verification.logits[node], settings)
+        return probabilities(verification.logits.rows[node], settings)
 
     def rng(node: int) -> PositionalRng:
         return PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
@@ -121,7 +119,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
     if rule is Rule.TYPICAL:
         root = None
         if verification.root_logits is not None and verification.root_choice is not None:
-            root = probabilities(verification.root_logits, settings), verification.root_choice
+            root = probabilities(verification.root_logits.rows[0], settings), verification.root_choice
         return typical_acceptance(
             tree,
             p,
@@ -162,7 +160,7 @@ def _catch_up(decoding: Decoding) -> None:
     held = len(decoding.tokens) - (decoding.drafter.root == "verified")
     missing = decoding.tokens[target.length : held]
     if missing:
-        decoding.next_logits = decoding.processed(target.extend(missing), decoding.tokens[:held])
+        decoding.next_logits = decoding.processed(target.logits(missing), decoding.tokens[:held])
 
 
 # Before the first iteration
@@ -177,7 +175,7 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
     decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
     pair.rules.warn(pair.target.name)
     logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
-    decoding.tokens.append(chooser(Logits(logits[None]), [len(prompt_ids)], settings)(0))
+    decoding.tokens.append(chooser(logits, [len(prompt_ids)], settings)(0))
     _catch_up(decoding)
     return decoding
 
@@ -221,7 +219,7 @@ class Snapshot(NamedTuple):
     """
 
     tokens: int
-    next_logits: Tensor | None
+    next_logits: Logits | None
     learned: object
     lengths: tuple[int, ...]
 
@@ -231,8 +229,8 @@ class Decoding:
     """The state of one text being decoded: `tokens` is the prompt and everything committed since.
 
     Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `next_logits` `[V]` are what the target makes of them. `processors`: what the target's
-    generation_config does to its logits, None where it does nothing; all logits that are kept went through them.
+    root it holds them all, and `next_logits`, one row, are what the target makes of them. `processors`: what the
+    target's generation_config does to its logits, None where it does nothing; all that are kept went through them.
     """
 
     pair: ModelPair
@@ -241,7 +239,7 @@ class Decoding:
     tokens: list[int]
     prompt_length: int
     processors: Processors | None = None
-    next_logits: Tensor | None = None
+    next_logits: Logits | None = None
     cancel: Flag = field(default_factory=Flag)
 
     @property
@@ -280,9 +278,10 @@ class Decoding:
         """Whether this token ends the text."""
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
-    def processed(self, logits: Tensor, ids: Sequence[int]) -> Tensor:
-        """The target's logits `[V]` after `ids` as its generation_config has them."""
-        return logits if self.processors is None else self.processors(logits[None], ids)[0]
+    def processed(self, logits: Logits, ids: Sequence[int]) -> Logits:
+        """The last row of the target's logits, which is after `ids`, as its generation_config has it."""
+        last = logits.part(slice(-1, None))
+        return last if self.processors is None or logits.decided else Logits(self.processors(last.rows, ids))
 
     def check(self) -> None:
         """Raises where the run was cancelled."""
@@ -308,16 +307,16 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target makes of a tree: `logits` `[n, V]` and its choice after each node.
+    """What the target makes of a tree: `logits`, `n` rows, and its choice after each node.
 
-    `extra` `[m, V]`: its logits after the draft's extra rows.
-    With a drafted root also `root_logits` `[V]` and `root_choice` for the root's own place.
+    `extra`: its logits after the draft's `m` extra rows.
+    With a drafted root also `root_logits`, one row, and `root_choice` for the root's own place.
     """
 
-    logits: Tensor
-    extra: Tensor
+    logits: Logits
+    extra: Logits
     choose: Choice
-    root_logits: Tensor | None = None
+    root_logits: Logits | None = None
     root_choice: int | None = None
 
 

@@ -7,7 +7,6 @@ is checked that the target's distribution, after temperature, top-k and top-p, a
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import Decoding
@@ -42,15 +41,15 @@ class Checker:
         tokens, ties = self._decoding.tokens, 0
         self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
         for position in range(first, len(tokens)):
-            logits = self._runner.extend(tokens[self._runner.length : position])
+            logits = self._runner.logits(tokens[self._runner.length : position])
             logits = self._decoding.processed(logits, tokens[:position])
             ties += self._is_tie(position, tokens[position], logits, rule)
         return ties
 
-    def _is_tie(self, position: int, token: int, logits: Tensor, rule: Rule) -> bool:
-        settings = self._decoding.settings
+    def _is_tie(self, position: int, token: int, found: Logits, rule: Rule) -> bool:
+        settings, logits = self._decoding.settings, found.rows[0]
         if rule.follows_the_target:
-            own = chooser(Logits(logits[None]), [position], settings)(0)
+            own = chooser(found, [position], settings)(0)
             right, expected, problem = token == own, logits[own], f"but the target alone chooses {own}"
         else:
             allowed = torch.from_numpy(probabilities(logits, settings) > 0).to(logits.device)

@@ -84,10 +84,13 @@ class _TargetColumns(NamedTuple):
 def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     """They come from the device in one transfer."""
     tree, verification, settings = iteration.outcome.tree, iteration.verification, decoding.settings
-    scores = verification.logits.float()  # [n, V]
+    scores = verification.logits.rows.float()  # [n, V]
     greedy = settings.temperature == 0
-    probs = scores.softmax(-1) if greedy else transform(scores, settings).float()  # [n, V]
-    best, ids = topk(probs, NODE_TOP)  # [n, k]
+    if greedy:
+        probs, (best, ids) = verification.logits.probs, verification.logits.most_probable(NODE_TOP)  # [n, V], [n, k]
+    else:
+        probs = transform(scores, settings).float()
+        best, ids = topk(probs, NODE_TOP)
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
@@ -108,7 +111,7 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     chosen_prob, token_prob, entropies = numbers[:, 2 * k :].T.tolist()
     root_prob = None
     if verification.root_logits is not None:
-        root_prob = float(transform(verification.root_logits, settings)[int(tree.token[0])])
+        root_prob = float(transform(verification.root_logits.rows[0], settings)[int(tree.token[0])])
     return _TargetColumns(choice, chosen_prob, [root_prob, *token_prob[1:]], entropies, top)
 
 
@@ -252,9 +255,9 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     node = outcome.accepted[-1] if outcome.accepted else 0 if verification.root_choice is None else None
     candidates = [0] if node is None else list(outcome.tree.children[node])
     tokens = [int(token) for token in outcome.tree.token[candidates]]
-    logits = verification.root_logits if node is None else verification.logits[node]
+    logits, row = (verification.root_logits, 0) if node is None else (verification.logits, node)
     assert logits is not None
-    before = probabilities(logits, decoding.settings)  # [V]
+    before = probabilities(logits.rows[row], decoding.settings)  # [V]
     after = iteration.acceptance.residual
     if after is None:  # the target drew once, and no candidate carries what it drew
         after = before
@@ -286,7 +289,7 @@ def _most_probable(probs: Probabilities) -> list[int]:
 
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
     rows, nodes = iteration.draft.extra, len(iteration.outcome.tree)
-    choice = iteration.verification.extra.argmax(-1).tolist() if rows.token else []
+    choice = iteration.verification.extra.choices if rows.token else []
     sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
     return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
 

@@ -108,8 +108,8 @@ def chooser(logits: Logits, positions: Sequence[int], settings: SessionSettings)
         logits: `n` rows.
         positions: for each row, the position in the text of the token that follows it.
     """
-    if settings.temperature == 0:
-        return logits.choices.__getitem__
+    if settings.temperature == 0 or logits.decided:
+        return logits.choice
     chosen: dict[int, int] = {}
 
     def choose(row: int) -> int:

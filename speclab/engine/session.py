@@ -8,7 +8,9 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from speclab.costs.drafter import drafter_of
 from speclab.drafters import setting_names
@@ -19,6 +21,7 @@ from speclab.engine.record import record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.attentions import attention_weights
 from speclab.models.pair import ModelPair
+from speclab.models.transfers import KEPT
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
@@ -37,14 +40,47 @@ class _Learned(NamedTuple):
     state: object
 
 
+class Answers(NamedTuple):
+    """The target's most probable tokens after each row of a pass: probabilities float32 and ids int64, `[n + m, k]`.
+
+    They stay on the target's device: few are ever asked for.
+    """
+
+    probs: Tensor
+    ids: Tensor
+
+    @classmethod
+    def of(cls, iteration: Iteration) -> Answers:
+        """Those of an iteration."""
+        parts = [part.most_probable(KEPT) for part in (iteration.verification.logits, iteration.verification.extra)]
+        probs, ids = (torch.cat(pair) if len(pair[1]) else pair[0] for pair in zip(*parts, strict=True))
+        return cls(probs, ids)
+
+
+class KnownText(NamedTuple):
+    """A text that was decoded, prompt included, and what is known of it without running the target again.
+
+    `answers`: of each of `steps`, the nodes first and then the extra rows; empty where only the steps were kept.
+    """
+
+    pair: ModelPair
+    tokens: tuple[int, ...]
+    prompt_length: int
+    settings: SessionSettings
+    steps: tuple[Step, ...]
+    answers: tuple[Answers, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Past:
     """What has been decoded, whole: replaced in one assignment, so that an iteration and its record come together.
 
-    `learned`: after 0, 1, … iterations. `snapshot`, `finished`: of the decoding, after the last.
+    `answers`: of each iteration, what the target made of its nodes. `learned`: after 0, 1, … iterations. `snapshot`,
+    `finished`: of the decoding, after the last.
     """
 
     steps: tuple[Step, ...]
+    answers: tuple[Answers, ...]
     learned: tuple[_Learned, ...]
     snapshot: Snapshot
     finished: str
@@ -87,6 +123,7 @@ class Session:
         prefill: Metrics,
         first: int,
         steps: tuple[Step, ...] = (),
+        answers: tuple[Answers, ...] = (),
         learned: tuple[_Learned, ...] = (),
         since: int | None = None,
     ) -> None:
@@ -97,7 +134,7 @@ class Session:
         ties = self._checker.compare(first) if self._checker is not None else 0
         now = decoding.snapshot()
         learned = (*learned, _Learned(strategy, since, now.learned))
-        self._past = _Past(steps, learned, now, decoding.finished, len(steps), ties)
+        self._past = _Past(steps, answers, learned, now, decoding.finished, len(steps), ties)
         self._in_iteration = False
         """Whether the decoding may be ahead of `_past`: an iteration runs, or was stopped and is not undone yet."""
 
@@ -105,6 +142,14 @@ class Session:
     def steps(self) -> tuple[Step, ...]:
         """Every iteration decoded."""
         return self._past.steps
+
+    @property
+    def known(self) -> KnownText:
+        """The text as decoded so far, whatever the cursor, with what is kept of the target's answers: for replays."""
+        with self._lock:
+            decoding, past = self._settled(), self._past
+            tokens = tuple(decoding.tokens[: past.snapshot.tokens])
+            return KnownText(decoding.pair, tokens, decoding.prompt_length, self.settings, past.steps, past.answers)
 
     @property
     def cursor(self) -> int:
@@ -249,7 +294,8 @@ class Session:
         twin = type(self).__new__(type(self))
         twin.messages = self.messages
         since = at if known is None else known.since
-        twin._begin(decoding, other, self._prefill, shared, past.steps[:at], past.learned[:at], since)
+        history = past.steps[:at], past.answers[:at], past.learned[:at]
+        twin._begin(decoding, other, self._prefill, shared, *history, since)
         return twin
 
     def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:
@@ -323,6 +369,7 @@ class Session:
             now = decoding.snapshot()
             self._past = _Past(
                 steps=(*past.steps, step),
+                answers=(*past.answers, Answers.of(iteration)),
                 learned=(*past.learned, learned._replace(state=now.learned)),
                 snapshot=now,
                 finished=decoding.finished,

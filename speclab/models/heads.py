@@ -261,8 +261,15 @@ class HeadRunner:
         rows = len(tokens)
         visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
         positions = range(self.length, self.length + rows)
-        logits, features = self._pass(tokens, states, positions, visible, topk, committed=True)
+        logits, features = self._pass(tokens, self._fused(states), positions, visible, topk, last=True)
         return logits, features[-1]
+
+    @torch.inference_mode()
+    def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Logits, Tensor]:
+        """As `extend`, with what follows each of the `m` tokens: as many rows of logits, and features `[m, hidden]`."""
+        rows = len(tokens)
+        positions, visible = range(self.length, self.length + rows), np.tri(rows, dtype=np.bool_)
+        return self._pass(tokens, self._fused(states), positions, visible, topk)
 
     @torch.inference_mode()
     def forward(
@@ -280,7 +287,7 @@ class HeadRunner:
         Returns:
             Logits `[m, V]`, or `[m, draft_vocab]` with the ids of their columns, and features `[m, hidden]`.
         """
-        return self._pass(tokens, features, positions, visible, topk, committed=False)
+        return self._pass(tokens, features, positions, visible, topk)
 
     def crop(self, length: int) -> None:
         """Forgets the entries from `length` on."""
@@ -311,19 +318,18 @@ class HeadRunner:
         visible: Bools | None,
         topk: int,
         *,
-        committed: bool,
+        last: bool = False,
     ) -> tuple[Logits, Tensor]:
+        """`last`: of the last row alone the logits are wanted."""
         fast = self._fast
         fast.packed.refresh()
         features = features.to(self.dtype)
-        if committed and fast.products.fuse is not None:  # the target's states, of several layers
-            features = fast.products.fuse(features)
         read = torch.cat((self._embed(to_device(tokens, self.device)), features), dim=-1)
         try:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
             run = partial(self.model, fast.products.fc(read)[None], angles, mask, self.cache, fast.products)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
-            rows = fast.output(out[-1:] if committed else out)[:, : self.vocab_size]
+            rows = fast.output(out[-1:] if last else out)[:, : self.vocab_size]
             logits = check_finite(rows, None, topk, self.name, ids=fast.ids)
         except BaseException:
             self.cache.shorten(self.length)
@@ -331,6 +337,12 @@ class HeadRunner:
         self.calls += 1
         self.length += len(tokens)
         return logits, out
+
+    def _fused(self, states: Tensor) -> Tensor:
+        """The target's states, of one layer or several, as what a place starts from."""
+        self._fast.packed.refresh()
+        fuse, states = self._fast.products.fuse, states.to(self.dtype)
+        return states if fuse is None else fuse(states)
 
     @cached_property
     def _fast(self) -> _Fast:

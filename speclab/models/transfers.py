@@ -84,6 +84,10 @@ def summarize(logits: Tensor, k: int) -> Tensor:
     return torch.cat((finite, ids.int(), log_probs.view(torch.int32)), 1)
 
 
+KEPT = 16
+"""Most probable tokens of a row that are searched for at least, and that a session keeps of every row."""
+
+
 class Logits:
     """What a pass computed: `rows` `[m, V]`, in the model's dtype and on its device, and what the host reads of them.
 
@@ -101,7 +105,48 @@ class Logits:
         summary: NDArray[np.int32] | None = None,
         ids: NDArray[np.int64] | None = None,
     ) -> None:
-        self.rows, self.ids, self._k, self._summary = rows, ids, k, summary
+        self._rows, self.ids, self._k, self._summary = rows, ids, k, summary
+        self._searched: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def rows(self) -> Tensor:
+        """The logits, `[m, V]`."""
+        return self._rows
+
+    @property
+    def decided(self) -> bool:
+        """Whether `choice` is the target's whatever the sampling: so where a text that is known answers."""
+        return False
+
+    def choice(self, row: int) -> int:
+        """The argmax of a row."""
+        return self.choices[row]
+
+    def part(self, rows: slice | list[int]) -> Logits:
+        """Some of the rows; where they are all of them, the same object, with what was worked out of it."""
+        if isinstance(rows, slice) and len(range(*rows.indices(len(self.rows)))) == len(self.rows):
+            return self
+        return Logits(self.rows[rows], self._k, None if self._summary is None else self._summary[rows], self.ids)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """`[m, V]` float32, the softmax."""
+        return self.rows.float().softmax(-1)  # on CPU twice as fast as logsumexp
+
+    def most_probable(self, k: int) -> tuple[Tensor, Tensor]:
+        """The `k` most probable tokens of each row, best first: probabilities float32 and ids int64, `[m, k]`."""
+        if self._searched is None or self._searched[0].shape[-1] < min(k, self.rows.shape[-1]):
+            self._searched = topk(self.probs, max(k, KEPT))
+        probs, ids = self._searched
+        return probs[:, :k], ids[:, :k]
+
+    def successors(self, k: int) -> NDArray[np.int32]:
+        """As `most_probable`, on the host: `[m, 2, k]`, ids and the bits of the probabilities.
+
+        A row that is not known has the id -1.
+        """
+        probs, ids = self.most_probable(k)
+        return to_host(ids, probs)
 
     @cached_property
     def choices(self) -> list[int]:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speclab.sources.undo import ENTRY_BYTES, Allocation, SlotMap, UndoLog
 from speclab.tree import Ints
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Row = tuple[Sequence[int], Sequence[float]]
 """Successors and their probabilities, best first; probabilities of 0 mark places without a successor."""
@@ -101,23 +97,23 @@ class TransitionTable(UndoLog[_Undo]):
         }
 
     def harvest(
-        self, previous: Sequence[int], tokens: Sequence[int], logits: Tensor, order: Iterable[int] | None = None
+        self,
+        previous: Sequence[int],
+        tokens: Sequence[int],
+        found: NDArray[np.int32],
+        order: Iterable[int] | None = None,
     ) -> None:
-        """Takes the most probable successors of every row; of several rows for one token the last in `order` counts.
+        """Takes the successors of every row that is known; of several for one token the last in `order` counts.
 
         Args:
             previous: `n` tokens, the one before each of `tokens`; -1 where there is none.
             tokens: `n` ids.
-            logits: `[n, V]`, the target's after each of them.
+            found: `[n, 2, width]`, the target's most probable tokens after each of them, as of `Logits.successors`.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
-        from speclab.models.transfers import to_host, topk  # late: the list of strategies must not load torch
-
-        probs, ids = topk(logits.float().softmax(-1), self.width)  # on CPU twice as fast as logsumexp
-        found = to_host(ids, probs)
         undo = _Undo(self.filled, self.refreshed)
         self._note(undo)
-        order = range(len(tokens)) if order is None else list(order)
+        order = [row for row in (range(len(tokens)) if order is None else order) if found[row, 0, 0] >= 0]
         keys: Sequence[int] = [tokens[row] for row in order]
         latest = dict(zip(keys if self.dense else self._unigrams.allocate(keys, undo.unigrams), order, strict=True))
         unigrams = len(latest)

@@ -1,5 +1,7 @@
 """Host work by counting: what drafting and updating call does not grow with the context or the vocabulary."""
 
+from functools import partial
+
 import pytest
 import torch
 from counted import calls
@@ -8,7 +10,7 @@ from table_runner import random_probs, table_pair
 
 from speclab.drafters import training_free
 from speclab.drafters.base import Context, Outcome
-from speclab.models.transfers import to_host, topk
+from speclab.models.transfers import Logits, to_host, topk
 from speclab.sources.transitions import TransitionTable
 
 every_strategy = pytest.mark.parametrize("strategy", TRAINING_FREE.values(), ids=TRAINING_FREE)
@@ -23,7 +25,7 @@ def counted_work(strategy, length) -> tuple[int, int]:
     logits = torch.randn(60, 12, generator=torch.Generator().manual_seed(0))
     for token in (1, 2, 3):
         draft = drafter.draft(Context(text, 20, lambda: None))
-        outcome = Outcome(draft.tree, (), (token,), logits[: len(draft.tree)], logits[:0])
+        outcome = Outcome(draft.tree, (), (token,), Logits(logits[: len(draft.tree)]), Logits(logits[:0]))
         drafter.update(outcome)
         text.append(token)
     return calls(lambda: drafter.draft(Context(text, 20, lambda: None))), calls(lambda: drafter.update(outcome))
@@ -60,8 +62,8 @@ def test_a_node_of_a_spine_tree_takes_few_calls():
     drafted, tokens = [], Context(replay.tokens, 20, lambda: None)
     drafts = calls(lambda: drafted.append(drafter.draft(tokens)))
     tree = drafted[0].tree
-    logits = target.forward(tree.token.tolist())
-    updating = calls(lambda: drafter.update(Outcome(tree, (), (1,), logits, logits[:0])))
+    logits = Logits(target.forward(tree.token.tolist()))
+    updating = calls(lambda: drafter.update(Outcome(tree, (), (1,), logits, logits)))
     assert len(tree) == 60
     assert drafts < 40 * len(tree)
     assert updating < 12 * len(tree)
@@ -71,8 +73,10 @@ def test_a_harvest_calls_nothing_for_each_token_of_the_vocabulary():
     counted = []
     for vocabulary in (4096, 16384):
         table, logits = TransitionTable(vocabulary, 10, 1000), torch.randn(20, vocabulary)
-        table.harvest([-1, *range(19)], range(20), logits)
-        counted.append(calls(lambda table=table, logits=logits: table.harvest([5] * 20, range(20), logits)))
+        found = Logits(logits).successors(table.width)
+        table.harvest([-1, *range(19)], range(20), found)
+        harvest = partial(table.harvest, [5] * 20, range(20))
+        counted.append(calls(lambda harvest=harvest, logits=logits: harvest(Logits(logits).successors(10))))
     assert counted[0] == counted[1] < 400
 
 

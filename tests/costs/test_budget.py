@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
@@ -15,7 +14,6 @@ from speclab.drafters.base import Outcome
 from speclab.tree import DraftTree
 
 TREE = DraftTree.of([1, 2, 3, 4, 5], [-1, 0, 0, 1, 1], [0.0, -0.5, -2.0, -0.1, -3.0], "draft")
-NO_LOGITS = torch.zeros((5, 8))
 
 
 def closed_subsets(parents: list[int]) -> list[set[int]]:
@@ -93,7 +91,7 @@ def probs_of(model: AcceptanceModel, tree: DraftTree = TREE, *, verified_root: b
 def taught(accepted: tuple[int, ...], times: int, *, verified_root: bool = True, tree=TREE) -> AcceptanceModel:
     model = AcceptanceModel()
     for _ in range(times):
-        outcome = Outcome(tree, accepted, (7,), NO_LOGITS[: len(tree)], NO_LOGITS[:0])
+        outcome = Outcome(tree, accepted, (7,), None, None)
         model = model.updated(outcome, verified_root=verified_root)
     return model
 

@@ -80,7 +80,7 @@ def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
     prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(PROBS, VOCAB)
     drafter = speclab.TokenRecycling().drafter(lone())
     logits = drafter.prefill(runner, prompt)
-    assert logits.tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
+    assert logits.rows[0].tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
     assert runner.tokens == prompt
     assert runner.calls == -(-len(prompt) // rows)
     assert drafter.table.filled == 7

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reference import lookup, retrieval, transitions
 from reference.lookahead import Pool
 
+from speclab.models.transfers import Logits
 from speclab.sources.context import COMPARED, REACH, ContextIndex
 from speclab.sources.ngram_pool import NgramPool
 from speclab.sources.suffix_array import BREAK, SuffixArray
@@ -191,6 +192,10 @@ BATCHES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 12)), max_si
 PAIRS = st.sampled_from([0, 1, 5, 1000])
 
 
+def harvest(table: TransitionTable, previous, tokens, logits: torch.Tensor, order=None) -> None:
+    table.harvest(previous, tokens, Logits(logits).successors(table.width), order)
+
+
 def contents(table: TransitionTable) -> dict:
     """All that can be asked of a table."""
     rows = {(before, token): table.successors(before, token) for before in range(-1, VOCAB) for token in range(VOCAB)}
@@ -211,7 +216,7 @@ def go_on(table: TransitionTable, batches) -> TransitionTable:
     for seed, rows in batches:
         previous, tokens, logits = batch(seed, rows)
         rest = torch.full((rows, table.vocabulary - VOCAB), -50.0)
-        table.harvest(previous, tokens, torch.cat([logits, rest], 1))
+        harvest(table, previous, tokens, torch.cat([logits, rest], 1))
     return table
 
 
@@ -254,7 +259,7 @@ def test_a_moment_that_nobody_keeps_is_freed():
     first = table.snapshot()
     moments = []
     for seed in range(5):
-        table.harvest(*batch(seed, 4))
+        harvest(table, *batch(seed, 4))
         moments.append(weakref.ref(table.snapshot().checkpoint))
     gc.collect()
     assert all(moment() is not None for moment in moments), "the way back to the first moment"
@@ -267,21 +272,21 @@ def test_where_a_token_stands_twice_the_last_row_in_order_counts():
     logits = torch.eye(VOCAB)[[1, 2, 3]] * 9
     for order, best in ((None, 3), ([2, 0, 1], 2), ([1, 2, 0], 1)):
         table = TransitionTable(VOCAB, WIDTH, 5)
-        table.harvest([4, 4, 4], [5, 5, 5], logits, order)
+        harvest(table, [4, 4, 4], [5, 5, 5], logits, order)
         assert table.successors(4, 5)[0][0] == table.successors(8, 5)[0][0] == best
 
 
 def test_the_counts_tell_new_rows_from_old():
     table = TransitionTable(VOCAB, WIDTH, 5)
-    table.harvest([0, 1, 2], [3, 4, 3], torch.randn(3, VOCAB))
+    harvest(table, [0, 1, 2], [3, 4, 3], torch.randn(3, VOCAB))
     assert (table.filled, table.refreshed, table.bigrams) == (2, 0, 3)
-    table.harvest([0, 1], [3, 5], torch.randn(2, VOCAB))
+    harvest(table, [0, 1], [3, 5], torch.randn(2, VOCAB))
     assert (table.filled, table.refreshed, table.bigrams) == (3, 1, 4)
 
 
 def test_impossible_tokens_are_no_successors():
     table = TransitionTable(VOCAB, WIDTH)
-    table.harvest([-1], [0], torch.tensor([[0.0, 1.0, *[-torch.inf] * (VOCAB - 2)]]))
+    harvest(table, [-1], [0], torch.tensor([[0.0, 1.0, *[-torch.inf] * (VOCAB - 2)]]))
     ids, scores = table.successors(-1, 0)
     assert ids[:2] == [1, 0]
     assert scores[2:] == [0.0, 0.0]
@@ -295,6 +300,6 @@ def test_a_large_vocabulary_is_bounded(megabytes):
     assert table.dense == (megabytes >= 32)
     logits = torch.zeros(2, 150_000)
     logits[0, 149_999] = logits[1, 7] = 30.0
-    table.harvest([-1, 5], [149_998, 3], logits)
+    harvest(table, [-1, 5], [149_998, 3], logits)
     assert table.successors(-1, 149_998)[0][0] == 149_999
     assert table.successors(0, 3)[0][0] == 7
