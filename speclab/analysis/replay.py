@@ -2,7 +2,7 @@
 
 Greedy text does not depend on the strategy, nor does text whose random numbers are tied to positions, as long as
 candidates are chosen beforehand. So once a text is there, the loop of `speclab.engine.decode` runs on stand-ins for the
-models (`speclab.analysis.recall`): its true iterations in their true order, histories and tables included.
+models (`speclab.analysis.recall`, `.said`): its true iterations in their true order, histories and tables included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.analysis.recall import KnownDraft, KnownHead, KnownTarget, SaidByHead, SaidByModel, Text
+from speclab.analysis.recall import KnownTarget, Text
+from speclab.analysis.said import PART, KnownDraft, KnownHead, SaidByHead, SaidByModel
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.costs.measured import curve_of
 from speclab.drafters.base import Strategy, checked
@@ -32,8 +33,6 @@ from speclab.trace.records import Trace
 
 Check = Callable[[], None]
 """Raises where a replay was cancelled."""
-PART = 256
-"""Places of a text that one target pass reads where nothing was kept."""
 
 
 @dataclass(frozen=True, slots=True)
