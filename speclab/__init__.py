@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from speclab.analysis.replay import replay
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
+    from speclab.drafters.by_hand import ByHand, TreeEdit
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
     from speclab.drafters.draft_head import DraftHead
     from speclab.drafters.dual_draft import DualDraft
@@ -63,6 +64,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Autoregressive",
+    "ByHand",
     "CancelledError",
     "Context",
     "ContextExceededError",
@@ -105,6 +107,7 @@ __all__ = [
     "TokenizerMismatchError",
     "Trace",
     "TraceError",
+    "TreeEdit",
     "UnsupportedModelError",
     "__version__",
     "aggregate",
@@ -123,6 +126,7 @@ __all__ = [
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
     "Autoregressive": "speclab.drafters.chain",
+    "ByHand": "speclab.drafters.by_hand",
     "Context": "speclab.drafters.base",
     "Draft": "speclab.drafters.base",
     "DraftHead": "speclab.drafters.draft_head",
@@ -146,6 +150,7 @@ _HOME = {
     "Strategy": "speclab.drafters.base",
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
+    "TreeEdit": "speclab.drafters.by_hand",
     "aggregate": "speclab.analysis.aggregate",
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",

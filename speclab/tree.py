@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from speclab.errors import SettingsError
+
 if TYPE_CHECKING:
     import networkx
 
@@ -42,7 +44,7 @@ class DraftTree:
         candidate_sampling: how the candidates were chosen.
 
     Raises:
-        ValueError: the arrays differ in length, are empty, or are not in breadth-first order.
+        SettingsError: the arrays differ in length, are empty, or are not in breadth-first order.
     """
 
     token: Ints
@@ -192,9 +194,9 @@ class DraftTree:
 def _check(tree: DraftTree) -> None:
     n = len(tree.token)
     if n == 0 or not n == len(tree.parent) == len(tree.log_prob) == len(tree.source):
-        raise ValueError("a draft tree needs at least a root, and columns of one length")
+        raise SettingsError("a draft tree needs at least a root, and columns of one length")
     parents = tree.parent
     if parents[0] != -1 or (n > 1 and (parents[1:].min() < 0 or (parents[1:] >= np.arange(1, n)).any())):
-        raise ValueError("node 0 must be the only root, and every parent must come before its children")
+        raise SettingsError("node 0 must be the only root, and every parent must come before its children")
     if (np.diff(parents[1:]) < 0).any():
-        raise ValueError("the nodes of a draft tree must be in breadth-first order")
+        raise SettingsError("the nodes of a draft tree must be in breadth-first order")

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from speclab.drafters.by_hand import HAND
 from speclab.trace.records import Step
 
 
@@ -84,7 +85,8 @@ def _assert_node(step: Step, node, path: tuple[int, ...]) -> None:
     for token, probability in node.draft_top:
         if token in children:
             assert math.isclose(probability, math.exp(tree.log_prob[children[token]]), rel_tol=1e-6)
-    assert bool(node.draft_top) >= bool(children)
+    drafted = any(tree.source[child] != HAND for child in children.values())
+    assert bool(node.draft_top) >= drafted
 
 
 def _assert_residual(step: Step, path: tuple[int, ...]) -> None:

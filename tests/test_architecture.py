@@ -26,7 +26,7 @@ GROUND = {"errors", "settings", "files", "tree", "prompts"}
 ENGINE = GROUND | {"trace", "sources", "models", "theory", "drafters", "costs", "engine"}
 ARROWS = {
     "errors": set(),
-    "tree": set(),
+    "tree": {"errors"},
     "settings": {"errors"},
     "files": {"errors"},
     "prompts": {"errors"},

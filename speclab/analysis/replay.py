@@ -275,6 +275,11 @@ def _doubt(text: Text, pair: ModelPair) -> str:
 def _check(known: KnownText) -> None:
     if not known.steps and not len(known.tokens) - known.prompt_length > 1:
         raise NotRecordedError("there is no text to replay yet: decode an iteration at least, or the whole text")
+    if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in known.steps):
+        raise NotRecordedError(
+            "a token or a mask of this text was put in by hand, so it is not the target's own: replay a text that it "
+            "wrote itself, such as the run that this one was forked from"
+        )
     rules = {step.rule for step in known.steps if step.rule}
     if any(not Rule(rule).follows_the_target for rule in rules):
         raise NotRecordedError(

@@ -47,7 +47,12 @@ DEFINED: dict[str, type[Strategy]] = {}
 
 
 class Strategy(Settings):
-    """Settings of a way to draft; the base of every strategy."""
+    """Settings of a way to draft; the base of every strategy.
+
+    `by_hand`: whether a person hands over each tree (`Session.verify`); nothing is to be compared or swept then.
+    """
+
+    by_hand: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
@@ -189,7 +194,8 @@ class Draft:
     `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: where candidates are sampled
     (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were sampled
     from, for each node that has some. `proposals`: the proposed trees, where there were several. `budget`:
-    how the number of nodes was chosen, where it was.
+    how the number of nodes was chosen, where it was. `mask`: `[n, n]` bool, which nodes each row sees, where that is
+    not its ancestors; what the target answers need not be its own then, and its rows are not kept.
     """
 
     tree: DraftTree
@@ -199,6 +205,7 @@ class Draft:
     draft_probs: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
     budget: BudgetRecord | None = None
+    mask: Bools | None = None
 
     def paths(self) -> list[tuple[int, ...]]:
         """For each row of the verification pass its tokens from node 0 on, its own included: nodes, then `extra`."""

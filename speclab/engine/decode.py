@@ -7,7 +7,7 @@ in `Draft`, `Verification`, `Acceptance` and `Outcome`, and all of them in the `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import NamedTuple
@@ -41,14 +41,17 @@ from speclab.tree import CandidateSampling
 # The loop
 
 
-def iterate(decoding: Decoding) -> Iteration:
-    """One iteration. Where it fails or is cancelled, `Decoding.restore` leaves everything as it was before it."""
+def iterate(decoding: Decoding, propose: Callable[[Context], Draft] | None = None) -> Iteration:
+    """One iteration. Where it fails or is cancelled, `Decoding.restore` leaves everything as it was before it.
+
+    `propose`: gives the candidates, by default the drafter.
+    """
     pair, drafter = decoding.pair, decoding.drafter
     prefix_length, strategy = pair.target.length, drafter.settings
     lengths, calls = cache_lengths(pair), _calls(pair)
     watch = Stopwatch(pair.target.device)
 
-    draft = drafter.draft(_context(decoding))  # candidates: a tree of n nodes
+    draft = (propose or drafter.draft)(_context(decoding))  # candidates: a tree of n nodes
     decoding.check()
     watch.mark("draft")
     verification = verify(decoding, draft)  # the target's logits after each node, [n, V], in one pass
@@ -57,13 +60,14 @@ def iterate(decoding: Decoding) -> Iteration:
     acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
     outcome = _outcome(decoding, draft, verification, acceptance)
     watch.mark("accept")
-    commit(decoding, prefix_length, outcome)  # the tokens join the text, their rows the prefix of every cache
+    gather = drafter.commit == "gather" and draft.mask is None  # rows that saw what they should not are not kept
+    commit(decoding, prefix_length, outcome, gather)  # the tokens join the text, their rows the prefix of every cache
     watch.mark("commit")
     adaptation = drafter.update(outcome)  # what the drafter learns, and changes for the next iteration
     watch.mark("adapt")
 
     spent = [after - before for after, before in zip(_calls(pair), calls, strict=True)]
-    counts = _counts(drafter, rule, outcome, spent, watch.seconds)
+    counts = _counts(drafter, outcome, spent, watch.seconds, lossless=rule.lossless and draft.mask is None)
     return Iteration(
         prefix_length, strategy, draft, verification, rule, acceptance, outcome, adaptation, lengths, watch, counts
     )
@@ -76,7 +80,8 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     """
     target, tree, rows = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
     positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]  # prefix length + depth
-    mask = rows.below(tree.ancestor_mask())  # [n + m, n + m] bool; every row sees the whole prefix besides
+    seen = tree.ancestor_mask() if draft.mask is None else draft.mask
+    mask = rows.below(seen)  # [n + m, n + m] bool; every row sees the whole prefix besides
     prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
     logits = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
     if decoding.processors is not None and not logits.decided:
@@ -141,10 +146,13 @@ def _outcome(decoding: Decoding, draft: Draft, verification: Verification, accep
     return Outcome(tree, acceptance.accepted[: len(committed)], committed, verification.logits, verification.extra)
 
 
-def commit(decoding: Decoding, prefix_length: int, outcome: Outcome) -> None:
-    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
+def commit(decoding: Decoding, prefix_length: int, outcome: Outcome, gather: bool) -> None:
+    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped.
+
+    `gather`: whether the target keeps the rows of the path; else it runs the committed tokens again.
+    """
     target, drafter = decoding.pair.target, decoding.drafter
-    if drafter.commit == "gather":
+    if gather:
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
         target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
     else:
@@ -181,7 +189,12 @@ def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settin
 
 
 def resume(
-    decoding: Decoding, committed: int, strategy: Strategy, settings: SessionSettings, learned: object = None
+    decoding: Decoding,
+    committed: int,
+    strategy: Strategy,
+    settings: SessionSettings,
+    learned: object = None,
+    token: int | None = None,
 ) -> Decoding:
     """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
 
@@ -190,9 +203,12 @@ def resume(
     Args:
         committed: tokens to share, prompt included.
         learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
+        token: in place of the newest of them, whose entry is not copied.
     """
     pair = decoding.pair.fork(committed - 1)
-    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
+    newest = decoding.tokens[committed - 1] if token is None else token
+    tokens = [*decoding.tokens[: committed - 1], newest]
+    twin = _decoding(pair, strategy, settings, tokens, decoding.prompt_length)
     if learned is not None:
         twin.drafter.restore(learned)
     _catch_up(twin)
@@ -377,7 +393,7 @@ def _check_context(decoding: Decoding) -> None:
     )
 
 
-def _counts(drafter: Drafter, rule: Rule, outcome: Outcome, calls: Sequence[int], seconds: float) -> Counts:
+def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: float, *, lossless: bool) -> Counts:
     verified_root = int(drafter.root == "verified")
     return Counts(
         iterations=1,
@@ -388,5 +404,5 @@ def _counts(drafter: Drafter, rule: Rule, outcome: Outcome, calls: Sequence[int]
         target_calls=calls[0],
         draft_calls=sum(calls[1:]),
         seconds=seconds,
-        lossy=int(not rule.lossless),
+        lossy=int(not lossless),
     )

@@ -16,7 +16,7 @@ from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import inverse_cdf, probabilities, transform, uniform
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
-from speclab.models.transfers import to_device, topk
+from speclab.models.transfers import KEPT, to_device, topk
 from speclab.trace.records import CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 
@@ -24,6 +24,23 @@ NODE_TOP = 5
 """Most probable next tokens of the target that the record keeps of each node."""
 RESIDUAL_TOP = 6
 """Most probable tokens that the record keeps of the distribution that the bonus came from, before and after."""
+
+
+class Answers(NamedTuple):
+    """The target's most probable tokens after each row of a pass: probabilities float32 and ids int64, `[n + m, k]`.
+
+    They stay on the target's device: few are ever asked for.
+    """
+
+    probs: Tensor
+    ids: Tensor
+
+    @classmethod
+    def of(cls, iteration: Iteration) -> Answers:
+        """Those of an iteration."""
+        parts = [part.most_probable(KEPT) for part in (iteration.verification.logits, iteration.verification.extra)]
+        probs, ids = (torch.cat(pair) if len(pair[1]) else pair[0] for pair in zip(*parts, strict=True))
+        return cls(probs, ids)
 
 
 @torch.inference_mode()

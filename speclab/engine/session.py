@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from speclab.costs.drafter import drafter_of
 from speclab.drafters import setting_names
-from speclab.drafters.base import Strategy, checked
+from speclab.drafters.base import Context, Draft, Strategy, checked
+from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft
 from speclab.engine.decode import Decoding, Iteration, Snapshot, iterate, resume, start
 from speclab.engine.exactness import Checker
-from speclab.engine.record import record
+from speclab.engine.record import Answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.attentions import attention_weights
 from speclab.models.pair import ModelPair
-from speclab.models.transfers import KEPT
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Lookup, Step, Trace
+from speclab.tree import DraftTree
 
 FRESH = "Forked here to this strategy: of what lies before, its drafter knows the text alone."
 """The note of the first step that a drafter decodes which did not decode the steps before it."""
 
 
 class _Learned(NamedTuple):
-    """A drafter's snapshot: of which strategy, and since which iteration it has learned (None: since the prompt)."""
+    """A drafter's snapshot: of which strategy, and since which iteration it has learned (None: since the prompt).
+
+    `note`: of the step that comes next, where its root was forced.
+    """
 
     strategy: Strategy
     since: int | None
     state: object
-
-
-class Answers(NamedTuple):
-    """The target's most probable tokens after each row of a pass: probabilities float32 and ids int64, `[n + m, k]`.
-
-    They stay on the target's device: few are ever asked for.
-    """
-
-    probs: Tensor
-    ids: Tensor
-
-    @classmethod
-    def of(cls, iteration: Iteration) -> Answers:
-        """Those of an iteration."""
-        parts = [part.most_probable(KEPT) for part in (iteration.verification.logits, iteration.verification.extra)]
-        probs, ids = (torch.cat(pair) if len(pair[1]) else pair[0] for pair in zip(*parts, strict=True))
-        return cls(probs, ids)
+    note: str = ""
 
 
 class KnownText(NamedTuple):
@@ -126,6 +114,7 @@ class Session:
         answers: tuple[Answers, ...] = (),
         learned: tuple[_Learned, ...] = (),
         since: int | None = None,
+        note: str = "",
     ) -> None:
         """`first`: the position of the first token that this session decodes itself; the rest comes from a fork."""
         self.strategy, self.settings = strategy, decoding.settings
@@ -133,7 +122,7 @@ class Session:
         self._checker = Checker(decoding) if decoding.settings.check else None
         ties = self._checker.compare(first) if self._checker is not None else 0
         now = decoding.snapshot()
-        learned = (*learned, _Learned(strategy, since, now.learned))
+        learned = (*learned, _Learned(strategy, since, now.learned, note))
         self._past = _Past(steps, answers, learned, now, decoding.finished, len(steps), ties)
         self._in_iteration = False
         """Whether the decoding may be ahead of `_past`: an iteration runs, or was stopped and is not undone yet."""
@@ -232,6 +221,29 @@ class Session:
         self._decoding.cancel.clear()
         return self._advance()
 
+    def verify(self, tree: DraftTree | TreeEdit, mask: Any = None) -> Step:
+        """As `step`, but verifies a tree that a person built; for a session of `ByHand`, at its end.
+
+        Args:
+            tree: its root is the newest token of the text, `token_ids[-1]`.
+            mask: `[n, n]` bool, which nodes each row sees, itself included; by default as edited, else its ancestors.
+                With any other mask the text need not be the target's own, as the step's note then says.
+
+        Raises:
+            SettingsError: another strategy drafts here, iterations lie ahead of the cursor, or the tree does not fit.
+        """
+        with self._lock:
+            past = self._past
+            if not self.strategy.by_hand:
+                name = type(self.strategy).__name__
+                raise SettingsError(f"{name} drafts its own trees here: fork(strategy=ByHand()) takes yours")
+            if past.cursor < len(past.steps):
+                ahead = len(past.steps) - past.cursor
+                raise SettingsError(f"{ahead} iterations lie ahead of the cursor: fork here, or go to the end")
+            self._decoding.cancel.clear()
+            self._decode(past, partial(given_draft, tree, mask, vocabulary=self.pair.vocab_size))
+            return self._past.steps[past.cursor]
+
     def back(self) -> Step | None:
         """Goes back by one iteration; the step now shown, None at the beginning."""
         return self.goto(max(0, self.cursor - 1))
@@ -267,7 +279,9 @@ class Session:
         """Stops a `run` from any thread; the iteration under way is undone, everything before it stays."""
         self._decoding.cancel.set()
 
-    def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
+    def fork(
+        self, at: int | None = None, strategy: Strategy | None = None, *, token: int | None = None, **settings: Any
+    ) -> Session:
         """A session of its own with the same text up to iteration `at` (the cursor by default).
 
         No more than one token is run again, and this session stays as it is. The strategy that was in force there
@@ -278,6 +292,8 @@ class Session:
         Args:
             at: iterations to share.
             strategy: another strategy; this one's by default.
+            token: a token of your choice in place of the newest one; the text goes on from it, and the drafter starts
+                from scratch.
             settings: changed settings, of the session or of the strategy.
         """
         with self._lock:
@@ -289,13 +305,18 @@ class Session:
                 raise SettingsError(
                     f"iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier"
                 )
-            past, known = self._past, self._learned_by(other, at)
-            decoding = resume(self._settled(), shared, other, chosen, None if known is None else known.state)
+            past, known = self._past, self._learned_by(other, at) if token is None else None
+            steps, note = past.steps[:at], past.learned[at].note
+            if token is not None:
+                token = self.pair.encode([token])[0]
+                former = self._decoding.tokens[shared - 1]
+                steps, note = forced_root(steps, former, token, self.pair.token_texts([former, token]))
+            decoding = resume(self._settled(), shared, other, chosen, None if known is None else known.state, token)
         twin = type(self).__new__(type(self))
         twin.messages = self.messages
         since = at if known is None else known.since
-        history = past.steps[:at], past.answers[:at], past.learned[:at]
-        twin._begin(decoding, other, self._prefill, shared, *history, since)
+        history = steps, past.answers[:at], past.learned[:at]
+        twin._begin(decoding, other, self._prefill, shared, *history, since, note)
         return twin
 
     def lookup(self, token: int, previous: int | None = None, at: int | None = None) -> Lookup | None:
@@ -356,21 +377,25 @@ class Session:
                 self._decode(past)
             return self._past.steps[past.cursor]
 
-    def _decode(self, past: _Past) -> None:
+    def _decode(self, past: _Past, propose: Callable[[Context], Draft] | None = None) -> None:
         """Decodes and records one iteration: either `_past` holds all of it, or nothing has happened."""
         if past.finished:
             raise FinishedError(f"the text has ended ({past.finished}): go back, or fork with a larger max_new_tokens")
         decoding, learned, index = self._settled(), past.learned[-1], len(past.steps)
         self._in_iteration = True
         try:
-            iteration = iterate(decoding)
-            step = record(decoding, iteration, index, FRESH if learned.since == index else "")
+            iteration = iterate(decoding, propose)
+            fresh = FRESH if learned.since == index and not self.strategy.by_hand else ""
+            redrawn = "" if iteration.draft.mask is None else REDRAWN
+            step = record(decoding, iteration, index, " ".join(filter(None, (learned.note, fresh, redrawn))))
+            if learned.note:
+                step = replace(step, counts=replace(step.counts, lossy=1))
             ties, fault = self._checked(past, iteration)
             now = decoding.snapshot()
             self._past = _Past(
                 steps=(*past.steps, step),
                 answers=(*past.answers, Answers.of(iteration)),
-                learned=(*past.learned, learned._replace(state=now.learned)),
+                learned=(*past.learned, learned._replace(state=now.learned, note="")),
                 snapshot=now,
                 finished=decoding.finished,
                 cursor=past.cursor + (fault is None),
@@ -392,7 +417,7 @@ class Session:
 
     def _checked(self, past: _Past, iteration: Iteration) -> tuple[int, ExactnessError | None]:
         """With `check=True`, the ties of an iteration, and the fault in it: the record of a fault is kept."""
-        if self._checker is None:
+        if self._checker is None or iteration.draft.mask is not None:  # under a redrawn mask nothing is its own
             return 0, None
         try:
             return self._checker.compare(past.snapshot.tokens, iteration.rule), None

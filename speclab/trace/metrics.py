@@ -14,7 +14,7 @@ class Counts:
     `committed`: tokens added, bonus included; `drafted`: drafted nodes verified (a verified root is not drafted);
     `accepted`: drafted nodes committed; `longest_path`: drafted nodes on the longest path; `target_calls`: forward
     passes of the target; `draft_calls`: those of whatever drafts, draft models and draft heads together; `lossy`:
-    iterations under a rule that changes the output distribution.
+    iterations under a rule that changes the output distribution, or where a person did.
     """
 
     iterations: Natural = 0

@@ -246,7 +246,14 @@ def step_words(step: Step | None) -> str:
     """`typical acceptance changes the output distribution`; empty for an iteration under an exact rule."""
     if step is None or not step.counts.lossy:
         return ""
-    return f"{step.rule or 'the acceptance rule'} {CHANGES}"
+    redrawn = (step.mask != step.tree.ancestor_mask()).any()
+    hand = "a mask redrawn by hand" if redrawn else "a token put in by hand"
+    return f"{(step.rule or 'the acceptance rule') if typical(step) else hand} {CHANGES}"
+
+
+def typical(step: Step) -> bool:
+    """Whether its acceptance rule changes the output distribution; older records do not name the rule."""
+    return bool(step.counts.lossy) and step.rule in {"", "typical acceptance"}
 
 
 def run_words(trace: Trace, cursor: int | None = None) -> str:
@@ -255,5 +262,5 @@ def run_words(trace: Trace, cursor: int | None = None) -> str:
     lossy = [step for step in steps if step.counts.lossy]
     if not lossy:
         return fault
-    changed = f"{step_words(lossy[-1])}: {len(lossy)} of {len(steps)} iterations are under this rule."
+    changed = f"{step_words(lossy[-1])}: {len(lossy)} of {len(steps)} iterations are decoded so."
     return f"{fault}; {changed}" if fault else changed

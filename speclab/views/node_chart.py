@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from speclab.trace.records import Residual, Step, TokenProb, Trial
 from speclab.views import markup
-from speclab.views.explain import linked, node_table, plural, step_words, warning, why
+from speclab.views.explain import linked, node_table, plural, step_words, typical, warning, why
 from speclab.views.figures import INK, LINE, Part, Spec, note, spec, token_text
 from speclab.views.markup import label, labelled, quoted
 from speclab.views.palette import LOOKS, PLOT_MONO, SOURCE_COLORS
@@ -150,7 +150,7 @@ def draws(step: Step) -> tuple[Draw, ...]:
     p = {one.token: one.target for one in left.tokens}
     q = {one.token: one.draft for one in left.tokens if one.draft is not None}
     final = {one.token: one.residual for one in left.tokens}
-    if step.counts.lossy or not q or not left.trials:
+    if typical(step) or not q or not left.trials:
         return (*(Draw(trial, p, q) for trial in left.trials), Draw(None, p, q))
     found, scaled = [], False
     for place, trial in enumerate(left.trials):
@@ -178,7 +178,7 @@ def _residual_spec(step: Step, left: Residual, draw: int | None) -> Spec:
     After `draw` children were tried, the columns are of what was left before the last of them, and after it; after all
     (None), from the whole distributions to the token drawn.
     """
-    found, candidates, lossy = draws(step), _candidates(step, left), step.counts.lossy
+    found, candidates, lossy = draws(step), _candidates(step, left), typical(step)
     over = draw is None or draw >= len(found)
     tried = len(found) - 1 if draw is None else min(draw, len(found) - 1)
     place = 0 if draw is None else max(tried - 1, 0)
@@ -216,7 +216,7 @@ def where(step: Step) -> str:
 
 def residual_sentence(step: Step) -> str:
     """What was tried and refused, and what the target drew; empty where nothing was drawn."""
-    left, lossy = step.residual, step.counts.lossy
+    left, lossy = step.residual, typical(step)
     if left is None or step.bonus is None:
         return ""
 
@@ -261,17 +261,17 @@ def _candidates(step: Step, left: Residual) -> dict[int, int]:
 
 def _trials_table(step: Step, draw: int | None) -> str:
     """The draws in order, a row each: candidate, p, q, threshold, outcome; then the token that the target drew."""
-    typical = step.counts.lossy > 0
+    lossy = typical(step)
     rows: list[tuple[object, ...]] = []
     for place, (trial, p, _, _) in enumerate(draws(step)[:draw], 1):
         if trial is not None:
             token = f"{label(int(step.tree.token[trial.node]), step.texts, 24)} (node {trial.node})"
-            q, least = ("–", trial.against) if typical else (f"{trial.against:.4f}", _ratio(trial))
+            q, least = ("–", trial.against) if lossy else (f"{trial.against:.4f}", _ratio(trial))
             rows.append((place, token, f"{trial.target:.4f}", q, f"{least:.4f}", "rejected"))
         elif step.bonus is not None:
             known = f"{p[step.bonus]:.4f}" if step.bonus in p else "–"
             rows.append((place, label(step.bonus, step.texts, 24), known, "–", "–", "drawn by the target"))
-    head = ("draw", "candidate", "p left", "q left", "threshold" if typical else "min(1, p / q)", "outcome")
+    head = ("draw", "candidate", "p left", "q left", "threshold" if lossy else "min(1, p / q)", "outcome")
     return markup.table(f"Draws {where(step)}, in order", head, rows)
 
 

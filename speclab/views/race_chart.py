@@ -10,7 +10,7 @@ from itertools import accumulate
 from math import ceil
 
 from speclab.trace.records import Trace
-from speclab.views.explain import plural
+from speclab.views.explain import plural, step_words
 from speclab.views.figures import INK, LINE, MUTED, Part, Spec, lines, spec
 from speclab.views.markup import display, escape, labelled, tag
 from speclab.views.metrics_chart import MODEL, duration, modelled_plain
@@ -164,8 +164,8 @@ def _note(trace: Trace, run: Race) -> str:
     said = f"This run's seconds are measured; plain decoding's are {MODEL}. Prefill excluded."
     if not run.timed:
         said = "No seconds were recorded: every target pass counts as one beat, drafting as nothing."
-    if any(step.counts.lossy for step in trace.steps):
-        said += " Plain decoding would write another text: typical acceptance changes the output distribution."
+    if lossy := [step for step in trace.steps if step.counts.lossy]:
+        said += f" Plain decoding would write another text: {step_words(lossy[-1])}."
     elif any(step.rule in {"independent draws", "draws without replacement"} for step in trace.steps):
         said += " Plain decoding would sample another text of the same distribution; the race shows this one for both."
     return said
