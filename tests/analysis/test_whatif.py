@@ -16,6 +16,7 @@ from speclab.drafters.base import Context, Strategy
 from speclab.drafters.draft_forward import ModelForward
 from speclab.drafters.draft_head import best_first
 from speclab.drafters.dual_draft import confidence, weighed
+from speclab.drafters.growth import GrownStrategy
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError
 from speclab.models.pair import ModelPair
@@ -25,7 +26,8 @@ from speclab.trace.records import Step
 from speclab.tree import DraftTree
 
 EAGLE = speclab.DraftHead(node_budget=12, depth=4, children=3)
-OWN = {name: variant for name, variant in VARIANTS.items() if variant.needs_draft} | {"best first": EAGLE}
+GROWN = {name: variant for name, variant in VARIANTS.items() if isinstance(variant, GrownStrategy)}
+OWN = GROWN | {"best first": EAGLE}
 VOCAB = 24
 DISTRIBUTIONS = random_probs(VOCAB, 3, low=0.5, high=2.5)
 NEAR = mixed_probs(DISTRIBUTIONS, random_probs(VOCAB, 4), 0.15)

@@ -68,18 +68,6 @@ def test_a_heads_tree_is_what_plain_passes_over_each_path_give(family, layers):
         assert set(step.tree.source[1:]) == {"head"}
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_text_is_the_targets_own(family):
-    target = tiny(family, vocab=VOCAB)
-    pair = speclab.load_pair(target=target, heads=[random_head(target, 1), random_head(target, 2, layers=(0, 1))])
-    plain = speclab.generate(pair, speclab.Autoregressive(), PROMPT, max_new_tokens=30).token_ids
-    for head in (0, 1):
-        result = speclab.generate(pair, speclab.DraftHead(head=head, **SMALL), PROMPT, max_new_tokens=30)
-        assert result.token_ids == plain
-        assert result.metrics.counts.accepted > 0, "else no cache row was ever kept"
-
-
 # What it costs
 
 

@@ -170,31 +170,6 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-# Where a text begins and ends
-
-
-@every_strategy
-@pytest.mark.parametrize("prompt", [[1], [1, 2]])
-def test_a_prompt_shorter_than_any_ngram(strategy, prompt):
-    plain = speclab.generate(lone(), speclab.Autoregressive(), prompt, max_new_tokens=12).token_ids
-    assert speclab.generate(lone(), strategy, prompt, max_new_tokens=12).token_ids == plain
-
-
-@every_strategy
-def test_text_up_to_the_very_end_of_the_context(strategy):
-    """The runner refuses any position beyond."""
-    pair = table_pair(PROBS, None, VOCAB, context=len(PROMPT) + 40)
-    assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=40).token_ids == own_text()[:40]
-
-
-@every_strategy
-def test_the_end_of_text_inside_a_path(strategy):
-    whole = own_text()
-    for eos in sorted(set(whole))[:4]:
-        pair = table_pair(PROBS, None, VOCAB, eos=eos)
-        assert speclab.generate(pair, strategy, PROMPT, max_new_tokens=NEW).token_ids == whole[: whole.index(eos) + 1]
-
-
 def test_a_table_that_is_too_large_is_hashed_and_the_record_says_so():
     """A vocabulary of 150,000 under a bound of 1 MiB: the same text, and a table within its bound."""
     wide = 150_000

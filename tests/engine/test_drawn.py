@@ -165,22 +165,6 @@ def test_the_same_seed_gives_the_same_text_again_after_back_and_in_a_fork(strate
             assert_same(mine.tree, its.tree)
 
 
-@every_drawn
-def test_an_interrupted_iteration_is_done_again_just_the_same(strategy):
-    text, session = finished(strategy).token_ids, session_of(strategy)
-    interrupted = 0
-    for moment in range(12):
-        session.pair.target.fuse = moment % 4
-        try:
-            session.step()
-        except KeyboardInterrupt:
-            interrupted += 1
-        session.pair.target.fuse = None
-    session.run()
-    assert interrupted
-    assert session.token_ids == text
-
-
 # Records
 
 

@@ -1,13 +1,11 @@
-"""Sampling with torch models: many short texts of a very small one, against the exact distribution of its texts.
+"""Drawn candidates with torch models: short texts of a very small one, against the exact distribution of its texts.
 
-Every strategy under temperature, top-k and top-p. Candidates chosen beforehand must give plain sampling's own texts;
-sampled candidates must give texts of the same distribution. Of each such strategy there is a small sample for each
-setting; their chi-squares are added up, so that a bias that all of them share shows, too.
+Of each strategy there is a small sample under each temperature, top-k and top-p; their chi-squares are added up, so
+that a bias that all of them share shows, too. Tables in the place of models stand in test_sampling_joint.py.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from functools import cache
 
@@ -16,7 +14,7 @@ from distributions import chi_square, chi_square_critical, text_distribution
 from heads import random_head
 from reference.decoding import next_logits
 from tiny import tiny
-from variants import DRAWN, PATHS
+from variants import DRAWN
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -82,28 +80,6 @@ def assert_target_distribution(statistics: list[tuple[float, int]]) -> None:
         assert value < chi_square_critical(freedom)
 
 
-def test_the_models_leave_much_to_chance_and_disagree():
-    """Else few candidates would be rejected, or few accepted, and nothing below would mean much."""
-    probs = text_distribution(logits, LENGTH, temperature=1.4)
-    assert len([share for share in probs.values() if share > 1e-3]) > 25
-    rates = [
-        speclab.generate(pair(), strategy, PROMPT, max_new_tokens=20, temperature=1.4).metrics.acceptance_rate
-        for strategy in DRAWN.values()
-    ]
-    assert all(0.05 < rate < 0.9 for rate in rates)
-
-
-def test_plain_sampling_has_the_distribution_of_the_models_texts():
-    assert_target_distribution(samples(speclab.Autoregressive(), 2 * RUNS))
-
-
-@pytest.mark.parametrize("strategy", PATHS.values(), ids=PATHS)
-def test_candidates_chosen_beforehand_give_plain_samplings_own_texts(strategy):
-    plain = speclab.Autoregressive()
-    for settings, seed in itertools.product(SETTINGS, range(3)):
-        assert text(strategy, seed, settings) == text(plain, seed, settings)
-
-
 @pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
 def test_drawn_candidates_give_texts_of_the_models_distribution(strategy):
     assert_target_distribution(samples(strategy, RUNS))
@@ -116,17 +92,3 @@ def test_candidates_drawn_from_a_part_of_the_vocabulary_leave_the_distribution_a
         headed_pair(), DRAWN[name], PROMPT, max_new_tokens=20, temperature=1.4
     ).metrics.acceptance_rate
     assert 0 < rate < 0.9
-
-
-def test_a_wrong_rule_is_found_out(monkeypatch):
-    """The rule for draws without replacement on a tree of the likeliest."""
-    from speclab.drafters import policies as drawn
-    from speclab.tree import CandidateSampling
-
-    def likeliest(probs, count, chance):
-        return [int(token) for token in (-probs).argsort()[: min(count, int((probs > 0).sum()))]]
-
-    monkeypatch.setitem(drawn._SAMPLERS, "without_replacement", (CandidateSampling.WITHOUT_REPLACEMENT, likeliest))
-    sample = samples(DRAWN["tree without replacement"], RUNS)
-    with pytest.raises(AssertionError):
-        assert_target_distribution(sample)

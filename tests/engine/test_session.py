@@ -171,7 +171,7 @@ def test_check_compares_every_commit_and_forks_stay_checked(strategy, settings):
     assert twin.token_ids == session.token_ids
 
 
-# Interrupts: Ctrl-C anywhere in an iteration
+# Interrupts: Ctrl-C around every pass; at any bytecode in test_interrupts.py
 
 
 @every_strategy
@@ -201,46 +201,6 @@ def test_ctrl_c_at_any_moment_of_an_iteration_loses_nothing(strategy, role):
     assert_caches_follow(session)
 
 
-def test_the_interrupted_iteration_is_done_again_just_the_same():
-    """The same trees, the same adapted thresholds: history has not counted the interrupted one."""
-    whole, session, interrupted = finished(max_new_tokens=60), session_of(max_new_tokens=60), 0
-    for moment in range(40):
-        for runner in session.pair.runners.values():
-            runner.fuse = moment % 6
-            try:
-                session.run(until=lambda step: True)
-            except KeyboardInterrupt:
-                interrupted += 1
-            runner.fuse = None
-    session.run()
-    assert interrupted > 20
-    for mine, its in zip(whole.steps, session.steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert mine.settings == its.settings
-
-
-def test_ctrl_c_while_the_record_is_made_loses_nothing(monkeypatch):
-    """The iteration is committed and learned from by then: all of it is undone, and done again just the same."""
-    whole, session = finished(max_new_tokens=60), session_of(max_new_tokens=60)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    while not session.done:
-        before = session.trace
-        with monkeypatch.context() as patch:
-            patch.setattr("speclab.engine.session.record", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                session.step()
-        assert_same(session.trace, before)
-        assert_caches_follow(session)
-        session.step()
-    assert any(step.adaptation.after for step in whole.steps)
-    for mine, its in zip(whole.steps, session.steps, strict=True):
-        assert_same(mine.tree, its.tree)
-        assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
-
-
 def test_an_error_in_the_model_loses_nothing():
     session = session_of()
     session.step()
@@ -252,23 +212,6 @@ def test_an_error_in_the_model_loses_nothing():
     session.pair.target.probs = TARGET
     session.run()
     assert session.token_ids == own_text()
-
-
-def test_ctrl_c_in_generate_hands_over_what_was_decoded(monkeypatch):
-    passes = 0
-
-    def probs(path):
-        nonlocal passes
-        passes += 1
-        if passes == 60:
-            raise KeyboardInterrupt
-        return TARGET(path)
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        speclab.generate(pair_of(probs), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
-    done = caught.value.result.token_ids
-    assert 1 < len(done) < NEW
-    assert done == own_text()[: len(done)]
 
 
 # Cancel

@@ -269,8 +269,12 @@ def test_models_that_do_not_load_are_said_and_the_session_stays(lab):
     models.name.value = "own"
     assert "No target is named" in lab.config.note.value
     models.target.value = models.draft.value = "there/is-no-such-folder"
+    assert lab.step() is None
+    assert "there/is-no-such-folder" in lab.state.error
+    lab.status.dismiss()
     apply(lab)
     assert "there/is-no-such-folder" in lab.state.error
+    assert lab.state.status.endswith("is not loaded: everything stays as it was.")
     assert lab.session is session
     models.name.value = "given"
     assert lab.step() is not None
