@@ -15,10 +15,13 @@ from speclab.errors import CancelledError, SettingsError
 from speclab.lab.actions import action
 from speclab.lab.decoding import REDRAW_SECONDS, Decoder
 from speclab.lab.models import prompt_ids, token_ids
+from speclab.lab.prompt_picker import examples_in_turn
 from speclab.lab.runs import CURRENT, named_strategies
 from speclab.lab.state import Progress
+from speclab.prompts import as_messages, is_conversation
 from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
+from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Trace
 from speclab.views.drafter_state import key_at
 from speclab.views.explain import plural
@@ -74,6 +77,56 @@ class SessionController(Decoder):
         ran = f"Compared {sum([entry.complete for entry in found.runs])} of {len(given)} strategies"
         state.status = f"{ran}{', then stopped' if found.stopped else ''}. {text_words(found)}"
         return found
+
+    @action("decoding the example prompts", yields=True)
+    def sample(self, count: int = 12, max_new_tokens: int = 48) -> tuple[Trace, ...]:
+        """Decodes shipped example prompts with what the form says, of each kind in turn; the runs, as records alone.
+
+        They are chat prompts where the prompt of the form is. `stop` keeps those that were decoded by then.
+        """
+        config, state = self._read(), self._state
+        found: list[Trace] = []
+        chat = is_conversation(config.prompt)
+        prompts, settings = examples_in_turn(count, chat=chat), {**config.settings, "max_new_tokens": max_new_tokens}
+        try:
+            state.sampling = 0, len(prompts), "loading the models"
+            pair = replace(self.models.load(config.models), shared_state={})  # nothing is carried over to the lab
+            from speclab.engine.session import Session
+
+            began = monotonic()
+            for prompt in prompts:
+                state.sampling = len(found), len(prompts), f"{prompt.kind} · {prompt.name}"
+                given = as_messages(prompt.text) if chat else prompt.text
+                session = self.other = Session(pair, config.strategy, prompt_ids(pair, given), **settings)
+                if not self._cancelled.is_set():
+                    session.run(until=lambda _: self._cancelled.is_set())
+                if self._cancelled.is_set():
+                    break
+                found.append(made := session.trace)
+                same = made.prompt_ids, made.settings  # decoded before: the newer one stays
+                state.sampled = (*[one for one in state.sampled if (one.prompt_ids, one.settings) != same], made)
+        finally:
+            self.other, state.sampling = None, ()
+        total = sum([one.metrics.counts for one in found], Counts())
+        spent = total.seconds + sum([one.prefill_seconds for one in found])
+        stopped = "Stopped: " if len(found) < len(prompts) else ""
+        state.status = (
+            f"{stopped}{len(found)} of {plural(len(prompts), 'example')} decoded in {monotonic() - began:.1f} s, "
+            f"{spent:.1f} s of them in the models: {Metrics(total).tokens_per_iteration:.2f} tokens per iteration."
+        )
+        return tuple(found)
+
+    @action(key="goto")
+    def show_node(self, source: int | Trace, iteration: int, node: int, words: str = "", name: str = "") -> None:
+        """Shows a node of run `source`, or of a recorded one: its iteration, counted from 0, with the node selected."""
+        frame = self._state.frame
+        if isinstance(source, Trace):
+            if frame.trace is not source:
+                self.open_trace(lambda: source, name)
+        elif not frame.live or source != self.runs.present.number:
+            self.switch(source)
+        self._show_at(iteration + 1, words)
+        self.select(node)
 
     @action("measuring the baselines", yields=True)
     def measure(self) -> Comparison:

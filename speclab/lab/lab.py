@@ -145,6 +145,7 @@ class Lab(VBox):
     switch = _asked(SessionController.switch)
     drop = _asked(SessionController.drop)
     pin = _asked(SessionController.pin)
+    sample = _asked(SessionController.sample)
     compare = _asked(SessionController.compare)  # type: ignore[arg-type]  # a setting could be called self
     open_trace = _asked(SessionController.open_trace)
 
@@ -225,6 +226,8 @@ class Lab(VBox):
             ask(do.goto, said["iteration"])
         elif isinstance(said.get("run"), int):
             ask(do.switch, said["run"])
+        elif isinstance(said.get("cell"), int):
+            self.panels.tabs.aggregates.open_cell(said["cell"])
         elif isinstance(said.get("key"), str):
             self.transport.key(said["key"])
         elif isinstance(said.get("room"), dict):

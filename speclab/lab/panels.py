@@ -12,6 +12,7 @@ from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.actions import Actions
+from speclab.lab.aggregates_panel import AggregatesPanel
 from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
 from speclab.lab.screen import Screen, Slot, caption_html
@@ -229,8 +230,13 @@ class Tabs(Tab):
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", lambda: ask(do.pin))
         self.lookup, self.attention = LookupPanel(state, actions, screen), AttentionPanel(state, actions, screen)
         self.runs, self.compare = RunsPanel(state, actions, screen), ComparePanel(state, actions, screen)
+        self.aggregates = AggregatesPanel(state, actions, screen)
         pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Node": [], "Metrics": []}
-        pages |= {"Compare": [HBox([self.pin]), self.runs, self.compare], "Strategy": []}
+        pages |= {
+            "Compare": [HBox([self.pin]), self.runs, self.compare],
+            "Aggregates": [self.aggregates],
+            "Strategy": [],
+        }
         for view in placed("tab"):
             pages.setdefault(view.tab or view.heading, []).append(self.views[view.name])
         pages["Node"] += [DrawBar(actions), self.attention]

@@ -10,6 +10,7 @@ from ipywidgets import Dropdown, HBox, Textarea, VBox
 from speclab.errors import PromptError
 from speclab.lab.state import Prompt
 from speclab.lab.widgets import on_change, set_if_changed, set_visible, toggle
+from speclab.prompts import Prompt as Example
 from speclab.prompts import as_messages, checked_messages, examples, is_conversation
 from speclab.views.explain import plural
 from speclab.views.markup import clip
@@ -144,6 +145,13 @@ class PromptPicker(VBox):
         index = texts.index(self.text.value) if self.text.value in texts else -1
         set_if_changed(self.example, options=options)
         set_if_changed(self.example, value=index)
+
+
+def examples_in_turn(count: int, *, chat: bool) -> list[Example]:
+    """So many shipped examples: the first of each kind, then the second of each."""
+    found = examples(chat=chat)
+    turn = {one: [each for each in found if each.kind == one.kind].index(one) for one in found}
+    return sorted(found, key=lambda one: turn[one])[:count]
 
 
 def _text(prompt: Prompt, pair: ModelPair | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.compare import ComparedRun, Comparison
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
+    from speclab.trace.records import Trace
 
 CURRENT = "current settings"
 """Stands for the strategy in the form, with its settings."""
@@ -116,6 +117,16 @@ class Runs:
         prompt = self.present.session.prompt_ids
         alike = [run for run in list(self._runs.values()) if run.session.prompt_ids == prompt]
         return Comparison(tuple(ComparedRun(run.describe(present=False).label, run.session.trace) for run in alike))
+
+    def counted(self) -> list[tuple[Trace, int, str, int]]:
+        """Every run: what it decoded itself, its number, its name, and what changes when it goes on.
+
+        What a fork has from the run it was forked from is its parent's.
+        """
+        return [
+            (replace(run.session.trace, steps=run.session.steps[run.at :]), run.number, run.name, id(run.session.steps))
+            for run in list(self._runs.values())
+        ]
 
     def beside(self, number: int) -> Beside:
         """A run as it stands, to be kept beside the one shown."""

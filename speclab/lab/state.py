@@ -118,7 +118,8 @@ class LabState(HasTraits):
     form and not applied; None where there is none; `pending`: everything that Step would apply first, in words, and
     `refused`: why what is set cannot be; both empty where there is nothing. `breakpoints`: what a run stops at, counted
     over the run shown. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
-    they do.
+    they do. `sampled`: runs of example prompts, kept as records alone; `sampling`: while they are decoded, how many are
+    done, of how many, and which is at work.
     """
 
     frame: Any = Instance(Frame)
@@ -136,6 +137,8 @@ class LabState(HasTraits):
     forks: Any = Tuple()
     compared: Any = Instance(Comparison, allow_none=True)
     progress: Any = Instance(Progress, allow_none=True)
+    sampled: Any = Tuple()
+    sampling: Any = Tuple()
 
     trace = property(attrgetter("frame.trace"), doc="The run on the screen.")
     cursor = property(attrgetter("frame.cursor"), doc="Iterations shown.")
