@@ -280,6 +280,10 @@ def _check(known: KnownText) -> None:
             "a token or a mask of this text was put in by hand, so it is not the target's own: replay a text that it "
             "wrote itself, such as the run that this one was forked from"
         )
+    if fault := known.pair.describe().get("fault"):
+        raise NotRecordedError(
+            f"the fault {fault!r} is in this pair, so its text depends on the tree: replay a run without it"
+        )
     rules = {step.rule for step in known.steps if step.rule}
     if any(not Rule(rule).follows_the_target for rule in rules):
         raise NotRecordedError(

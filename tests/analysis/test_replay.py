@@ -12,6 +12,7 @@ from refusals import refused
 from variants import VARIANTS, dynatrees
 
 import speclab
+from speclab import clinic
 from speclab.analysis.replay import Replay, Replayer
 from speclab.errors import CancelledError, NotRecordedError, SettingsError
 
@@ -184,6 +185,8 @@ def test_what_cannot_be_replayed():
         replayer.replay(speclab.Lookahead())
     with refused(speclab.NoDraftError):
         Replayer(run(replace(pair, draft=None, heads=()), speclab.Autoregressive())).replay(speclab.DynaTree())
+    with refused(NotRecordedError, "fault"):
+        Replayer(run(clinic.broken(pair, "sibling visible"), speclab.DynaTree()))
     drawn = run(pair, speclab.LinearSpeculation(candidates="independent"), temperature=0.9)
     with refused(NotRecordedError, "candidates='top'"):
         Replayer(drawn)
