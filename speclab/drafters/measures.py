@@ -30,6 +30,13 @@ def measure_of(field: FieldInfo) -> Measure | None:
     return next((mark.measure for mark in field.metadata if isinstance(mark, _Against)), None)
 
 
+def small_matters(field: FieldInfo) -> bool:
+    """Whether a probability is one of a path or a token, of which most are small; a confidence lies anywhere."""
+    measure = measure_of(field)
+    small = isinstance(field.default, float) and field.default <= 0.1
+    return measure in {"path probability", "token probability"} or (measure is None and small)
+
+
 def measured(step: Step, measure: Measure) -> tuple[float, ...]:
     """The values of one step: of its drafted nodes, and of what was pruned as far as that is recorded.
 

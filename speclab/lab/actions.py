@@ -37,17 +37,28 @@ def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[
 class Actions:
     """Runs work on the lab's worker; a failure ends in the error panel and in the log.
 
-    `stop` ends what runs and forgets what waits, leaving a load behind; what was decoded stays.
-
     Args:
         state: what is shown.
         worker: where it runs.
         controller: its methods are what can be asked for.
+
+    Attributes:
+        workers: the lab's own, and those of panels that work besides it.
     """
 
     def __init__(self, state: LabState, worker: Worker, controller: SessionController) -> None:
         self._state, self._worker, self.controller = state, worker, controller
-        self.stop, self.cancelled = worker.cancel, worker.cancelled
+        self.cancelled, self.workers = worker.cancelled, [worker]
+
+    def stop(self) -> None:
+        """Ends what runs and forgets what waits, leaving a load behind; what was decoded stays."""
+        for worker in self.workers:
+            worker.cancel()
+
+    def close(self) -> None:
+        """Ends all threads, each once what it does has ended."""
+        for worker in self.workers:
+            worker.close()
 
     def ask(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         """Queues `work(*arguments, **named)` as its `@action` says; the result is None where it failed."""

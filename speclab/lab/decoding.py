@@ -120,6 +120,19 @@ class Decoder(Navigator):
         self._take(session, applied, f"Forked at iteration {at}. ")
         return session
 
+    @action("forking", "apply")
+    def restart(self, strategy: Strategy) -> Session:
+        """A fork at the beginning. The prompt is run again, for there are strategies that learn from it."""
+        applied = self._state.applied
+        if self.session is None or applied is None:
+            raise SettingsError("No run has begun: Step decodes the first iteration.")
+        config = replace(applied, strategy=strategy)
+        session = self._new(config)
+        self.runs.fork(session, config, 0)
+        self._write(config)
+        self._take(session, config, "Forked at the beginning. ")
+        return session
+
     @action("decoding", "apply")
     def redo(self) -> Step | None:
         """Decodes the iteration shown anew with what the form says, in a fork, and shows both."""

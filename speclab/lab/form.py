@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from traitlets import Any as AnyTrait
 from traitlets import Bool, dlink
 
-from speclab.drafters.measures import measure_of
+from speclab.drafters.measures import measure_of, small_matters
 from speclab.errors import SettingsError
 from speclab.lab.widgets import on_change, set_if_changed, set_visible, toggle
 from speclab.settings import Settings, bounds
@@ -123,16 +123,9 @@ def _plain(field: FieldInfo, shared: dict[str, Any]) -> DOMWidget:
     if kind is float:
         low, high = bounds(field, SMALLEST)
         if low is not None and high is not None and low >= 0 and high <= 1:
-            return Probability(low, high, logarithmic=_small_matters(field), **shared)
+            return Probability(low, high, logarithmic=small_matters(field), **shared)
         return FloatText(step=0.1, **shared)
     return Text(placeholder="not set" if _optional(field) else "", **shared)
-
-
-def _small_matters(field: FieldInfo) -> bool:
-    """Whether a probability is one of a path or a token, of which most are small; a confidence lies anywhere."""
-    measure = measure_of(field)
-    small = isinstance(field.default, float) and field.default <= 0.1
-    return measure in {"path probability", "token probability"} or (measure is None and small)
 
 
 def _optional(field: FieldInfo) -> bool:

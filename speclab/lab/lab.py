@@ -192,7 +192,7 @@ class Lab(VBox):
         """Stops the workers and lets the widgets go."""
         if hasattr(self, "config"):  # else it was never finished
             self.config.close()
-            self._worker.close()
+            self._actions.close()
         super().close()
 
     def _named(self, name: str | None) -> ModelChoice:
@@ -228,6 +228,8 @@ class Lab(VBox):
             ask(do.switch, said["run"])
         elif isinstance(said.get("cell"), int):
             self.panels.tabs.aggregates.open_cell(said["cell"])
+        elif isinstance(said.get("point"), int):
+            self.panels.tabs.curves.choose(said["point"])
         elif isinstance(said.get("key"), str):
             self.transport.key(said["key"])
         elif isinstance(said.get("room"), dict):

@@ -13,6 +13,7 @@ from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.actions import Actions
 from speclab.lab.aggregates_panel import AggregatesPanel
+from speclab.lab.curves_panel import CurvesPanel
 from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
 from speclab.lab.screen import Screen, Slot, caption_html
@@ -230,9 +231,10 @@ class Tabs(Tab):
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", lambda: ask(do.pin))
         self.lookup, self.attention = LookupPanel(state, actions, screen), AttentionPanel(state, actions, screen)
         self.runs, self.compare = RunsPanel(state, actions, screen), ComparePanel(state, actions, screen)
-        self.aggregates = AggregatesPanel(state, actions, screen)
-        pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Node": [], "Metrics": []}
+        self.curves, self.aggregates = CurvesPanel(state, actions, screen), AggregatesPanel(state, actions, screen)
+        pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Sweep": [self.curves], "Node": []}
         pages |= {
+            "Metrics": [],
             "Compare": [HBox([self.pin]), self.runs, self.compare],
             "Aggregates": [self.aggregates],
             "Strategy": [],

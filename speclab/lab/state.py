@@ -8,9 +8,10 @@ from operator import attrgetter
 from threading import RLock
 from typing import Any
 
-from traitlets import HasTraits, Instance, Int, Tuple, Unicode
+from traitlets import HasTraits, Instance, Int, Tuple, Unicode, Union
 
 from speclab.analysis.compare import Comparison
+from speclab.analysis.curves import Curve
 from speclab.drafters.base import Strategy
 from speclab.lab.widgets import batch_updates
 from speclab.models.presets import PRESETS
@@ -119,7 +120,8 @@ class LabState(HasTraits):
     `refused`: why what is set cannot be; both empty where there is nothing. `breakpoints`: what a run stops at, counted
     over the run shown. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
     they do. `sampled`: runs of example prompts, kept as records alone; `sampling`: while they are decoded, how many are
-    done, of how many, and which is at work.
+    done, of how many, and which is at work. `curve`: replays of the text with other settings, as far as they have come;
+    a sentence where there can be none.
     """
 
     frame: Any = Instance(Frame)
@@ -139,6 +141,7 @@ class LabState(HasTraits):
     progress: Any = Instance(Progress, allow_none=True)
     sampled: Any = Tuple()
     sampling: Any = Tuple()
+    curve: Any = Union([Instance(Curve), Unicode()], allow_none=True)
 
     trace = property(attrgetter("frame.trace"), doc="The run on the screen.")
     cursor = property(attrgetter("frame.cursor"), doc="Iterations shown.")

@@ -38,6 +38,7 @@ _FIGURES = {
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
     "acceptance": ("acceptance_chart.acceptance_drawing", "No drafted node of these runs was tried."),
     "calibration": ("acceptance_chart.calibration_drawing", "No drafted node of these runs was tried."),
+    "curve": ("setting_curve.curve_drawing", "A table of strategies has no figure: curve a setting's range."),
     "forks": ("runs.forks_spec", ""),
     "race": ("race_chart.race", "This run has no iteration yet: decode one first."),
 }
