@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Self
 
+from speclab.costs.drafter import Chooser
 from speclab.drafters import strategies
 from speclab.drafters.base import Context, Draft, ReplayContext, Strategy, TopK
 from speclab.drafters.draft_forward import DRAFT, DraftForward, Row
@@ -72,45 +73,62 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """
     if step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
         raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
-    if strategy.chooses_budget:
+    if strategy.chooses_budget and (step.budget is None or (strategy.needs_draft and not step.budget.drafts)):
         raise NotRecordedError(
-            "which nodes are worth verifying follows from earlier outcomes, which no step records; with budget='fixed' "
-            "the whole tree is known"
+            "what passes cost and what was accepted before is recorded only of steps that budget='auto' decoded; with "
+            "budget='fixed' the whole tree is known"
         )
     was = in_force(step)
     if strategy.draft_source != was.draft_source:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
     answers = _RecordedDraft(step)
-    context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
+    chooser = Chooser.recorded(step.budget) if strategy.chooses_budget and step.budget is not None else None
+    context = Context(
+        [int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings(),
+        None if chooser is None else chooser.level_gate,
+    )  # fmt: skip
     same = type(strategy) is type(was)
     draft = strategy.replay(ReplayContext(step, answers, context, was)) if same else strategy.grow(answers, context)
     if draft is None:
         name = type(strategy).__name__
         raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")
     answers.check_root()
+    if chooser is not None:
+        if step.proposals and step.budget is not None:  # whole trees are recorded, and no draft was asked
+            chooser.spent = step.budget.spent
+        draft, new_index = chooser.restricted(draft)
+        if new_index:
+            answers.renumber(new_index)
     return _verified(step, draft, answers.short)
 
 
 class _RecordedDraft(DraftForward):
-    """What a draft said, from a step."""
+    """What a draft said, from a step: of the tree that was drafted, of which costs may have left some out."""
 
     def __init__(self, step: Step) -> None:
         self.short: set[int] = set()
         self.draft_probs = _NoProbabilities()
-        self.source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
-        self._step, self._place = step, dict[int, int | None]()
-        self._wanted = {event.node: event.values.get("branches", 0) for event in step.events if event.kind == "expand"}
-        self._drafted_root = False
+        self._tree, self._place = step.tree, dict[int, int | None]()
+        self._tops: dict[int, Sequence[tuple[int, float]]] = {node.index: node.draft_top for node in step.nodes}
+        wanted = {event.node: int(event.values.get("branches") or 0) for event in step.events if event.kind == "expand"}
+        self._wanted = {node: branches for node, branches in wanted.items() if node is not None}
+        if step.budget is not None and step.budget.drafted is not None:
+            self._tree = step.budget.drafted
+            at = _places(self._tree, step.tree)
+            self._tops = {at[node]: top for node, top in self._tops.items()} | dict(step.budget.tops)
+            self._wanted = {at[node]: branches for node, branches in self._wanted.items()}
+        self.source = next((name for name in reversed(self._tree.source) if name != "target"), DRAFT)
+        self._root_choice, self._drafted_root = step.root_choice, False
 
     def after_root(self, _: Sequence[int]) -> TopK:
         return self._after(0, 0)
 
     def after_text(self, _: Sequence[int]) -> TopK:
         self._drafted_root = True
-        return ((int(self._step.tree.token[0]), float(self._step.tree.log_prob[0])),)
+        return ((int(self._tree.token[0]), float(self._tree.log_prob[0])),)
 
     def after(self, rows: Sequence[Row]) -> list[TopK]:
-        found = [0 if row.parent < 0 else _child(self._step, self._place[row.parent], row.token) for row in rows]
+        found = [0 if row.parent < 0 else _child(self._tree, self._place[row.parent], row.token) for row in rows]
         return [self._after(row.node, node) for row, node in zip(rows, found, strict=True)]
 
     def renumber(self, place: Mapping[int, int]) -> None:
@@ -119,20 +137,31 @@ class _RecordedDraft(DraftForward):
 
     def check_root(self) -> None:
         """Refuses a tree on another root than the step's."""
-        if self._drafted_root != (self._step.root_choice is not None):
+        if self._drafted_root != (self._root_choice is not None):
             raise NotRecordedError("its root would have been another token, after which nothing is recorded")
 
     def _after(self, node: int, recorded: int | None) -> TopK:
         self._place[node] = recorded
-        top = self._step.nodes[recorded].draft_top if recorded is not None else ()
+        top = self._tops.get(recorded, ()) if recorded is not None else ()
         if recorded is None or not top:
             return ()
         # Children of the record have their exact log-probability; those of the others are within rounding.
-        tree = self._step.tree
+        tree = self._tree
         exact = {int(tree.token[child]): float(tree.log_prob[child]) for child in tree.children[recorded]}
         rows = ((token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top)
-        whole = int(self._wanted.get(recorded) or 0) > len(top)  # it wanted more, and there was no more
+        whole = self._wanted.get(recorded, 0) > len(top)  # it wanted more, and there was no more
         return _Answer(rows, (lambda: None) if whole else lambda: self.short.add(node))
+
+
+def _places(whole: DraftTree, part: DraftTree) -> list[int]:
+    """For each node of a part of a tree, its place in the whole."""
+    found = [0]
+    for node in range(1, len(part)):
+        child = _child(whole, found[int(part.parent[node])], int(part.token[node]))
+        if child is None:
+            raise NotRecordedError("the tree that was verified is no part of the one that was drafted")
+        found.append(child)
+    return found
 
 
 class _Answer(tuple[tuple[int, float], ...]):  # noqa: SLOT001  # a tuple cannot have slots
@@ -156,9 +185,9 @@ class _NoProbabilities(dict[int, Floats]):
         raise NotRecordedError("its candidates would be drawn at random, and the record holds only the most probable")
 
 
-def _child(step: Step, parent: int | None, token: int) -> int | None:
-    children = () if parent is None else step.tree.children[parent]
-    return next((child for child in children if step.tree.token[child] == token), None)
+def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
+    children = () if parent is None else tree.children[parent]
+    return next((child for child in children if tree.token[child] == token), None)
 
 
 def _deepest(step: Step) -> int:
@@ -176,7 +205,7 @@ def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
     """The target's choices are recorded for every node of the step's tree, and a choice depends on its path alone."""
     tree, place = draft.tree, list[int | None]([0])
     for node in range(1, len(tree)):
-        place.append(_child(step, place[int(tree.parent[node])], int(tree.token[node])))
+        place.append(_child(step.tree, place[int(tree.parent[node])], int(tree.token[node])))
     known = _blank(step.events)
     unknown = tuple(sorted(short | {node for node in _blank(draft.events) if place[node] not in known}))
     choices = [_UNKNOWN if at is None else step.nodes[at].target_choice for at in place]

@@ -1,44 +1,62 @@
 """How many drafted nodes to verify: those that give the most expected tokens per second.
 
-Arithmetic on arrays alone. A node's probability is that of its whole path, so none is above its parent's, and the k
-most probable nodes always form a tree. The best tree of k nodes is therefore those k; the best k is found by trying
-each. How probable it is that a node is accepted is learned from outcomes: `AcceptanceModel`.
+Arithmetic on plain numbers, in a few microseconds a node: it runs in every iteration. A node's probability is that of
+its whole path, so none is above its parent's, and the k most probable nodes always form a tree. The best tree of k
+nodes is therefore those k; the best k is found by trying each. How probable it is that a node is accepted is learned
+from outcomes: `AcceptanceModel`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from speclab.tree import Bools, Floats, Ints
+from speclab.tree import Floats, Ints
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Outcome
 
-STATED = np.array([0.05, 0.2, 0.5, 0.9])
-"""Bounds between classes of the probability that the source itself states."""
+Numbers = tuple[float, ...]
+
+STATED = tuple(map(log, (0.05, 0.2, 0.5, 0.9)))
+"""Bounds between classes of the log-probability that the source itself states."""
+DEPTHS = (1, 2, 3, 6)
+"""Bounds between classes of a copied token, which has no probability: by how many copies before it were right."""
+COPIED = frozenset({"context"})
+"""Sources whose tokens are copies."""
 RANKS = 3
 """Classes by rank among siblings: the first child, the second, later ones."""
+CLASSES = len(STATED) + 1
+KINDS = RANKS * CLASSES
 PRIOR = 4.0
-"""Tries that the prior counts for: the square root of the stated probability for a first child, else just that."""
-LEAST, SURE, MOST = 0.002, 0.8, 0.98
-"""Bounds of an acceptance rate; before anything was tried none is above `SURE`."""
-CONTINUATION, CONTINUATION_TRIES = 0.7, 4.0
-"""How often a node that was reached and had children goes on with one of them, before anything was tried."""
+"""Tries that a prior counts for."""
+LEAST, MOST = 0.002, 0.98
+"""Bounds of an acceptance rate."""
+DRAFTED = (0.20, 0.34, 0.54, 0.82, 0.97, 0.05, 0.13, 0.24, 0.30, 0.40, 0.02, 0.07, 0.10, 0.20, 0.30)
+COPIES = (0.45, 0.70, 0.82, 0.88, 0.92, *DRAFTED[CLASSES:])
+LOOKED_UP = (0.25, 0.33, 0.45, 0.65, 0.77, 0.06, 0.11, 0.20, 0.20, 0.20, 0.02, 0.05, 0.08, 0.10, 0.10)
+RETRIEVED = (0.03, 0.05, 0.10, 0.35, 0.30, 0.03, 0.05, 0.08, 0.20, 0.20, 0.02, 0.04, 0.05, 0.10, 0.10)
+PRIORS: Mapping[str, Numbers] = {"context": COPIES, "transition": LOOKED_UP, "retrieved": RETRIEVED, "pool": LOOKED_UP}
+"""How often a child is accepted once its parent is, by rank and class, before anything was tried: rounded from what
+the shipped families do on the shipped prompts. `DRAFTED` is for draft models, heads and sources of a user's own."""
+CONTINUATION = (0.65, 0.70, 0.75, 0.78, 0.86, 0.88)
+"""The same of going on: how often an accepted node with children has one accepted; the root, then by class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The tree to verify: those nodes for which `keep` (`[n]` bool) is true.
+    """The tree to verify: those nodes for which `keep`, one for each node, is true.
 
     `rate`: expected tokens per second, the target's own token included. `seconds`: of the whole iteration.
     `threshold`: the probability from which one further node would raise the rate.
     """
 
-    keep: Bools
+    keep: tuple[bool, ...]
     rate: float
     seconds: float
     threshold: float
@@ -60,26 +78,32 @@ def rates(probabilities: Floats, seconds: Floats, drafting: float) -> Floats:
     return np.asarray((1.0 + probabilities.cumsum()) / (drafting + seconds), dtype=np.float64)
 
 
-def choose(probabilities: Floats, seconds: Floats, drafting: float, *, verified_root: bool) -> Choice:
+def best_size(gains: Sequence[float], seconds: Sequence[float], drafting: float) -> tuple[int, float]:
+    """How many nodes give the most tokens per second, and how many that are; arguments as of `rates`."""
+    tokens, best, most = 1.0, 0, 0.0
+    for size, (gain, spent) in enumerate(zip(gains, seconds, strict=False), start=1):
+        tokens += gain
+        if (rate := tokens / (drafting + spent)) > most:
+            best, most = size, rate
+    return best, most
+
+
+def choose(probabilities: Sequence[float], seconds: Sequence[float], drafting: float, *, verified_root: bool) -> Choice:
     """The nodes that maximise (1 + Σ p) / (drafting + seconds of the pass).
 
     Args:
-        probabilities: `[n]` that a node is accepted, by node; none above its parent's. The root is always kept.
-        seconds: `[n]` of a target pass over 1, 2, … n nodes, never falling.
+        probabilities: that a node is accepted, by node; none above its parent's. The root is always kept.
+        seconds: of a target pass over 1, 2, … n nodes, never falling.
         drafting: seconds that drafting took.
         verified_root: whether node 0 is the target's own token and no gain.
     """
-    ranked = probabilities.copy()
-    ranked[0] = np.inf
-    order = np.argsort(-ranked, kind="stable")
-    ranked[0] = 0.0 if verified_root else probabilities[0]
-    by_size = rates(ranked[order], seconds, drafting)
-    best = int(by_size.argmax())
-    keep = np.zeros(len(ranked), dtype=np.bool_)
-    keep[order[: best + 1]] = True
-    rate = float(by_size[best])
-    further = float(seconds[min(best + 1, len(seconds) - 1)] - seconds[best])
-    return Choice(keep, rate, float(drafting + seconds[best]), rate * further)
+    order = sorted(range(1, len(probabilities)), key=probabilities.__getitem__, reverse=True)
+    gains = [0.0 if verified_root else probabilities[0], *(probabilities[node] for node in order)]
+    best, rate = best_size(gains, seconds, drafting)
+    kept = {0, *order[: best - 1]}
+    further = seconds[min(best, len(seconds) - 1)] - seconds[best - 1]
+    keep = tuple([node in kept for node in range(len(probabilities))])
+    return Choice(keep, rate, drafting + seconds[best - 1], rate * further)
 
 
 def sibling_ranks(parent: Ints) -> Ints:
@@ -96,60 +120,102 @@ class AcceptanceModel:
 
     A source's probability is no acceptance rate: a draft model that gives its first token 10% is right far more often
     where the target takes its most probable one, and a copied token has no probability at all. So outcomes are counted
-    by source, rank among siblings and stated probability, from a prior that is a speclab default. Classes by depth as
-    well gave nothing more over a text of some 60 tokens: too few tries for so many classes. Nothing here is random.
+    by source, rank among siblings and class (of the stated probability, or of a copy's depth), from priors that are
+    speclab defaults. Nothing here is random, and nothing is carried from one text to another.
 
-    `counts`: for each source `[2, RANKS, 5]` children that were tried and children that were accepted. `parents` and
-    `continued`: nodes that were reached and had children, and those of them of which a child was accepted.
+    `counts`: for each source how many children were tried, `KINDS` numbers, how many of them were accepted, as many;
+    how many nodes that were reached had children, by class, the root first, and of how many one was accepted.
     """
 
-    counts: Mapping[str, Floats] = field(default_factory=dict)
-    parents: float = CONTINUATION_TRIES
-    continued: float = CONTINUATION * CONTINUATION_TRIES
+    counts: Mapping[str, Numbers] = field(default_factory=dict)
+    _known: dict[str, tuple[Numbers, Numbers]] = field(default_factory=dict, init=False)
 
-    @property
-    def continuation_rate(self) -> float:
-        """How often an accepted node with children goes on with one of them."""
-        return self.continued / self.parents
+    def rates(self, source: str) -> tuple[Numbers, Numbers]:
+        """How often its children are accepted, by kind; and how often a node goes on, by class, the root first."""
+        if (known := self._known.get(source)) is None:
+            counts = self.counts.get(source, (0.0,) * (2 * KINDS + 2 * CLASSES + 2))
+            tried, right = counts[:KINDS], counts[KINDS : 2 * KINDS]
+            parents, on = counts[2 * KINDS : -CLASSES - 1], counts[-CLASSES - 1 :]
+            known = self._known[source] = (
+                _corrected(PRIORS.get(source, DRAFTED), tried, right),
+                _corrected(CONTINUATION, parents, on),
+            )
+        return known
 
-    def rates(self, rank: Ints, log_prob: Floats, source: str | Sequence[str]) -> Floats:
-        """`[n]` how often such a node is accepted, once its parent is; `source`: one for all, or one for each."""
-        stated = np.clip(np.exp(log_prob), LEAST, MOST)
-        kind, names = _classes(rank, stated), np.broadcast_to(np.asarray(source), rank.shape)
-        tried, accepted = np.zeros((2, len(rank)))
-        for name, counts in self.counts.items():
-            of_source = names == name
-            tried[of_source], accepted[of_source] = counts[:, kind[0][of_source], kind[1][of_source]]
-        prior = np.minimum(np.where(rank == 0, np.sqrt(stated), stated), SURE)
-        return np.clip((accepted + PRIOR * prior) / (tried + PRIOR), LEAST, MOST)
-
-    def path_probs(self, parent: Ints, log_prob: Floats, source: str | Sequence[str], *, verified_root: bool) -> Floats:
-        """`[n]` probability that each node of a tree is accepted: the product of the rates along its path."""
-        probs = self.rates(sibling_ranks(parent), log_prob, source).tolist()
-        if verified_root:
-            probs[0] = 1.0
-        for node, above in enumerate(parent.tolist()[1:], start=1):
-            probs[node] *= probs[above]
-        return np.asarray(probs)
+    def path_probs(
+        self, parent: Sequence[int], log_prob: Sequence[float], source: str | Sequence[str], *, verified_root: bool
+    ) -> list[float]:
+        """The probability that each node of a tree is accepted: the product of the rates along its path."""
+        return Paths(self, verified_root=verified_root).extended(parent, log_prob, source)
 
     def updated(self, outcome: Outcome, *, verified_root: bool) -> AcceptanceModel:
         """With one more outcome: of every node on the accepted path, all children were tried."""
         tree, accepted = outcome.tree, set(outcome.accepted)
-        reached = [0, *outcome.accepted] if verified_root else list(outcome.accepted)
-        families = [tree.children[node] for node in reached if tree.children[node]]
-        tried = np.array(([] if verified_root else [0]) + [child for family in families for child in family], dtype=int)
-        rank, stated = sibling_ranks(tree.parent)[tried], np.clip(np.exp(tree.log_prob[tried]), LEAST, MOST)
-        kind, names = _classes(rank, stated), np.asarray(tree.source)[tried]
-        right = np.isin(tried, outcome.accepted)
-        counts = dict(self.counts)
-        for name in dict.fromkeys(names.tolist()):
-            of_source = names == name
-            counts[name] = counts.get(name, np.zeros((2, RANKS, len(STATED) + 1))).copy()
-            for row, amount in enumerate((1.0, right[of_source])):
-                np.add.at(counts[name][row], (kind[0][of_source], kind[1][of_source]), amount)
-        continued = sum(any(child in accepted for child in family) for family in families)
-        return replace(self, counts=counts, parents=self.parents + len(families), continued=self.continued + continued)
+        log_prob, depth, source, counts = tree.log_prob, tree.depth, tree.source, dict[str, list[float]]()
+
+        def count(name: str, place: int, right: bool) -> None:
+            held = counts.get(name)
+            if held is None:
+                held = counts[name] = list(self.counts.get(name, (0.0,) * (2 * KINDS + 2 * CLASSES + 2)))
+            held[place] += 1.0
+            held[place + (KINDS if place < KINDS else CLASSES + 1)] += right
+
+        if not verified_root:
+            count(source[0], class_of(source[0], float(log_prob[0]), 1), 0 in accepted)
+        for node in [0, *outcome.accepted] if verified_root else outcome.accepted:
+            children = tree.children[node]
+            if not children:
+                continue
+            for rank, child in enumerate(children):
+                name = source[child]
+                kind = class_of(name, float(log_prob[child]), int(depth[child]))
+                count(name, min(rank, RANKS - 1) * CLASSES + kind, child in accepted)
+            name, goes_on = source[children[0]], any(child in accepted for child in children)
+            at = 1 + class_of(name, float(log_prob[node]), int(depth[node])) if node else 0
+            count(name, 2 * KINDS + at, goes_on)
+        return replace(self, counts={**self.counts, **{name: tuple(held) for name, held in counts.items()}})
 
 
-def _classes(rank: Ints, stated: Floats) -> tuple[Ints, Ints]:
-    return np.minimum(rank, RANKS - 1), np.searchsorted(STATED, stated)
+class Paths:
+    """The probabilities of a growing tree's nodes, each worked out once."""
+
+    def __init__(self, model: AcceptanceModel, *, verified_root: bool) -> None:
+        self._model, self._verified_root = model, verified_root
+        self._depth, self._children = list[int](), list[int]()
+        self.probs = list[float]()
+
+    def extended(self, parent: Sequence[int], log_prob: Sequence[float], source: str | Sequence[str]) -> list[float]:
+        """`probs` with those of the nodes that came to the tree since; `source`: one for all, or one for each."""
+        probs, depth, children = self.probs, self._depth, self._children
+        first, new = len(probs), len(parent) - len(probs)
+        probs += [1.0] * new
+        depth += [0] * new
+        children += [0] * new
+        name, rates = "", Numbers()
+        for node in range(first, len(parent)):
+            above, rank, before = parent[node], 0, 1.0
+            if above >= 0:
+                depth[node], rank, before = depth[above] + 1, children[above], probs[above]
+                children[above] = min(rank + 1, RANKS - 1)
+            elif self._verified_root:
+                continue
+            own = source if isinstance(source, str) else source[node]
+            if own != name:
+                name, rates = own, self._model.rates(own)[0]
+            probs[node] = before * rates[rank * CLASSES + class_of(own, log_prob[node], depth[node])]
+        return probs
+
+    def going_on(self, nodes: Sequence[int], log_prob: Sequence[float], source: str) -> list[float]:
+        """For each of `nodes` how often it goes on with a child, once it is accepted."""
+        rates = self._model.rates(source)[1]
+        return [rates[1 + class_of(source, log_prob[node], self._depth[node]) if node else 0] for node in nodes]
+
+
+def class_of(source: str, log_prob: float, depth: int) -> int:
+    """The class of a node: of its stated probability, or where it is a copy of its depth."""
+    return bisect_left(DEPTHS, depth) if source in COPIED else bisect_left(STATED, log_prob)
+
+
+def _corrected(prior: Numbers, tried: Numbers, right: Numbers) -> Numbers:
+    rows = zip(prior, tried, right, strict=True)
+    return tuple([min(max((hit + PRIOR * before) / (count + PRIOR), LEAST), MOST) for before, count, hit in rows])

@@ -2,23 +2,24 @@
 
 The drafter proposes as ever. Of its tree, those nodes are verified that give the most expected tokens per second, by
 the measured cost of a pass and the acceptance learned so far (`choose`). While a draft model drafts, the same figures
-say when another level cannot raise that rate (`CostAware.level_gate`).
+say when further levels cannot raise that rate (`Chooser.level_gate`). What decided is in the record of the step, so
+that other settings can be tried on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import exp
 from typing import TYPE_CHECKING, TypeVar, cast
 
-import numpy as np
-
-from speclab.costs.budget import AcceptanceModel, Choice, choose
+from speclab.costs.budget import AcceptanceModel, Choice, Paths, best_size, choose
 from speclab.costs.curve import Curve, seconds_by_rows
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy
 from speclab.drafters.policies import Gate, closed_gate
-from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup
-from speclab.tree import CandidateSampling, Floats
+from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, PassCost
+from speclab.tree import CandidateSampling
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from speclab.models.transfers import Logits
 
 T = TypeVar("T")
+AHEAD = 4
+"""Levels that drafting looks ahead: one more may not pay where four do, for rows of a pass are cheap in groups."""
 
 
 def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
@@ -36,6 +39,123 @@ def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
     from speclab.costs import measured  # brings torch, which settings and records do without
 
     return CostAware(drafter, measured.curve_of(pair.target), [measured.curve_of(each) for each in drafter.runners])
+
+
+@dataclass
+class Chooser:
+    """The choices of one iteration, from the costs of passes and what was learned before it.
+
+    `spent`: seconds of the draft's `passes` so far, by their curves; a level's pass is counted when its gate opens.
+    Committed tokens that a draft's cache lacks are not: how many there are depends on how the text was come by, and a
+    fork must choose as the run it comes from.
+    """
+
+    model: AcceptanceModel
+    target: Curve
+    drafts: Sequence[Curve]
+    verified_root: bool = True
+    spent: float = 0.0
+    passes: int = 0
+    _paths: dict[int, Paths] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.verified_root and self.drafts:
+            self.count(self.drafts[0], 1)  # the pass that a drafted root comes from asks no gate
+
+    def count(self, curve: Curve, rows: int, passes: int = 1) -> None:
+        """Counts passes of a draft of so many rows each."""
+        self.spent += passes * float(seconds_by_rows(curve, rows)[rows])
+        self.passes += passes
+
+    @classmethod
+    def recorded(cls, record: BudgetRecord) -> Chooser:
+        """As it stood before a recorded iteration."""
+        target, *drafts = (
+            Curve(name=one.name, rows=one.rows, seconds=one.seconds, prefix=0, rounds=1)
+            for one in (PassCost("target", record.rows, record.seconds), *record.drafts)
+        )
+        return cls(AcceptanceModel(record.learned), target, drafts, record.verified_root)
+
+    def level_gate(
+        self, parent: Sequence[int], log_prob: Sequence[float], nodes: Sequence[int], source: str
+    ) -> Gate | None:
+        """A gate that is closed to all of `nodes` where drafting below them cannot raise tokens per second.
+
+        It looks some levels ahead: each node is taken to go on as often as such nodes did so far. The first level is
+        always drafted, or nothing would be learned. The arguments are those of `drafters.base.LevelGate`.
+        """
+        curve = next((one for one in self.drafts if one.name == source), self.drafts[0])
+        cost = float(seconds_by_rows(curve, len(nodes))[len(nodes)])
+        if len(parent) > 1:
+            paths = self._paths.setdefault(id(parent), Paths(self.model, verified_root=self.verified_root))
+            probs = paths.extended(parent, log_prob, source)
+            rates = paths.going_on(nodes, log_prob, source)
+            on, spent, ahead = [probs[node] for node in nodes], self.spent, list(probs)
+            now = self._best(probs, spent)
+            first: tuple[float, float] | None = None
+            for _ in range(AHEAD):
+                on = [prob * rate for prob, rate in zip(on, rates, strict=True)]
+                spent, ahead = spent + cost, [*ahead, *on]
+                then = self._best(ahead, spent)
+                first = first or then
+                if then[0] > now[0]:
+                    break
+            else:
+                return _cost_gate(now, first or now)
+        self.count(curve, len(nodes))
+        return None
+
+    def _best(self, probs: Sequence[float], spent: float) -> tuple[float, float]:
+        """The most tokens per second with these nodes, and how many tokens."""
+        gains = [0.0 if self.verified_root else probs[0], *sorted(probs[1:], reverse=True)]
+        seconds = self._seconds(len(gains))
+        size, rate = best_size(gains, seconds, spent)
+        return rate, rate * (spent + seconds[size - 1])
+
+    def _seconds(self, nodes: int, extra: int = 0) -> list[float]:
+        """Of a target pass over 1, 2, … nodes, and `extra` further rows."""
+        found: list[float] = seconds_by_rows(self.target, nodes + extra)[extra + 1 :].tolist()
+        return found
+
+    def restricted(self, draft: Draft) -> tuple[Draft, dict[int, int]]:
+        """The part of a draft that is worth verifying, with the record of the choice, and new indices of its nodes."""
+        tree, count, extra = draft.tree, len(draft.tree), len(draft.extra.token)
+        if (
+            tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
+        ):  # selecting among samples by probability would change the output
+            reason = f"all {count} nodes: to drop sampled candidates by their probability would bias the output"
+            event = Event("budget", None, reason, {"verified": count, "drafted": count})
+            return replace(draft, events=(*draft.events, event)), {}
+        probs = self.model.path_probs(
+            tree.parent.tolist(), tree.log_prob.tolist(), tree.source, verified_root=self.verified_root
+        )
+        choice = choose(probs, self._seconds(count, extra), self.spent, verified_root=self.verified_root)
+        kept, new_index = (draft, dict[int, int]()) if all(choice.keep) else restrict(draft, choice, probs)
+        events = LazyEvents(lambda: iter((*kept.events, _budget_event(choice, count))))
+        record = partial(self._record, draft, kept, probs, new_index, self.spent)
+        return replace(kept, events=events, budget=record), new_index
+
+    def _record(
+        self, draft: Draft, kept: Draft, probs: Sequence[float], new_index: Mapping[int, int], spent: float
+    ) -> BudgetRecord:
+        tops = {
+            node: tuple([(token, exp(log_prob)) for token, log_prob in top])
+            for node, top in draft.topk.items()
+            if new_index and node not in new_index
+        }
+        return BudgetRecord(
+            probabilities=(*probs[: 1 - self.verified_root], *sorted(probs[1:], reverse=True)),
+            verified=len(kept.tree),
+            verified_root=self.verified_root,
+            extra=len(draft.extra.token),
+            spent=spent,
+            rows=self.target.rows,
+            seconds=self.target.seconds,
+            drafts=tuple([PassCost(one.name, one.rows, one.seconds) for one in self.drafts]),
+            learned=self.model.counts,
+            drafted=draft.tree if new_index else None,
+            tops=tops,
+        )
 
 
 class CostAware(Drafter):
@@ -52,15 +172,21 @@ class CostAware(Drafter):
         self.root, self.commit, self.runners = inner.root, inner.commit, inner.runners
         self._verified_root = inner.root == "verified"
         self._acceptance = AcceptanceModel()
-        self._committed, self._calls = 0, [0] * len(self._drafts)
-        """Tokens of the text, and passes that each runner had made, when this iteration began."""
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
         return self._inner.prefill(target, prompt_ids)
 
     def draft(self, context: Context) -> Draft:
-        self._committed, self._calls = len(context.tokens), [runner.calls for runner in self.runners]
-        return self._restricted(self._inner.draft(replace(context, level_gate=self._level_gate)))
+        chooser = Chooser(self._acceptance, self._target, self._drafts, self._verified_root)
+        calls = sum(runner.calls for runner in self.runners)
+        whole = self._inner.draft(replace(context, level_gate=chooser.level_gate))
+        unseen = sum(runner.calls for runner in self.runners) - calls - chooser.passes
+        if unseen > 0:  # of a strategy that does not ask before it drafts a level
+            chooser.count(self._drafts[0], 1, unseen)
+        draft, new_index = chooser.restricted(whole)
+        if new_index:
+            self._inner.on_pruned(new_index)
+        return draft
 
     def commit_cache(self, outcome: Outcome) -> None:
         self._inner.commit_cache(outcome)
@@ -86,93 +212,29 @@ class CostAware(Drafter):
         self._inner.restore(learned)
         self.settings = self._inner.settings
 
-    def _drafting_seconds(self) -> float:
-        """Seconds of this iteration's draft passes by the curves; the passes of a runner count as equally long.
 
-        Committed tokens that a draft's cache lacks are not counted, unless it is thrown away each iteration: how many
-        there are depends on how the text was come by, and a fork must choose as the run it comes from.
-        """
-        total, cached = 0.0, 0 if self.commit == "rebuild" else self._committed - 1
-        for runner, curve, before in zip(self.runners, self._drafts, self._calls, strict=True):
-            if passes := runner.calls - before:
-                rows = max(1, round((runner.length - cached) / passes))
-                total += passes * float(seconds_by_rows(curve, rows)[rows])
-        return total
-
-    def _level_gate(
-        self, parent: Sequence[int], log_prob: Sequence[float], nodes: Sequence[int], source: str
-    ) -> Gate | None:
-        """A gate that is closed to all of `nodes` where drafting their children cannot raise tokens per second.
-
-        It looks one level ahead: each node is taken to go on as often as nodes did so far. The first level is always
-        drafted, or nothing would be learned. The arguments are those of `drafters.base.LevelGate`.
-        """
-        if len(parent) == 1:
-            return None
-        probs = self._acceptance.path_probs(
-            np.asarray(parent), np.asarray(log_prob), source, verified_root=self._verified_root
-        )
-        deeper = np.concatenate([probs, probs[list(nodes)] * self._acceptance.continuation_rate])
-        drafting = self._drafting_seconds()
-        further = float(seconds_by_rows(self._drafts[0], len(nodes))[len(nodes)])
-        now, then = self._choose(probs, drafting), self._choose(deeper, drafting + further)
-        return None if then.rate > now.rate else _cost_gate(now, then)
-
-    def _choose(self, probs: Floats, drafting: float, extra: int = 0) -> Choice:
-        """`extra`: rows of the pass that are no nodes."""
-        seconds = seconds_by_rows(self._target, len(probs) + extra)[extra + 1 :]
-        return choose(probs, seconds, drafting, verified_root=self._verified_root)
-
-    def _restricted(self, draft: Draft) -> Draft:
-        """The part of a draft that is worth verifying, and the record of the choice."""
-        tree, count, extra = draft.tree, len(draft.tree), len(draft.extra.token)
-        if (
-            tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
-        ):  # selecting among samples by probability would change the output
-            reason = f"all {count} nodes: to drop sampled candidates by their probability would bias the output"
-            event = Event("budget", None, reason, {"verified": count, "drafted": count})
-            return replace(draft, events=(*draft.events, event))
-        probs = self._acceptance.path_probs(tree.parent, tree.log_prob, tree.source, verified_root=self._verified_root)
-        drafting = self._drafting_seconds()
-        choice = self._choose(probs, drafting, extra)
-        if not choice.keep.all():
-            draft, new_index = restrict(draft, choice, probs)
-            self._inner.on_pruned(new_index)
-        record = BudgetRecord(
-            probabilities=tuple(probs[: 1 - self._verified_root].tolist() + np.sort(probs[1:])[::-1].tolist()),
-            verified=len(draft.tree),
-            verified_root=self._verified_root,
-            extra=extra,
-            spent=drafting,
-            rows=self._target.rows,
-            seconds=self._target.seconds,
-        )
-        return replace(draft, events=(*draft.events, _budget_event(choice, count)), budget=record)
-
-
-def restrict(draft: Draft, choice: Choice, probs: Floats) -> tuple[Draft, dict[int, int]]:
+def restrict(draft: Draft, choice: Choice, probs: Sequence[float]) -> tuple[Draft, dict[int, int]]:
     """The draft of the nodes that are kept, and the new index of each of them.
 
     A "prune" event stands for all that is left out below one node, its most probable first.
     """
-    new_index = {node: index for index, node in enumerate(np.flatnonzero(choice.keep).tolist())}
-    events = tuple(
-        event
-        if event.node is None or event.node == new_index[event.node]
-        else replace(event, node=new_index[event.node])
-        for event in draft.events
-        if event.node is None or event.node in new_index
-    )
-    kept = replace(
-        draft,
-        tree=draft.tree.select(choice.keep.tolist()),
-        events=(*events, *_prune_events(draft, choice, probs, new_index)),
-        topk=Reindexed(draft.topk, new_index),
-    )
-    return kept, new_index
+    new_index = {node: index for index, node in enumerate(node for node, kept in enumerate(choice.keep) if kept)}
+
+    def events() -> Iterator[Event]:
+        for event in draft.events:
+            if event.node is None:
+                yield event
+            elif event.node in new_index:
+                yield replace(event, node=new_index[event.node])
+        yield from _prune_events(draft, choice, probs, new_index)
+
+    topk = Reindexed(draft.topk, new_index)
+    return replace(draft, tree=draft.tree.select(choice.keep), events=LazyEvents(events), topk=topk), new_index
 
 
-def _prune_events(draft: Draft, choice: Choice, probs: Floats, new_index: Mapping[int, int]) -> Iterator[Event]:
+def _prune_events(
+    draft: Draft, choice: Choice, probs: Sequence[float], new_index: Mapping[int, int]
+) -> Iterator[Event]:
     """One event for each node that lost something: its most probable lost child, and how many were lost below it."""
     lost: dict[int, list[int]] = {}
     kept_above: dict[int, int] = {}
@@ -197,7 +259,7 @@ def _prune_events(draft: Draft, choice: Choice, probs: Floats, new_index: Mappin
 
 
 def _budget_event(choice: Choice, drafted: int) -> Event:
-    verified = int(choice.keep.sum())
+    verified = sum(choice.keep)
     what = f"trimmed to {verified} of {drafted} nodes" if verified < drafted else f"all {drafted} nodes"
     values = {
         "verified": verified,
@@ -212,14 +274,15 @@ def _budget_event(choice: Choice, drafted: int) -> Event:
     )
 
 
-def _cost_gate(now: Choice, then: Choice) -> Gate:
-    tokens = max(then.expected - now.expected, 0.0)
-    cost = then.expected / then.rate - now.expected / now.rate
+def _cost_gate(now: tuple[float, float], then: tuple[float, float]) -> Gate:
+    """`now`, `then`: the most tokens per second and how many tokens, as the tree is and with another level."""
+    (rate, tokens), (slower, more) = now, then
+    gain, cost = max(more - tokens, 0.0), more / slower - tokens / rate
     reason = (
-        f"another level may bring {tokens:.2f} tokens for {1000 * cost:.2f} ms, and at {now.rate:.0f} tokens/s it "
-        f"would have to bring {now.rate * cost:.2f}"
+        f"another level may bring {gain:.2f} tokens for {1000 * cost:.2f} ms, and at {rate:.0f} tokens/s it "
+        f"would have to bring {rate * cost:.2f}"
     )
-    values = {"level_tokens": tokens, "level_seconds": cost, "tokens_per_second": now.rate}
+    values = {"level_tokens": gain, "level_seconds": cost, "tokens_per_second": rate}
     return closed_gate("cost", reason, **values)
 
 

@@ -7,9 +7,10 @@ learns from the outcome. A new strategy is one new file beside this one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, overload
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -187,6 +188,27 @@ class ExtraRows:
         return mask
 
 
+class LazyEvents(Sequence[Event]):
+    """Events that are made when they are first read: `generate` keeps no records."""
+
+    def __init__(self, make: Callable[[], Iterator[Event]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _events(self) -> tuple[Event, ...]:
+        return tuple(self._make())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, place: int | slice) -> Event | tuple[Event, ...]:
+        return self._events[place]
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A proposed tree and how it came about. `topk`: for each expanded node its most probable next tokens, best first.
@@ -194,8 +216,8 @@ class Draft:
     `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: where candidates are sampled
     (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were sampled
     from, for each node that has some. `proposals`: the proposed trees, where there were several. `budget`:
-    how the number of nodes was chosen, where it was. `mask`: `[n, n]` bool, which nodes each row sees, where that is
-    not its ancestors; what the target answers need not be its own then, and its rows are not kept.
+    makes the record of how the number of nodes was chosen, where it was. `mask`: `[n, n]` bool, which nodes each row
+    sees, where that is not its ancestors; what the target answers need not be its own then, and its rows are not kept.
     """
 
     tree: DraftTree
@@ -204,7 +226,7 @@ class Draft:
     extra: ExtraRows = field(default_factory=ExtraRows)
     draft_probs: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
-    budget: BudgetRecord | None = None
+    budget: Callable[[], BudgetRecord] | None = None
     mask: Bools | None = None
 
     def paths(self) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import exp, log, prod
+from math import exp, inf, log, prod
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
@@ -196,6 +196,12 @@ def filled(
             gate = depth_gate("the context", context.max_depth)
             stops += [_stopped(trie, row.node, gate) for row in rows]
             break
+        if context.level_gate is not None and route is None:
+            columns = trie.parent, [log(prob) if prob > 0 else -inf for prob in trie.prob]
+            costly = context.level_gate(*columns, [row.node for row in rows], forward.source)
+            if costly is not None:
+                stops += [_stopped(trie, row.node, costly) for row in rows]
+                break
         context.check()
         tops = forward.after(rows) if rows[0].node else [forward.after_root(context.tokens)]
         level = []

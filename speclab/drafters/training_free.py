@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import log
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, cast, overload
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy, TopK
 from speclab.sources.context import ContextIndex, Match, Pick
 from speclab.sources.transitions import TransitionTable
 from speclab.sources.trie import LookedUp, Trie
@@ -87,7 +87,7 @@ def draft_of(trie: Trie, events: Sequence[Event]) -> Draft:
         for place, node in expanded.items():
             yield _expanded(trie, place, node)
 
-    return Draft(tree, _Events(decisions), _Tops(trie, expanded))
+    return Draft(tree, LazyEvents(decisions), _Tops(trie, expanded))
 
 
 def _expanded(trie: Trie, place: int, node: int) -> Event:
@@ -98,25 +98,6 @@ def _expanded(trie: Trie, place: int, node: int) -> Event:
 @lru_cache(maxsize=256)
 def _counted(sources: tuple[str, ...]) -> str:
     return ", ".join(f"{sources.count(name)} from {name}" for name in dict.fromkeys(sources))
-
-
-class _Events(Sequence[Event]):
-    def __init__(self, make: Callable[[], Iterator[Event]]) -> None:
-        self._make = make
-
-    @cached_property
-    def _events(self) -> tuple[Event, ...]:
-        return tuple(self._make())
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Event, ...]: ...
-    def __getitem__(self, place: int | slice) -> Event | tuple[Event, ...]:
-        return self._events[place]
-
-    def __len__(self) -> int:
-        return len(self._events)
 
 
 class _Tops(Mapping[int, TopK]):

@@ -158,6 +158,15 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class PassCost:
+    """The measured cost of a model's passes, `seconds` by `rows`."""
+
+    name: Text
+    rows: Many[Natural]
+    seconds: Many[Seconds]
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetRecord:
     """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens per second.
 
@@ -165,6 +174,9 @@ class BudgetRecord:
     outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
     tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of the
     draft passes, by their measured curve. `rows`, `seconds`: the measured cost of a target pass, seconds by rows.
+    What the same choice needs under other settings: `drafts`, the cost of the draft's passes; `learned`, the outcomes
+    counted so far by source (`costs.budget.AcceptanceModel`); where nodes were left out, `drafted`, the whole tree,
+    and `tops`, the most probable next tokens of its nodes that are not in the verified one, by node.
     """
 
     probabilities: Many[Probability]
@@ -174,6 +186,10 @@ class BudgetRecord:
     spent: Seconds
     rows: Many[Natural]
     seconds: Many[Seconds]
+    drafts: Many[PassCost] = ()
+    learned: Named[Many[Real]] = field(default_factory=dict)
+    drafted: TreeColumns | None = None
+    tops: Mapping[Natural, Many[tuple[Natural, Probability]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

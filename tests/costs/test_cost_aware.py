@@ -16,6 +16,7 @@ from speclab.cli import app
 from speclab.costs import measured
 from speclab.costs.budget import AcceptanceModel
 from speclab.costs.curve import Curve, seconds_by_rows
+from speclab.costs.drafter import Chooser
 from speclab.drafters.base import Draft, Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.views import proposals
@@ -202,19 +203,39 @@ def test_a_sampled_text_depends_on_the_seed_alone_and_not_on_what_was_left_out()
     assert sessions[0].token_ids == sessions[1].token_ids
 
 
-def test_a_what_if_says_that_it_cannot_know():
-    step = table_session(speclab.FixedTree(depth=2, budget="auto")).step()
-    with pytest.raises(NotRecordedError, match="earlier outcomes"):
-        what_if(step, in_force(step))
-    assert what_if(step, in_force(step).changed(budget="fixed")).unknown
+@pytest.mark.model
+@pytest.mark.parametrize("name", [name for name, strategy in AUTO.items() if strategy.needs_draft])
+def test_from_its_record_alone_a_step_s_own_settings_give_its_own_tree(name, tmp_path):
+    """Costs, what was learned before it and what was left out are all in the step, also once it was saved."""
+    run = speclab.Session(pair_of("gpt_neox", NOISE), AUTO[name], PROMPT, max_new_tokens=24)
+    run.run()
+    trace = speclab.load_trace(run.trace.save(tmp_path / "run.json.gz"))
+    assert any(len(step.budget.probabilities) >= len(step.tree) for step in trace.steps)
+    for step in trace.steps:
+        found = what_if(step, in_force(step))
+        assert (found.tree.token.tolist(), found.tree.parent.tolist()) == (
+            step.tree.token.tolist(),
+            step.tree.parent.tolist(),
+        )
+        assert (found.accepted, found.unknown, found.settled) == (step.accepted, (), True)
+
+
+def test_other_settings_than_a_step_s_own_choose_by_its_costs_too():
+    step = table_session(speclab.FixedTree(depth=3, branching=4, budget="auto")).step()
+    whole = what_if(step, in_force(step).changed(budget="fixed"))
+    fewer = what_if(step, in_force(step).changed(branching=1))
+    assert len(whole.tree) >= step.events[-1].values["drafted"] > len(step.tree) >= len(fewer.tree)
+    fixed = table_session(speclab.FixedTree(depth=2, budget="fixed")).step()
+    with pytest.raises(NotRecordedError, match="recorded only of steps"):
+        what_if(fixed, in_force(fixed).changed(budget="auto"))
 
 
 def test_the_choice_takes_little_host_work():
     """Of 60 nodes: a bounded number of calls, whatever the tree."""
     session = table_session(speclab.FixedTree(depth=5, branching=2, node_budget=60, budget="auto"))
-    drafter = session._decoding.drafter
     step = table_session(speclab.FixedTree(depth=5, branching=2, node_budget=60)).step()
-    made = calls(lambda: drafter._restricted(Draft(step.tree)))
+    chooser = Chooser(session._decoding.drafter._acceptance, COSTLY, (CHEAP,))
+    made = calls(lambda: chooser.restricted(Draft(step.tree)))
     assert len(step.tree) == 60
     assert made < 700
 

@@ -1,4 +1,4 @@
-"""A budget that follows costs: curve and choice stand in the strategy's tab, and a slider says what it cannot know."""
+"""A budget that follows costs: curve and choice stand in the strategy's tab, and a slider previews by them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make):
     assert CAPTION not in widget.drawing, "a fixed budget shows no curve"
 
 
-def test_the_budget_is_chosen_in_the_form_and_a_slider_says_that_costs_decide(make):
+def test_the_budget_is_chosen_in_the_form_and_a_slider_previews_what_costs_would_decide(make):
     lab = make(strategy=speclab.FixedTree(budget="auto"))
     lab.step()
     controls = lab.config.strategy.form.controls
     assert controls["budget"].options == ("fixed", "auto")
     controls["node_budget"].value = 6
-    assert "earlier outcomes" in lab.panels.preview.sentence()
+    assert "would have been the same" in lab.panels.preview.sentence()
