@@ -97,22 +97,6 @@ def test_any_two_strategies(parts, mode):
     assert session.metrics.counts.accepted > 0
 
 
-@pytest.mark.parametrize("mode", ["route", "merge"])
-def test_what_the_parts_learned_comes_back_with_the_session(mode):
-    """Going back and forking gives the same steps as never having gone on."""
-    probs = random_probs(8, 1, low=0.5, high=2.0)
-    strategy = speclab.DualDraft(mode=mode, first=speclab.TokenRecycling(), second=speclab.DynaTree(base_depth=2))
-    session = speclab.Session(table_pair(probs, probs, 8), strategy, [1, 2, 3], max_new_tokens=40)
-    session.run()
-    fork = session.fork(at=3)
-    fork.run()
-    assert fork.token_ids == session.token_ids
-    for one, other in zip(fork.steps, session.steps, strict=True):
-        assert_same(one.tree, other.tree)
-        assert one.settings == other.settings
-    assert len({step.settings["second"] for step in session.steps}) > 1, "DynaTree adapted, and the record says so"
-
-
 # Routing
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 
 import pytest
@@ -116,23 +115,6 @@ def test_no_draft_reads_more_of_a_longer_text(strategy):
 
 
 # What is learned, in time
-
-
-@every_strategy
-def test_a_fork_goes_on_with_what_was_learned(strategy):
-    """The same trees, records and text as the session it was forked from, which stays as it is."""
-    session = session_of(strategy)
-    session.run()
-    before = session.trace
-    for at in (0, len(session.steps) // 2):
-        twin = session.fork(at)
-        twin.run()
-        assert twin.token_ids == own_text()
-        for mine, its in itertools.zip_longest(session.steps, twin.steps):
-            assert_same(mine.tree, its.tree)
-            assert mine.events == its.events
-            assert mine.adaptation == its.adaptation
-    assert_same(session.trace, before)
 
 
 @every_strategy

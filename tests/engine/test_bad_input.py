@@ -184,14 +184,9 @@ MISTAKES = {
         "typical_epsilon": (0.0,),
         "typical_delta": (1.5,),
     },
-    DynaTree: {
-        "high_confidence": (1.5,), "low_confidence": (-0.1,), "min_branches": (0,), "max_branches": (1000,),
-        "base_depth": (0,), "max_depth": (10**6,), "stop_probability": (-1, False), "deep_probability": (2,),
-        "prune_probability": (1, math.nan), "node_budget": (0, -1, True), "root": ("sideways",), "commit": ("hope",),
-        "drafting": (None,), "history": ("always",),
-    },
-    FixedTree: {"depth": (0,), "branching": (0, 2.5), "candidates": ("some",)},
-    LinearSpeculation: {"draft_tokens": (0, "five", True), "confidence_stop": (1.0,)},
+    DynaTree: {"node_budget": (0, True), "stop_probability": (-1, False), "prune_probability": (1, math.nan),
+               "root": ("sideways",), "drafting": (None,)},
+    LinearSpeculation: {"draft_tokens": (0, "five", 2.5)},
 }  # fmt: skip
 
 

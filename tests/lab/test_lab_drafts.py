@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, ask, click, decoded, show
+from lab_tools import ask, click, decoded, show
 
 import speclab
 from speclab.analysis.routing import regret
@@ -90,25 +90,6 @@ def test_one_tree_alone_has_no_button_and_no_panel(make):
     assert not panel(lab)
     ask(lab, "verify_all")
     assert "had no second tree" in lab.state.error
-
-
-def test_a_step_with_the_trees_open_sends_each_picture_once(make, messages: Messages):
-    lab = opened(make)
-    before = panel(lab)
-    messages.clear()
-    lab.step()
-    assert panel(lab) != before
-    sent = Messages(messages.of(lab.panels.tabs.views["drafts"]))
-    assert len(sent) == 1
-    assert sent.size <= PANEL_BYTES
-    assert len(messages) <= STEP_MESSAGES
-    messages.clear()
-    lab.select(0)
-    lab.phase("draft")
-    lab.goto(lab.state.cursor)
-    show(lab, CACHES)
-    lab.step()
-    assert not messages.of(lab.panels.tabs.views["drafts"]), "unchanged, and then unseen"
 
 
 def test_the_draws_stand_once_with_the_node_where_sampling_stopped_if_that_is_selected(make):

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
-from lab_tools import Messages, settle
+from lab_tools import Messages, decoded, every, settle
 
-STEP_BYTES, OTHER_MESSAGES = 60_000, 3
-"""Of a step: all messages together; and those besides the one that redraws (buttons that go on or off)."""
+import speclab
+from speclab.lab.screen import Slot
+
+STEP_BYTES, OTHER_MESSAGES, OPEN_BYTES, OPEN_MESSAGES = 60_000, 3, 150_000, 28
+"""Of a step: all messages together; and those besides the one that redraws (buttons that go on or off); then both where
+a tab of many pictures is open."""
+BOTH = speclab.DualDraft(
+    first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01), second=speclab.PromptLookup()
+)
+OPEN = {
+    "runs": ("Compare", speclab.DynaTree(), {"runs_view"}),
+    "tables": ("Strategy", speclab.Goose(node_budget=12, bypass="off"), {"strategy", "course", "lookup"}),
+    "trees": ("Strategy", BOTH, {"drafts", "routing"}),
+    "metrics": ("Metrics", speclab.DynaTree(), {"metrics"}),
+}
+"""A tab, a strategy that has something to say there, and the slots that do."""
 
 
 @pytest.fixture
@@ -91,6 +106,35 @@ def test_finished_text_is_sent_once_and_a_tab_when_it_is_opened(shown, messages)
     assert not messages.of(slots(shown)["metrics"])
     shown.panels.tabs.show_tab("Metrics")
     assert messages.of(slots(shown)["metrics"])
+
+
+@pytest.mark.parametrize(("tab", "strategy", "says"), OPEN.values(), ids=OPEN)
+def test_a_step_sends_each_picture_of_the_open_tab_once_and_none_of_the_others(make, messages, tab, strategy, says):
+    lab = decoded(make, tab, strategy, max_new_tokens=200)
+    lab.fork()
+    lab.pin(0)
+    own, others = in_tab(lab, tab), set.union(*(in_tab(lab, other) for other in lab.panels.tabs.titles if other != tab))
+    messages.clear()
+    lab.step()
+    assert settle(lab)
+    sent = Counter(name for filled in drawn(messages, lab) for name in filled if name != "status")
+    assert says <= own & sent.keys()
+    assert "beside" in sent, "the run kept beside follows"
+    assert set(sent.values()) == {1}
+    assert not others & sent.keys()
+    assert len(messages) <= OPEN_MESSAGES
+    assert messages.size <= OPEN_BYTES
+    messages.clear()
+    lab.panels.update()
+    lab.goto(lab.state.cursor)
+    assert settle(lab)
+    assert not own & set().union(*drawn(messages, lab)), "where nothing changed nothing is sent"
+
+
+def in_tab(lab, title: str) -> set[str]:
+    """The slots in a tab."""
+    page = lab.panels.tabs.children[lab.panels.tabs.titles.index(title)]
+    return {slot.name for slot in every(page) if isinstance(slot, Slot)}
 
 
 def test_a_lab_opens_its_screen_with_one_message_and_plotly_goes_on_request_alone(messages, make):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lab_tools import Messages, click, show
+from lab_tools import click, show
 
 import speclab
 
@@ -135,24 +135,3 @@ def test_a_run_beside_follows_the_cursor_and_stands_in_snapshots(forked):
     lab.pin(0)
     assert lab.state.frame.beside is None
     assert pinned.drawing == ""
-
-
-def test_a_step_sends_the_tree_of_forks_and_the_run_beside_once_and_only_where_seen(forked, messages: Messages):
-    lab, runs = forked, forked.panels.tabs.runs
-    lab.pin(0)
-    seen = runs.picture, lab.panels.views["beside"]
-    messages.clear()
-    lab.step()
-    assert [len(messages.of(widget)) for widget in seen] == [1, 1]
-    assert not messages.of(runs.choice)
-    assert len(messages) <= 28
-    messages.clear()
-    lab.select(0)
-    lab.phase("draft")
-    assert not any(messages.of(widget) for widget in seen)
-    lab.pin(0)
-    show(lab, CACHES)
-    messages.clear()
-    lab.step()
-    lab.fork(node_budget=5)
-    assert not any(messages.of(widget) for widget in seen)

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from lab_tools import Messages, ask, click, decoded, html, settle, show
+from lab_tools import ask, click, decoded, html, settle, show
 
 import speclab
 from speclab.drafters.base import DEFINED
@@ -78,33 +78,13 @@ def test_the_panel_shows_any_strategy(make, strategy):
     assert lab.state.error == ""
 
 
-def test_a_step_sends_the_panel_in_sight_once_and_neither_draws_nor_looks_up_another(
-    make, messages: Messages, monkeypatch
-):
-    lab = opened(make, STRATEGY)
-    tabs = lab.panels.tabs
-    slots = tabs.views["strategy"], tabs.views["course"], tabs.lookup.view
-    before = [slot.drawing for slot in slots]
-    messages.clear()
-    lab.step()
-    assert all(slot.drawing != was for slot, was in zip(slots, before, strict=True))
-    assert all(len(messages.of(slot)) == 1 for slot in slots)
-    assert len(messages) <= STEP_MESSAGES
-    assert sum(len(slot.drawing) for slot in slots) <= PANEL_BYTES
-    messages.clear()
-    lab.panels.update()
-    lab.goto(lab.state.cursor)
-    lab.panels.tabs.lookup.set_visible(True)
-    assert settle(lab)
-    assert not messages.of(tabs.lookup.view), "where nothing changed nothing is sent"
+def test_a_table_that_is_not_seen_is_not_looked_up(make, monkeypatch):
+    lab, asked = opened(make, STRATEGY), []
     show(lab, "Caches")
-    asked = []
     monkeypatch.setattr(type(lab.session), "lookup", lambda *arguments: asked.append(arguments))
-    messages.clear()
     lab.step()
     lab.select(0)
     assert asked == []
-    assert not any(messages.of(slot) for slot in slots)
 
 
 def test_the_selected_node_and_the_token_written_are_looked_up(make):
