@@ -82,6 +82,9 @@ class Aggregate:
     rejection of the first. In typical acceptance all are tried, and one that is probable enough but not on the longest
     path counts as not accepted; so does the second copy of a token that merged trees hold twice under one parent.
     Nodes below the one with which the text ended are not tried.
+
+    `entropy` and `target_prob` are of the distribution that the target decides by: its own at temperature 0, else
+    after temperature, top-k and top-p.
     """
 
     run: Ints = field(metadata=_of(int, "number of the run among those that were given, from 0"))

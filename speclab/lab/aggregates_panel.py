@@ -28,10 +28,13 @@ _EMPTY = "Decode the example prompts, or Step: of every drafted node, whether it
 class Entry:
     """A run that is counted: `source` is its number among the lab's runs, or itself where it has none."""
 
-    trace: Trace
     source: int | Trace
-    name: str
-    stamp: int
+    trace: Trace
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What changes when the run goes on."""
+        return self.source if isinstance(self.source, int) else id(self.source), len(self.trace.steps)
 
 
 class AggregatesPanel(VBox):
@@ -41,7 +44,7 @@ class AggregatesPanel(VBox):
         self._state, self._actions = state, actions
         self.picture = Slot(screen, "acceptance", self._draw, self._key)
         self._entries: tuple[Entry, ...] = ()
-        self._known: tuple[tuple[int, ...], Aggregate] = (), aggregate([])
+        self._known: tuple[tuple[tuple[int, int], ...], Aggregate] = (), aggregate([])
         self._found = self._known[1]
         self._recorded: Trace | None = None
         self._places: dict[int, tuple[Cells, int, int]] = {}
@@ -108,9 +111,7 @@ class AggregatesPanel(VBox):
         place = members[turn]
         entry = self._entries[place.run]
         words = f"Node {turn + 1} of {len(members)} with {name_of(cells, *at)}. "
-        self._actions.ask(
-            self._actions.controller.show_node, entry.source, place.iteration, place.node, words, entry.name
-        )
+        self._actions.ask(self._actions.controller.show_node, entry.source, place.iteration, place.node, words)
 
     def _key(self, frame: Frame) -> tuple[Any, ...]:
         self._entries = tuple(self._counted(frame))
@@ -119,14 +120,14 @@ class AggregatesPanel(VBox):
     def _counted(self, frame: Frame) -> list[Entry]:
         """The lab's runs, the example prompts decoded with the same models, and the newest other recording shown."""
         shown, records = frame.trace, list(self._state.sampled)
-        own = [Entry(*one) for one in self._actions.controller.runs.counted()]
+        own = [Entry(*one) for one in self._actions.controller.runs.own()]
         if not frame.live and shown.steps and all(one is not shown for one in records):
             self._recorded = shown
         prompts = {one.trace.prompt_ids for one in own} | {one.prompt_ids for one in records}
         if self._recorded is not None and self._recorded.prompt_ids not in prompts:  # else it would count twice
             records.append(self._recorded)
         alike = [one for one in records if not shown.steps or _models(one) == _models(shown)]
-        return own + [Entry(one, one, "a recorded run", id(one)) for one in alike]
+        return own + [Entry(one, one) for one in alike]
 
     def _draw(self, _: Frame) -> Drawing:
         stamps = tuple([one.stamp for one in self._entries])

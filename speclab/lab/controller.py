@@ -117,12 +117,12 @@ class SessionController(Decoder):
         return tuple(found)
 
     @action(key="goto")
-    def show_node(self, source: int | Trace, iteration: int, node: int, words: str = "", name: str = "") -> None:
+    def show_node(self, source: int | Trace, iteration: int, node: int, words: str = "") -> None:
         """Shows a node of run `source`, or of a recorded one: its iteration, counted from 0, with the node selected."""
         frame = self._state.frame
         if isinstance(source, Trace):
             if frame.trace is not source:
-                self.open_trace(lambda: source, name)
+                self.open_trace(lambda: source, "a run")
         elif not frame.live or source != self.runs.present.number:
             self.switch(source)
         self._show_at(iteration + 1, words)

@@ -118,15 +118,10 @@ class Runs:
         alike = [run for run in list(self._runs.values()) if run.session.prompt_ids == prompt]
         return Comparison(tuple(ComparedRun(run.describe(present=False).label, run.session.trace) for run in alike))
 
-    def counted(self) -> list[tuple[Trace, int, str, int]]:
-        """Every run: what it decoded itself, its number, its name, and what changes when it goes on.
-
-        What a fork has from the run it was forked from is its parent's.
-        """
-        return [
-            (replace(run.session.trace, steps=run.session.steps[run.at :]), run.number, run.name, id(run.session.steps))
-            for run in list(self._runs.values())
-        ]
+    def own(self) -> list[tuple[int, Trace]]:
+        """The number of each run and what it decoded itself: what a fork has from another run is that one's."""
+        traces = [(run, run.session.trace) for run in list(self._runs.values())]
+        return [(run.number, replace(trace, steps=trace.steps[run.at :])) for run, trace in traces]
 
     def beside(self, number: int) -> Beside:
         """A run as it stands, to be kept beside the one shown."""

@@ -17,7 +17,6 @@ FEW = 20
 PALE, FULL = (220, 235, 245), (0, 114, 178)
 """Colours of rates 0 and 1: `FULL` is that of accepted nodes. Black can be read on all but the fullest."""
 WHITE_FROM = 0.92
-_HATCH = {"fgcolor": MUTED, "size": 6, "solidity": 0.1, "fillmode": "overlay"}
 
 
 def cells_spec(cells: Cells, start: int = 0) -> Spec:
@@ -38,9 +37,7 @@ def _heat(cells: Cells, start: int) -> Spec:
     data = {
         "type": "bar", "x": [column for _, column in at], "base": [row - 0.47 for row, _ in at], "y": [0.94] * len(at),
         "width": 0.96, "customdata": [start + row * len(columns) + column for row, column in at],
-        "marker": {"color": [CLEAR if little else _mixed(rate) for rate, little in zip(rates, few, strict=True)],
-                   "line": {"color": MUTED, "width": [1 if little else 0 for little in few]},
-                   "pattern": {"shape": ["/" if little else "" for little in few], **_HATCH}},
+        "marker": _marker([_mixed(rate) for rate in rates], few),
         "text": [words if little else f"<b>{rate:.0%}</b><br>{words}" for words, rate, little in shown],
         "textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "constraintext": "none",
         "insidetextfont": {"color": [INK if little else "#FFFFFF" if rate >= WHITE_FROM else "#000000"
@@ -52,13 +49,23 @@ def _heat(cells: Cells, start: int) -> Spec:
               "range": [-0.5, max(len(columns), 3) - 0.5], "fixedrange": True, "side": "top",
               "title": {"text": titles[1], "standoff": 4}}  # fmt: skip
     down = {"tickvals": list(range(len(rows))), "ticktext": [escape(name) for name in rows], "showgrid": False,
-            "range": [len(rows) - 0.5, -0.5], "fixedrange": True, "title": {"text": titles[0]},
+            "range": [len(rows) - 0.5, -0.5], "fixedrange": True, "title": {"text": titles[0], "standoff": 12},
             "automargin": True}  # fmt: skip
     return spec(
         [data], label=sentence(cells), height=36 * len(rows) + 60, margin={"l": 120, "r": 8, "t": 54, "b": 6},
         xaxis=across, yaxis=down, dragmode=False, barmode="overlay", meta={"name": "acceptance", "bare": True},
         hovermode="closest",
     )  # fmt: skip
+
+
+def _marker(colors: Sequence[str], few: Sequence[bool]) -> Spec:
+    """Filled, or where there are few tries framed and hatched."""
+    pattern = {"shape": ["/" if little else "" for little in few], "fgcolor": MUTED, "size": 6, "solidity": 0.1}
+    return {
+        "color": [CLEAR if little else color for color, little in zip(colors, few, strict=True)],
+        "line": {"color": MUTED, "width": [int(little) for little in few]},
+        "pattern": {**pattern, "fillmode": "overlay"},
+    }
 
 
 def _mixed(rate: float) -> str:
@@ -73,9 +80,7 @@ def _bars(cells: Cells, start: int) -> Spec:
     bars = {
         "type": "bar", "orientation": "h", "y": at, "x": [round(rate[row], 4) for row in at], "width": 0.7,
         "customdata": [start + row for row in at], "meta": {"click": "cell"},
-        "marker": {"color": [CLEAR if little else LOOKS["accepted"].color for little in few],
-                   "line": {"color": MUTED, "width": [1 if little else 0 for little in few]},
-                   "pattern": {"shape": ["/" if little else "" for little in few], **_HATCH}},
+        "marker": _marker([LOOKS["accepted"].color] * len(at), few),
         "error_x": {"type": "data", "symmetric": False, "array": [high[row] - rate[row] for row in at],
                     "arrayminus": [rate[row] - low[row] for row in at], "color": INK, "thickness": 1.5, "width": 4},
         "hoverinfo": "text", "hovertext": [_said(cells, row) for row in at],
@@ -85,7 +90,7 @@ def _bars(cells: Cells, start: int) -> Spec:
     text = {"type": "scatter", "mode": "text", "y": at, "x": [high[row] + 0.008 for row in at], "text": words,
             "textposition": "middle right", "cliponaxis": False, "hoverinfo": "skip"}  # fmt: skip
     down = {"tickvals": at, "ticktext": [escape(names[row]) for row in at], "range": [len(names) - 0.5, -0.5],
-            "showgrid": False, "fixedrange": True, "title": {"text": cells.dimensions[0].title},
+            "showgrid": False, "fixedrange": True, "title": {"text": cells.dimensions[0].title, "standoff": 12},
             "automargin": True}  # fmt: skip
     return spec(
         [bars, text], label=sentence(cells), height=30 * len(names) + 50, margin={"l": 120, "r": 90, "t": 6, "b": 42},
