@@ -100,7 +100,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault(
             "phantom KV rows",
             "After a rejection the row of a rejected token stays in the cache, and all that follows sees it.",
-            "Cache checks: more rows than committed tokens, one more after each rejection; acceptance falls.",
+            "Cache checks: more rows than committed tokens, one more after each rejection.",
             "ml-explore/mlx-swift-lm #424, RotatingKVCache becomes untrimmable once the window wraps",
             _target(faults.PhantomRows, "phantom KV rows"),
             detectors.find_phantoms,
@@ -108,7 +108,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault(
             "skipped norm in the draft",
             "The draft's output layer reads the last layer as it is, without the final norm.",
-            "The text is the target's own, acceptance is low from depth 1 on, and the draft is sure of what is wrong.",
+            "The text is the target's own, with fewer tokens per iteration: acceptance falls faster with depth.",
             "vllm-project/vllm #14464, EAGLE output norm bug: there the stand-in for a norm dropped the residual",
             _skip_norm,
             detectors.find_norm,
@@ -128,7 +128,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault(
             "unverified first token",
             "The first drafted token is committed whatever the target says.",
-            "Acceptance at depth 1 is 100 %, with a target probability of 1, and falls at depth 2; the text is wrong.",
+            "Acceptance at depth 1 is 100 %, each time with a target probability of 1; the text is wrong.",
             "ohdearquant/lattice #243, n-gram speculative decoding is lossy: verify_draft commits draft[0] unverified",
             _target(faults.UnverifiedFirst, "unverified first token"),
             detectors.find_unverified,
@@ -200,12 +200,12 @@ class Matrix:
     def __str__(self) -> str:
         names = list(FAULTS)
         numbers = [f"({i})" for i in range(1, len(names) + 1)]
-        lines = [f"{'injected':30} {'runs':>5} " + " ".join(f"{number:>7}" for number in numbers)]
+        lines = [f"{'injected':32} {'runs':>5} " + " ".join(f"{number:>7}" for number in numbers)]
         for injected, row in self.cells.items():
             counts = " ".join(f"{cell.fired:>3}/{cell.told:<3}" for cell in row.values())
             runs = next(cell.runs for cell in row.values())
             number = f" {numbers[names.index(injected)]}" if injected in FAULTS else ""
-            lines.append(f"{injected + number:30} {runs:5} {counts}")
+            lines.append(f"{injected + number:32} {runs:5} {counts}")
         return "\n".join(
             [*lines, "Each cell: fired / could tell. The columns are the detectors, numbered as the rows."]
         )

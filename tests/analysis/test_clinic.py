@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,6 +121,13 @@ class _Cousins(Runner):
 def test_a_fault_that_was_injected_otherwise_is_found_too(kind, fault):
     found = decoded(twin(pair_of("llama"), kind), max_new_tokens=24)
     assert fired(found) == {fault}
+
+
+def test_the_page_says_of_every_fault_where_it_was_seen():
+    page = (Path(speclab.__file__).parents[1] / "docs" / "clinic.md").read_text(encoding="utf-8")
+    for fault in clinic.FAULTS.values():
+        assert f"| {fault.name} |" in page
+        assert " ".join(fault.seen_in.replace(",", " ").replace(":", " ").split()[:2]) in page
 
 
 def test_what_cannot_be_is_refused():
