@@ -14,8 +14,9 @@ from datetime import datetime
 from errno import ENOSPC
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from speclab.analysis.attribution import Attribution, SourceRate
@@ -275,13 +276,15 @@ class Writer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / RESULTS
+        self._path, self._lock = folder / RESULTS, FileLock(folder / ".lock")
         try:
+            self._lock.acquire(timeout=0)
             self._file = self._path.open("ab", buffering=0)
-            if not _locked(self._file):
-                self._file.close()
-                raise MeasurementError(f"{folder} is in use by another run: wait for it, or choose another folder.")
             self._drop_partial_line()
+        except Timeout:
+            raise MeasurementError(
+                f"{folder} is in use by another run: wait for it, or choose another folder."
+            ) from None
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -320,6 +323,7 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+        self._lock.release()
 
 
 DERIVED = (
@@ -358,16 +362,3 @@ def _parsed(kind: type[_Kind], text: bytes, where: str) -> _Kind:
             "again, or read it with the speclab that wrote it."
         )
     return record
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Takes the file for this run until it is closed, where the system has such locks; whether it was free."""
-    try:
-        from fcntl import LOCK_EX, LOCK_NB, flock
-    except ImportError:  # Windows
-        return True
-    try:
-        flock(file, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -166,19 +166,10 @@ class Goose(Strategy):
     def of_authors_code(cls) -> Goose:
         """The settings that come nearest to the published code; docs/strategies.md says what is left."""
         return cls(
-            node_budget=100,
-            reserved_share=0.4,
-            depth_from="root",
-            extended_spine=100,
-            filling="breadth",
-            scores="kept",
-            low_acceptance=0.2,
-            high_acceptance=0.4,
-            statistic="spine",
-            pick="first",
-            consensus="occurrences",
-            bypass="gradual",
-        )
+            node_budget=100, reserved_share=0.4, depth_from="root", extended_spine=100, filling="breadth",
+            scores="kept", low_acceptance=0.2, high_acceptance=0.4, statistic="spine", pick="first",
+            consensus="occurrences", bypass="gradual",
+        )  # fmt: skip
 
     def baselines(self) -> tuple[Strategy, ...]:
         """Each source alone, with the same lengths and the same budget (section 5.4)."""

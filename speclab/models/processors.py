@@ -21,55 +21,26 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 from speclab.errors import GenerationConfigWarning, SettingsError
 
 FOLLOWED: dict[str, object] = {
-    "sequence_bias": None,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "bad_words_ids": None,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "remove_invalid_values": False,
-    "exponential_decay_length_penalty": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "renormalize_logits": False,
-}
+    "sequence_bias": None, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None,
+    "min_length": 0, "min_new_tokens": 0, "forced_bos_token_id": None, "forced_eos_token_id": None,
+    "remove_invalid_values": False, "exponential_decay_length_penalty": None, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "renormalize_logits": False,
+}  # fmt: skip
 """Settings whose processors act row by row, each with the value at which it does nothing."""
 
 NOT_FOLLOWED: dict[str, object] = {
-    "num_beams": 1,
-    "num_return_sequences": 1,
-    "guidance_scale": 1.0,
-    "watermarking_config": None,
-    "stop_strings": None,
-    "max_time": None,
-    "token_healing": False,
-    "encoder_repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0,
-    "constraints": None,
-    "force_words_ids": None,
-    "penalty_alpha": None,
-    "dola_layers": None,
-    "prompt_lookup_num_tokens": None,
-    "assistant_early_exit": None,
-    "assistant_ensemble_weight": None,
-    "speculation_type": None,
-    "use_mtp": False,
-}
+    "num_beams": 1, "num_return_sequences": 1, "guidance_scale": 1.0, "watermarking_config": None,
+    "stop_strings": None, "max_time": None, "token_healing": False, "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0, "constraints": None, "force_words_ids": None, "penalty_alpha": None,
+    "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
+    "assistant_ensemble_weight": None, "speculation_type": None, "use_mtp": False,
+}  # fmt: skip
 """Settings under which `generate` may write another text, or drafts in a way of its own: they are warned of."""
 
 SAMPLING: dict[str, object] = {
-    "do_sample": False,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "min_p": None,
-    "top_h": None,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-}
+    "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "top_h": None, "typical_p": 1.0,
+    "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
+}  # fmt: skip
 """How to sample: most chat models recommend some. The session's own settings rule, so these are recorded alone."""
 
 _SHORT = reprlib.Repr()

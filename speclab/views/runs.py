@@ -103,17 +103,8 @@ def forks_table(forks: Sequence[Fork]) -> str:
          f"{fork.tokens_per_iteration:.2f}", byte_count(fork.cache_bytes), "shown" if fork.present else "")
         for fork in forks
     )  # fmt: skip
-    head = (
-        "run",
-        "what",
-        "forked from",
-        "at iteration",
-        "iterations",
-        "tokens",
-        "tokens per iteration",
-        "KV caches",
-        "",
-    )
+    head = ("run", "what", "forked from", "at iteration", "iterations", "tokens", "tokens per iteration", "KV caches",
+            "")  # fmt: skip
     return markup.table("Runs of this lab", head, rows)
 
 

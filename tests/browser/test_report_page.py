@@ -17,7 +17,7 @@ FIGURES = 5
 def path(tmp_path_factory):
     page = tmp_path_factory.mktemp("report") / "report.html"
     failed = result("linear, K 8", failed="It has no draft model: load a pair that has one.")
-    page.write_text(report_html([stored([*results(), failed], ended=None)]), encoding="utf-8")
+    page.write_text(report_html(stored([*results(), failed], ended=None)), encoding="utf-8")
     return page
 
 
