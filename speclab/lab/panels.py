@@ -255,6 +255,7 @@ class Tabs(Tab):
         self.selected_index = self.titles.index(title)
 
     def _show_tab(self) -> None:
+        self._update(self._state.frame)  # what was drawn elsewhere meanwhile
         for i, page in enumerate(self._pages):
             for panel in page:
                 if hasattr(panel, "set_visible"):
@@ -265,7 +266,9 @@ class Tabs(Tab):
         set_visible(self.measure, frame.live and self._controller.has_baselines)
         set_visible(self.verify, frame.live and frame.step is not None and bool(frame.step.proposals))
         set_if_changed(self.pin, description="Unpin" if frame.pinned is frame.step is not None else "Pin")
-        for page in self._pages:
-            for panel in page:
-                if hasattr(panel, "set_visible"):
-                    panel.update(frame)
+        self._update(frame)
+
+    def _update(self, frame: Frame) -> None:
+        for panel in self._pages[self.selected_index or 0]:
+            if hasattr(panel, "set_visible"):
+                panel.update(frame)
