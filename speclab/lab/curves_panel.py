@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, BoundedIntText, Dropdown, HBox, Text, VBox
+from ipywidgets import HTML, BoundedIntText, Checkbox, Dropdown, HBox, Text, VBox
 
 from speclab.analysis.curves import COUNT, GRID, MOST, Curve, every_strategy, span, sweep, variable
 from speclab.errors import CancelledError, SettingsError, SpeclabError
@@ -74,7 +74,7 @@ class CurvesPanel(VBox):
         self._state, self._actions, self._visible = state, actions, False
         self.worker = Worker(lambda: None)
         actions.workers.append(self.worker)
-        self._known: tuple[Session, int, Replayer] | None = None
+        self._known: tuple[Session, int, bool, Replayer] | None = None
         self.picture = Slot(screen, "curves", self._draw, lambda _: (state.curve,))
         super().__init__([], _dom_classes=["speclab-curves-panel"])
         state.observe(self._other_run, names="applied")
@@ -86,6 +86,10 @@ class CurvesPanel(VBox):
         self.go = button("sweep", "Draw", "replay the text with each value; no target runs", "line-chart", self.draw,
                          "primary")  # fmt: skip
         self.end = button("sweep-stop", "Cancel", "stop; what is drawn stays", "stop", self.worker.cancel)
+        self.exact = Checkbox(
+            value=False, description="ask the target for what was not kept", indent=False,
+            tooltip="tables of transitions learn from rejected rows too: each is run once, and no replay is inexact",
+        )  # fmt: skip
         self.progress = HTML().add_class("speclab-sweep-progress")
         self.point = Dropdown(options=[], description="use", tooltip="a point: choose one, or click in the picture")
         self.point.add_class("speclab-point")
@@ -94,9 +98,10 @@ class CurvesPanel(VBox):
             "code-fork", self._use,
         )  # fmt: skip
         self.chosen = HBox([self.point, self.use]).add_class("speclab-files")
-        bar = HBox([self.go, self.end, self.progress]).add_class("speclab-files")
+        bar = HBox([self.go, self.end, self.exact, self.progress]).add_class("speclab-files")
         for picker in (self.first, self.second):
             on_change(picker.setting, lambda _: self._fit())
+        on_change(self.second.setting, lambda name: set_if_changed(self.first.count, value=GRID if name else COUNT))
         self.children = [
             heading("Other settings on this text"), self.first, self.second, bar, self.picture, self.chosen,
         ]  # fmt: skip
@@ -177,12 +182,13 @@ class CurvesPanel(VBox):
 
     def _replayer(self, session: Session) -> Replayer:
         """Kept for as long as the text is the same: its replays share what the draft said."""
-        known, length = self._known, len(session.steps)
-        if known is None or known[0] is not session or known[1] != length:
+        key = session, len(session.steps), self.exact.value
+        known = self._known
+        if known is None or known[:3] != key:
             from speclab.analysis.replay import Replayer
 
-            known = self._known = session, length, Replayer(session)
-        return known[2]
+            known = self._known = *key, Replayer(session, ask_target=self.exact.value)
+        return known[3]
 
     def _check(self) -> None:
         if self.worker.cancelled.is_set():

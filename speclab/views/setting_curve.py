@@ -24,7 +24,7 @@ BLUE = LOOKS["accepted"].color
 SHADES = [[0, "rgba(0,114,178,0)"], [1, "rgba(0,114,178,0.6)"]]
 """Of a heat map: see-through, so that its figures can be read on either ground."""
 STRATEGY = "strategy"
-COUNTED, MODELLED = "counted in replays", "modelled from the costs measured here"
+COUNTED, MODELLED = "counted in replays", "modelled from measured costs"
 
 Panel = tuple[str, str, Callable[["Point"], float], str]
 PANELS: tuple[Panel, Panel] = (
@@ -37,10 +37,13 @@ def curve_drawing(found: Curve) -> list[Part]:
     """A figure where settings were varied, what it shows in words, and the table; a click tells the point's number."""
     table = curve_table(found)
     if STRATEGY in found.ranges:
-        return [tag("p", escape(curve_sentence(found)), class_="sl-said"), tag("div", table, class_="sl-scroll-x")]
+        return [
+            tag("p", markup.escape(curve_sentence(found)), class_="sl-said"),
+            tag("div", table, style="overflow-x:auto"),
+        ]
     drawn = heat_spec(found) if len(found.ranges) == 2 else curve_spec(found)
     notes = [labelled(name, words) for name, words in _notes(found).items()]
-    said = tag("p", escape(curve_sentence(found)), class_="sl-said")
+    said = tag("p", markup.escape(curve_sentence(found)), class_="sl-said")
     return [drawn, said + "".join(notes) + tag("details", tag("summary", "as a table"), table)]
 
 
@@ -148,7 +151,7 @@ def heat_spec(found: Curve) -> Spec:
 def _cell(one: tuple[int, Point] | None, of: Callable[[Point], float], form: str, best: Point | None) -> str:
     if one is None:
         return ""
-    mark = "★ " if one[1] is best else ""
+    mark = "★" if one[1] is best else ""
     return "–" if one[1].refused else f"{mark}{of(one[1]):{form}}{'*' if one[1].inexact else ''}"
 
 
@@ -234,11 +237,15 @@ def curve_table(found: Curve) -> str:
         rows.append((
             *named, f"{point.tokens_per_iteration:.2f}", f"{point.tokens_per_second:,.0f}", f"{times:.2f}",
             markup.bar(point.tokens_per_second / fastest), point.iterations, point.draft_calls, point.rows,
-            f"Not exact: {point.inexact}" if point.inexact else "",
+            _folded("not exact", point.inexact) if point.inexact else "",
         ))  # fmt: skip
     head = (*map(spaced, found.ranges), "mark", "tokens per iteration", "tokens/s, modelled", "× plain", "",
             "iterations", "draft calls", "rows verified", "notes")  # fmt: skip
     return markup.table(f"Replays of {plural(found.plain.iterations, 'token')} of text", head, rows)
+
+
+def _folded(word: str, reason: str) -> markup.Drawn:
+    return markup.Drawn(tag("details", tag("summary", word), markup.escape(reason)))
 
 
 def _values(found: Curve, which: int) -> tuple[Setting, ...]:

@@ -128,6 +128,9 @@ def test_what_cannot_be_drawn_is_said_in_the_tab(make, pair):
     bare = make(ModelPair(pair.target), strategy=speclab.PromptLookup(), max_new_tokens=8)
     bare.run()
     show(bare, SWEEP)
+    assert any(point.inexact for point in drawn(bare, "").points)
+    bare.panels.tabs.curves.exact.value = True
+    assert not any(point.inexact for point in drawn(bare, "").points if point.values != ("Retrieval",))
     reasons = {point.values[0]: point.refused for point in drawn(bare, "").points}
     assert "draft" in reasons["LinearSpeculation"]
 
