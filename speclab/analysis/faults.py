@@ -46,8 +46,14 @@ def with_fault(pair: ModelPair, fault: str, *, target: Runner | None = None, dra
 
 
 def as_kind(runner: Runner, kind: type[Runner], *, by_module: bool = False) -> Runner:
-    """An empty runner of the same module that behaves as `kind` does; `by_module`: without a lean forward."""
-    twin = runner.by_module() if by_module else runner.fork()
+    """An empty runner of the same module that behaves as `kind` does.
+
+    `by_module`: its passes are those of a copy of the module: a lean forward reserves positions for the text alone, and
+    hooks that the library leaves in a module whose hidden states are asked for would slow the healthy pair.
+    """
+    twin = runner.fork()
+    if by_module:
+        twin.implementation = ModuleForward(sharing_weights(runner.model))
     twin.__class__ = kind
     return twin
 

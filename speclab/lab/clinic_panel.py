@@ -12,7 +12,7 @@ from speclab.views.explain import plural
 from speclab.views.markup import escape, table, tag
 
 HEALTHY = "healthy"
-_MARKS = {True: "✗ found", False: "✓ not found", None: "– cannot tell"}
+_MARKS = {True: "✗\xa0found", False: "✓\xa0not\xa0found", None: "–\xa0cannot\xa0tell"}
 
 
 class ClinicPanel(VBox):

@@ -137,7 +137,7 @@ class Runs:
 
     def _add(self, session: Session, applied: LabConfig, name: str, parent: int | None = None, at: int = 0) -> None:
         if fault := getattr(session.pair, "fault", ""):
-            name = f"{name}, with a fault injected: {fault}"
+            name = f"{name}, fault: {fault}"
         runs = {**self._runs, self._next: Run(self._next, session, applied, name, parent, at)}
         self._runs, self._present, self._next = runs, self._next, self._next + 1
 

@@ -15,6 +15,9 @@ from pairs import PROMPT, library_text, pair_of
 import speclab
 from speclab import clinic
 from speclab.models.runner import Runner
+from speclab.trace.records import depth_counts
+from speclab.views.clinic_chart import acceptance_spec
+from speclab.views.figures import figure
 
 STRATEGIES = [
     speclab.LinearSpeculation(draft_tokens=4),
@@ -85,6 +88,9 @@ def test_a_fault_shows_in_text_or_in_speed_and_leaves_the_pair_healthy():
         same |= {fault} if session.token_ids == own else set()
         assert decoded(pair).token_ids == own
         assert "fault" not in decoded(pair).trace.models
+    head = speclab.DraftHead(node_budget=6, depth=2, head=0)  # it asks the target for hidden states
+    assert fired(decoded(clinic.broken(pair, "wrong positions"), head)) == {"wrong positions"}
+    assert not any(part._forward_hooks for part in pair.target.model.modules())
     assert "skipped norm in the draft" in same, "a draft cannot change the text"
     assert len(same) < len(clinic.FAULTS) / 2
 
@@ -128,6 +134,15 @@ def test_the_page_says_of_every_fault_where_it_was_seen():
     for fault in clinic.FAULTS.values():
         assert f"| {fault.name} |" in page
         assert " ".join(fault.seen_in.replace(",", " ").replace(":", " ").split()[:2]) in page
+
+
+def test_acceptance_by_depth_of_runs_is_one_figure():
+    steps = {"healthy": decoded(pair_of("llama")).steps, "<b>broken</b>": []}
+    drawn = acceptance_spec(steps)
+    assert list(figure(drawn).data[0].y) == [
+        round(accepted / drafted, 4) for drafted, accepted in depth_counts(steps["healthy"])
+    ]
+    assert "<b>" not in figure(drawn).data[1].name
 
 
 def test_what_cannot_be_is_refused():
