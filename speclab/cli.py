@@ -94,32 +94,18 @@ def run(
     chosen = known[strategy](**assignments(settings or []))
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     result = speclab.generate(
-        models,
-        chosen,
-        as_messages(prompt, system) if chat or system else prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
+        models, chosen, as_messages(prompt, system) if chat or system else prompt, max_new_tokens=max_new_tokens,
+        temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
+    )  # fmt: skip
     typer.echo(result.text if chat or system else prompt + result.text)
     values = {name: getattr(result.metrics, name) for name in _METRICS}
     _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 
 
 _METRICS = (
-    "iterations",
-    "target_calls",
-    "draft_calls",
-    "tokens_per_iteration",
-    "acceptance_rate",
-    "path_acceptance",
-    "paper_acceptance",
-    "throughput",
-    "ttft",
-    "tpot",
-)
+    "iterations", "target_calls", "draft_calls", "tokens_per_iteration", "acceptance_rate", "path_acceptance",
+    "paper_acceptance", "throughput", "ttft", "tpot",
+)  # fmt: skip
 
 
 @app.command()

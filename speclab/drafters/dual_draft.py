@@ -344,15 +344,10 @@ def route(names: Sequence[str], drafts: Sequence[Draft], recent: Sequence[float]
     scores = means if recent is None else [weighed(*pair) for pair in zip(means, recent, strict=True)]
     chosen = int(scores[1] > scores[0])
     values: dict[str, Value] = {
-        "route": names[chosen],
-        "mean_first": means[0],
-        "mean_second": means[1],
-        "margin": scores[chosen] - scores[1 - chosen],
-        "chosen": PARTS[chosen],
-        "nodes": len(drafts[chosen].tree),
-        "nodes_first": len(drafts[0].tree),
-        "nodes_second": len(drafts[1].tree),
-    }
+        "route": names[chosen], "mean_first": means[0], "mean_second": means[1],
+        "margin": scores[chosen] - scores[1 - chosen], "chosen": PARTS[chosen], "nodes": len(drafts[chosen].tree),
+        "nodes_first": len(drafts[0].tree), "nodes_second": len(drafts[1].tree),
+    }  # fmt: skip
     sign, what = "=" if scores[0] == scores[1] else ">", "mean confidence"
     if recent is not None:
         what += ", weighed by what was recently right,"

@@ -117,18 +117,13 @@ def _cell(value: object) -> str:
 
 
 MEANINGS = {
-    "consensus": "n-gram lengths that agree on the first token",
-    "spine": "copied tokens laid as the spine",
-    "spine_ratio": "share of the nodes for the spine",
-    "spine_acceptance": "running mean: copied tokens accepted",
-    "branch_acceptance": "running mean: transitions accepted",
-    "carry": "the table at the start of a prompt",
-    "table": "how its rows are kept",
-    "table_rows": "tokens whose successors are known",
-    "rows_refreshed": "known rows that were overwritten",
-    "bigrams": "pairs of tokens with successors of their own",
+    "consensus": "n-gram lengths that agree on the first token", "spine": "copied tokens laid as the spine",
+    "spine_ratio": "share of the nodes for the spine", "spine_acceptance": "running mean: copied tokens accepted",
+    "branch_acceptance": "running mean: transitions accepted", "carry": "the table at the start of a prompt",
+    "table": "how its rows are kept", "table_rows": "tokens whose successors are known",
+    "rows_refreshed": "known rows that were overwritten", "bigrams": "pairs of tokens with successors of their own",
     "table_bytes": "of all rows when full",
-}
+}  # fmt: skip
 """What is said beside values whose names do not say it."""
 
 

@@ -21,14 +21,9 @@ BOXES = """names => Object.fromEntries(names.map(name => {
 }))"""
 STAGE = [".speclab-tree .main-svg", ".speclab-mask .main-svg", "button.speclab-step"]
 FIXED = [
-    ".speclab-tree",
-    ".speclab-mask",
-    STAGE[-1],
-    ".speclab-timeline",
-    ".speclab-status",
-    ".speclab-text",
+    ".speclab-tree", ".speclab-mask", STAGE[-1], ".speclab-timeline", ".speclab-status", ".speclab-text",
     ".speclab-tabs > .lm-TabBar",
-]
+]  # fmt: skip
 SIZES = [(1440, 900), (1280, 800), (1920, 1080)]
 BELOW = 25
 """Pixels of JupyterLab's own line at the bottom."""

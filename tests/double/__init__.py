@@ -85,21 +85,14 @@ def _facts(machine: Gpu) -> dict[str, object]:
         total_memory, multi_processor_count = machine.total, 132
 
     return {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "_lazy_init": lambda: None,
-        "device_count": lambda: machine.count,
-        "get_device_name": lambda *_: machine.name,
-        "get_device_properties": lambda *_: Properties,
-        "get_device_capability": lambda *_: (9, 0),
-        "is_bf16_supported": lambda *_: True,
-        "mem_get_info": lambda *_: (machine.free, machine.total),
-        "memory_reserved": lambda *_: machine.reserved,
-        "memory_allocated": lambda *_: machine.allocated,
-        "max_memory_allocated": lambda *_: machine.allocated,
-        "reset_peak_memory_stats": lambda *_: None,
+        "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None,
+        "device_count": lambda: machine.count, "get_device_name": lambda *_: machine.name,
+        "get_device_properties": lambda *_: Properties, "get_device_capability": lambda *_: (9, 0),
+        "is_bf16_supported": lambda *_: True, "mem_get_info": lambda *_: (machine.free, machine.total),
+        "memory_reserved": lambda *_: machine.reserved, "memory_allocated": lambda *_: machine.allocated,
+        "max_memory_allocated": lambda *_: machine.allocated, "reset_peak_memory_stats": lambda *_: None,
         "empty_cache": lambda: None,
-    }
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

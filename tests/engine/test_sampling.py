@@ -119,13 +119,8 @@ def test_draw_inverts_the_cumulative_distribution(weights, noise):
 def test_draw_at_the_edges_never_takes_an_impossible_token():
     probs = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
     assert [inverse_cdf(probs[None], [x])[0] for x in (0.0, 0.49, 0.5, 0.99, math.nextafter(1, 0), 1.0)] == [
-        1,
-        1,
-        3,
-        3,
-        3,
-        3,
-    ]
+        1, 1, 3, 3, 3, 3,
+    ]  # fmt: skip
 
 
 def test_a_choice_is_drawn_once_a_row():

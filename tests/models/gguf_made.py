@@ -15,16 +15,10 @@ TEMPLATE = "{% for message in messages %}<s>{{ message['role'] }} {{ message['co
 MERGES = ["Ġ Ġ", "t h", "th e", "Ġ the"]
 TOKENS = ["<s>", "</s>", *sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
 _NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
 
 
 def original() -> PreTrainedModel:

@@ -149,23 +149,12 @@ def _written(model):
 
 
 CHANGES = {
-    "data.add_": _data_added,
-    "data =": _data_replaced,
-    "fused AdamW": _trained,
-    "pruned": _pruned,
-    "adapter": _adapted,
-    "merged and unloaded": _merged_and_unloaded,
-    "head": _another_head,
-    "norm": _another_norm,
-    "embedding": _another_embedding,
-    "activation": _another_activation,
-    "layers": _shorter,
-    "inv_freq": _other_angles,
-    "patched forward": _patched,
-    "parametrization": _parametrized,
-    "float64": lambda model: model.double(),
+    "data.add_": _data_added, "data =": _data_replaced, "fused AdamW": _trained, "pruned": _pruned,
+    "adapter": _adapted, "merged and unloaded": _merged_and_unloaded, "head": _another_head, "norm": _another_norm,
+    "embedding": _another_embedding, "activation": _another_activation, "layers": _shorter, "inv_freq": _other_angles,
+    "patched forward": _patched, "parametrization": _parametrized, "float64": lambda model: model.double(),
     "no_grad": _written,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "family"), list(zip(CHANGES, cycle(["gpt_neox", "llama"]), strict=False)))

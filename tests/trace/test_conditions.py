@@ -185,16 +185,11 @@ def test_a_condition_is_a_function_an_expression_or_nothing():
 
 
 EXPECTED = {
-    "a token is rejected": (None, True),
-    "fewer accepted than": (2, True),
-    "the text appears": (" the\n", True),
-    "the token id appears": (4, False),
-    "target entropy above (nats)": (1.5, False),
-    "the tree has more nodes than": (3, True),
-    "settings change": (None, True),
-    "the route changes": (None, False),
+    "a token is rejected": (None, True), "fewer accepted than": (2, True), "the text appears": (" the\n", True),
+    "the token id appears": (4, False), "target entropy above (nats)": (1.5, False),
+    "the tree has more nodes than": (3, True), "settings change": (None, True), "the route changes": (None, False),
     "the expression holds": ('root == "verified"', True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("point", BREAKPOINTS, ids=lambda point: point.label)
