@@ -184,7 +184,15 @@ def aggregate(runs: Trace | Session | Iterable[Trace | Session]) -> Aggregate:
     if wrong:
         kind = type(wrong[0]).__name__
         raise SettingsError(f"A {kind} is no run: give traces (speclab.load_trace reads a file) or sessions.")
-    tables = [_rows(run, trace, step) for run, trace in enumerate(traces) for step in trace.steps]
+    return _stacked([_rows(run, trace, step) for run, trace in enumerate(traces) for step in trace.steps])
+
+
+def joined(runs: Sequence[Aggregate]) -> Aggregate:
+    """Aggregates of one run each as one, the runs numbered in this order."""
+    return _stacked([one.columns() | {"run": np.full(len(one), run)} for run, one in enumerate(runs)])
+
+
+def _stacked(tables: Sequence[Rows]) -> Aggregate:
     none = {one.name: np.empty(0, one.metadata["dtype"]) for one in fields(Aggregate)}
     return Aggregate(**{name: np.concatenate([none[name], *[rows[name] for rows in tables]]) for name in none})
 

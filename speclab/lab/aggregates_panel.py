@@ -8,7 +8,7 @@ from typing import Any
 
 from ipywidgets import HTML, BoundedIntText, Dropdown, HBox, Select, Text, VBox
 
-from speclab.analysis.aggregate import DIMENSIONS, Aggregate, Cells, aggregate
+from speclab.analysis.aggregate import DIMENSIONS, Aggregate, Cells, aggregate, joined
 from speclab.lab.actions import Actions, action
 from speclab.lab.screen import Screen, Slot, placeholder
 from speclab.lab.state import LabState
@@ -44,8 +44,8 @@ class AggregatesPanel(VBox):
         self._state, self._actions = state, actions
         self.picture = Slot(screen, "acceptance", self._draw, self._key)
         self._entries: tuple[Entry, ...] = ()
-        self._known: tuple[tuple[tuple[int, int], ...], Aggregate] = (), aggregate([])
-        self._found = self._known[1]
+        self._known: dict[tuple[int, int], Aggregate] = {}
+        self._found = joined([])
         self._recorded: Trace | None = None
         self._places: dict[int, tuple[Cells, int, int]] = {}
         self._opened: tuple[int | None, int] = None, 0
@@ -130,10 +130,9 @@ class AggregatesPanel(VBox):
         return own + [Entry(one, one) for one in alike]
 
     def _draw(self, _: Frame) -> Drawing:
-        stamps = tuple([one.stamp for one in self._entries])
-        if self._known[0] != stamps:
-            self._known = stamps, aggregate([one.trace for one in self._entries])
-        self._found = self._known[1]
+        known = self._known  # only of what went on is anything counted anew
+        self._known = {one.stamp: known.get(one.stamp) or aggregate(one.trace) for one in self._entries}
+        self._found = joined(list(self._known.values()))
         strategies = sorted(set(self._found.strategy.tolist()))
         set_if_changed(self.strategy, options=(EVERY, *strategies))
         if self.strategy.value != EVERY:

@@ -17,7 +17,7 @@ from refusals import refused
 from sessions import STRATEGIES, TARGET, finished, pair_of
 
 import speclab
-from speclab.analysis.aggregate import DIMENSIONS, token_kind, wilson
+from speclab.analysis.aggregate import DIMENSIONS, joined, token_kind, wilson
 from speclab.errors import SettingsError, SpeclabError, TraceError
 from speclab.trace.records import Trace
 
@@ -167,6 +167,13 @@ def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once_
         runs = [finished(STRATEGIES["tree"], pair=same, temperature=temperature, seed=seed) for seed in range(12)]
         errors[temperature] = speclab.aggregate(runs).calibration(4, first=False).error
     assert errors[1.0] < 0.05 < 0.15 < errors[0.0]
+
+
+def test_joining_runs_is_counting_them_together():
+    traces = [run("tree"), run("plain"), run("paper")]
+    one, other = joined([speclab.aggregate(trace) for trace in traces]), speclab.aggregate(traces)
+    for name, column in other.columns().items():
+        np.testing.assert_array_equal(getattr(one, name), column)
 
 
 def test_without_runs_iterations_or_drafts_everything_is_there_and_empty(tmp_path):
