@@ -88,7 +88,7 @@ def run(
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
-    known = speclab.strategies()
+    known = speclab.strategies(by_hand=False)
     if strategy not in known:
         raise SpeclabError(f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}.")
     chosen = known[strategy](**assignments(settings or []))

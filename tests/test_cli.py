@@ -33,7 +33,7 @@ def engine(monkeypatch):
     """Stand-ins that record what the command hands to the engine."""
     calls = []
     metrics = SimpleNamespace(**dict.fromkeys(speclab.cli._METRICS, 2.5))
-    monkeypatch.setitem(vars(speclab), "strategies", lambda: {"Chosen": SimpleNamespace})
+    monkeypatch.setitem(vars(speclab), "strategies", lambda **_: {"Chosen": SimpleNamespace})
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: ("pair", a, k))
 
     def generate(pair, strategy, prompt, **settings):

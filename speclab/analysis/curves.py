@@ -148,7 +148,7 @@ def sweep(
 def every_strategy(replayer: Replayer, strategy: Strategy, check: Check = lambda: None) -> Iterator[Curve]:
     """Every strategy with its default settings, and the one in force if it is none of them; as `sweep` yields."""
     makers: list[tuple[tuple[Setting, ...], Callable[[], Strategy]]] = [
-        ((name,), kind) for name, kind in strategies().items()
+        ((name,), kind) for name, kind in strategies(by_hand=False).items()
     ]
     if strategy != _made(type(strategy)):
         makers.insert(0, ((f"{type(strategy).__name__}, as set",), lambda: strategy))

@@ -51,7 +51,7 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in DIR.")] = False,
 ) -> None:
     """Try settings of a strategy; print the best as code, beside the default; keep every trial."""
-    console, known = Console(), strategies()
+    console, known = Console(), strategies(by_hand=False)
     if strategy not in known:
         raise SettingsError(f"There is no strategy {strategy!r}: choose one of {', '.join(known)}.")
     if not over:

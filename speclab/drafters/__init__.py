@@ -15,14 +15,15 @@ from speclab.errors import SettingsError
 __all__ = ["Strategy", "from_str", "setting_names", "strategies", "to_str"]
 
 
-def strategies() -> dict[str, type[Strategy]]:
+def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
     """Every strategy by name: the registry that widgets, command line and docs read.
 
     A class that is defined elsewhere, as in a notebook, is one of them, and takes the place of an earlier one of its
-    name.
+    name. `by_hand`: whether those are among them that a person hands each tree to.
     """
     _import_all()
-    return {name: kind for name, kind in sorted(DEFINED.items()) if not (name.startswith("_") or isabstract(kind))}
+    known = [(name, kind) for name, kind in sorted(DEFINED.items()) if by_hand or not kind.by_hand]
+    return {name: kind for name, kind in known if not (name.startswith("_") or isabstract(kind))}
 
 
 def setting_names() -> tuple[str, ...]:

@@ -50,7 +50,7 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a way to draft; the base of every strategy.
 
-    `by_hand`: whether a person hands over each tree (`Session.verify`); nothing is to be compared or swept then.
+    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare or sweep.
     """
 
     by_hand: ClassVar[bool] = False

@@ -154,6 +154,7 @@ class SessionController(Decoder):
     @action("verifying both trees", "regret")
     def verify_all(self) -> Regret:
         """Both trees of the iteration shown, verified, each in a fork of its own."""
+        self.leave_edit()
         if self.session is None or not self._state.frame.live or not self._state.cursor:
             raise SettingsError("No iteration of a live run is shown: Step decodes one, then verify its trees.")
         found = regret(self.session, self._state.cursor - 1)
@@ -200,7 +201,7 @@ class SessionController(Decoder):
         if what == PAGE:
             return export_html(frame.trace, path, frame.cursor, frame.beside)
         if what != "table":
-            return save_view(frame.trace, frame.cursor, what, path, frame.selected)
+            return save_view(frame.trace, frame.cursor, what, path, None if frame.edited else frame.selected)
         if compared is None:
             raise SettingsError("Nothing is compared yet: Compare runs the strategies, then their table can be saved.")
         return compared.save(path)  # type: ignore[no-any-return]

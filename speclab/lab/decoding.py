@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import setting_names
+from speclab.drafters.by_hand import ByHand, TreeEdit
 from speclab.errors import CancelledError, SettingsError
 from speclab.files import byte_count
 from speclab.lab.actions import action
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
+    from speclab.tree import DraftTree
 
 REDRAW_SECONDS = 0.4
 """During a run the pictures follow at this pace: a browser that falls behind hears Stop late."""
@@ -136,6 +138,7 @@ class Decoder(Navigator):
     @action("decoding", "apply")
     def redo(self) -> Step | None:
         """Decodes the iteration shown anew with what the form says, in a fork, and shows both."""
+        self.leave_edit()
         config, applied, old, at = self._read(), self._state.applied, self._state.step, self._state.cursor - 1
         if old is None or applied is None or not config.forks_from(applied):
             return self.step()
@@ -149,6 +152,33 @@ class Decoder(Navigator):
         words = f"Iteration {at + 1} decoded anew with {changed}: {nodes}, {accepted}."
         self._take(session, config, status=words, redone=old)
         return new
+
+    @action("verifying", "apply")
+    def verify(self, tree: DraftTree | TreeEdit, at: int | None = None) -> Step:
+        """Verifies a tree built by hand after `at` iterations (by default those shown), beside what was decoded there.
+
+        In a run of its own, unless it goes on with one of trees by hand. A root that is not the text's is forced.
+        """
+        edit = tree if isinstance(tree, TreeEdit) else TreeEdit(tree)
+        config, state = self._read(), self._state
+        at, applied = state.cursor if at is None else at, state.applied
+        if applied is not None and not config.forks_from(applied):
+            raise SettingsError("The models or the prompt above are changed: apply that or set it back, then Verify.")
+        old = state.trace.steps[at] if at < len(state.trace.steps) else None
+        root, session = int(edit.tree.token[0]), self.session
+        forced = {} if root == state.trace.token_ids(at)[-1] else {"token": root}
+        own = state.frame.live and session is not None and session.strategy.by_hand and at == len(session.steps)
+        if own and not forced and session is not None and applied is not None and config.settings == applied.settings:
+            session.goto(at)
+            config, step = applied, session.verify(edit)
+        else:
+            session, config = self._forked(at, ByHand(), {**config.settings, **forced})
+            with self._working(session):
+                step = session.verify(edit)
+            self.runs.fork(session, config, at)
+            self._write(config)
+        self._take(session, config, redone=old)
+        return step
 
     @action("decoding")
     def step(self) -> Step | None:
@@ -265,6 +295,7 @@ class Decoder(Navigator):
         """Keeps the iteration shown, or all of run `number`, beside what comes; once more lets it go."""
         state, beside = self._state, self._state.frame.beside
         if number is None:
+            self.leave_edit()
             state.change_frame(pinned=None if state.pinned is state.step else state.step)
         else:
             again = beside is not None and beside.number == number
@@ -281,6 +312,11 @@ class Decoder(Navigator):
         self._state.status = f"Dropped run {number}, {dropped.name}: {freed} of KV caches."
 
     # What the others share.
+
+    @property
+    def loaded(self) -> ModelPair | None:
+        """The models, once there are any."""
+        return self.models.pair if self.session is None else self.session.pair
 
     def _say(self, status: str) -> None:
         self._state.status = status
@@ -358,8 +394,7 @@ class Decoder(Navigator):
 
     def _is_run_of(self, trace: Trace, config: LabConfig) -> bool:
         """Whether a recording is of these models, this prompt, this strategy and these settings, as far as it says."""
-        session = self.session
-        pair = self.models.pair if session is None else session.pair
+        session, pair = self.session, self.loaded
         prompt: Prompt = config.prompt if session is None else session.prompt_ids
         if is_conversation(prompt):
             same = checked_messages(prompt) == [Message(one.role, one.content) for one in trace.messages]

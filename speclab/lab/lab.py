@@ -141,6 +141,7 @@ class Lab(VBox):
     run = _asked(SessionController.run)
     play = _asked(SessionController.play)
     redo = _asked(SessionController.redo)
+    verify = _asked(SessionController.verify)
     select = _asked(SessionController.select)
     switch = _asked(SessionController.switch)
     drop = _asked(SessionController.drop)
@@ -222,6 +223,8 @@ class Lab(VBox):
         do, ask = self._controller, self._actions.ask
         if isinstance(said.get("node"), int):
             ask(do.select, said["node"])
+        elif isinstance(said.get("cell"), list):
+            ask(self.panels.editor.flip_cell, *map(int, said["cell"]))
         elif isinstance(said.get("iteration"), int):
             ask(do.goto, said["iteration"])
         elif isinstance(said.get("run"), int):

@@ -87,6 +87,11 @@ class Navigator:
         shown = (total if state.frame.draw is None else state.frame.draw) + count
         state.change_frame(draw=None if shown >= total else max(shown, 0))
 
+    def leave_edit(self) -> None:
+        """Shows the iteration as it was decoded, and no tree that is edited."""
+        if self._state.frame.edited is not None:
+            self._show_at(self._state.cursor)
+
     def resize(self, room: Mapping[str, Any]) -> None:
         """Lays the stage out for these pixels; from any thread, for a run goes on meanwhile."""
         sizes = {name: int(room[name]) for name in ("tree", "mask", "height") if 0 < room.get(name, 0) < 10_000}
@@ -127,6 +132,7 @@ class Navigator:
 
     def _moved(self, count: int) -> bool:
         """Whether there was a position to move to: of the iteration shown, else of its neighbour in the record."""
+        self.leave_edit()
         state = self._state
         places = positions(state.step) if state.step else ()
         at = _index(places, state.position) + count
@@ -139,6 +145,7 @@ class Navigator:
         return True
 
     def _show_position(self, position: PlaybackPosition) -> None:
+        self.leave_edit()
         step = self._state.step
         if step is None:
             raise SettingsError("No iteration is shown: Step first, then look at its phases.")

@@ -18,7 +18,7 @@ from speclab.views.drafter_state import children_of, lookup_html
 from speclab.views.figures import Drawing
 from speclab.views.markup import tag
 from speclab.views.node_chart import draws
-from speclab.views.registry import Frame
+from speclab.views.registry import EDITED, Frame
 
 MEAN = -1
 """All layers, or all heads, in a list: it cannot show an option whose value is None."""
@@ -92,9 +92,11 @@ class LookupPanel(SessionPanel):
 
     def _key(self, frame: Frame) -> tuple[object, ...]:
         adapted = frame.position.reached("adapt")
-        return frame.trace, frame.cursor, frame.selected, adapted, frame.live, self.written.value
+        return frame.trace, frame.cursor, frame.selected, adapted, frame.live, frame.edited, self.written.value
 
     def _draw(self, frame: Frame) -> Drawing:
+        if frame.edited is not None:
+            return placeholder(EDITED)
         if not frame.live:
             return placeholder("A recorded run holds no table. Run live: what was learned can be looked up.")
         try:
@@ -125,6 +127,8 @@ class AttentionPanel(SessionPanel):
         step, node = frame.step, frame.selected
         if step is None or node is None:
             return placeholder("Select a node: what the target attends to there appears here.")
+        if frame.edited is not None:
+            return placeholder(EDITED)
         if not frame.live:
             return placeholder("A recorded run holds no models. Run live: then the attention of a node can be read.")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -14,6 +15,7 @@ from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.actions import Actions
 from speclab.lab.aggregates_panel import AggregatesPanel
 from speclab.lab.curves_panel import CurvesPanel
+from speclab.lab.editing import TreeEditor
 from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
 from speclab.lab.screen import Screen, Slot, caption_html
@@ -23,6 +25,7 @@ from speclab.settings import SessionSettings
 from speclab.trace.records import Step
 from speclab.views import token_text
 from speclab.views.figures import Drawing
+from speclab.views.playback import PlaybackPosition
 from speclab.views.registry import VIEWS, Frame, View, placed
 from speclab.views.whatif_tree import whatif_sentence, whatif_spec
 
@@ -65,11 +68,14 @@ class Panels(VBox):
         self.text = TextPanel(screen)
         self.tabs = Tabs(state, actions, screen, settings)
         stage = Box([self.views[view.name] for view in placed("stage")]).add_class("speclab-stage")
-        legend = HBox([*([self.views["legend"]] if "legend" in self.views else []), self.masks])
+        self.editor = TreeEditor(state, actions)
+        controls = HBox([self.editor.toggle, self.masks])
+        legend = HBox([*([self.views["legend"]] if "legend" in self.views else []), controls])
         legend.add_class("speclab-under")
         above, below = ([self.views[view.name] for view in placed(place)] for place in ("above", "below"))
         below = [slot for slot in below if slot is not self.views.get("legend")]
-        super().__init__([*above, stage, legend, status, *below, self.text, self.tabs], _dom_classes=["speclab-panels"])
+        rows = [*above, stage, legend, self.editor, status, *below, self.text, self.tabs]
+        super().__init__(rows, _dom_classes=["speclab-panels"])
         state.observe(lambda _: self.update(), names=["frame", "change"])
         self.update()
 
@@ -79,6 +85,7 @@ class Panels(VBox):
             frame = self._state.frame
             for slot in self.views.values():
                 slot.update(frame)
+            self.editor.update(frame)
             self.text.update(frame)
             self.tabs.update(frame)
 
@@ -90,10 +97,17 @@ class Panels(VBox):
         return self.preview.draw(frame) or VIEWS["tree"].render(frame)
 
     def _mask_key(self, frame: Frame) -> tuple[Any, ...]:
-        return self.masks.value, *VIEWS["mask"].key(frame)
+        return self.masks.value, frame.edited is None, *VIEWS["mask"].key(frame)
 
     def _draw_mask(self, frame: Frame) -> Drawing:
-        return VIEWS[self.masks.value].render(frame)
+        """The mask; while a tree is edited, the one that Verify would give, whose cells can be clicked."""
+        if frame.edited is None:
+            return VIEWS[self.masks.value].render(frame)
+        drawn = VIEWS[self.masks.value].render(replace(frame, position=PlaybackPosition("verify")))
+        for trace in drawn["data"] if isinstance(drawn, dict) else ():
+            if "words" in trace.get("meta", {}):
+                trace["meta"] |= {"click": "cell"}
+        return drawn
 
 
 def _slot(screen: Screen, view: View) -> Slot:
@@ -121,7 +135,7 @@ class WhatIfPreview:
 
     def change_of(self, frame: Frame) -> PendingChange | None:
         """The change that is pending, where there is an iteration to try it on."""
-        return self._state.change if frame.step is not None else None
+        return self._state.change if frame.step is not None and frame.edited is None else None
 
     def sentence(self) -> str:
         """What would have been; empty where nothing is pending."""

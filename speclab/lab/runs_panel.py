@@ -126,7 +126,7 @@ class ComparePanel(VBox):
         """Says whether the panel is on the screen."""
         self._visible = visible
         if visible and not self.marks:
-            for name in (CURRENT, *strategies()):
+            for name in (CURRENT, *strategies(by_hand=False)):
                 tooltip = "the strategy and its settings above" if name == CURRENT else "with its default settings"
                 self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
             self.grid.children = list(self.marks.values())

@@ -82,13 +82,14 @@ function makePlots(Plotly, root, tell) {
     plot.on("plotly_click", event => {
       const point = event.points[0], kind = point?.data.meta?.click;
       if (!kind) return;
+      if (kind === "cell") return tell({ cell: [point.y, point.x] });
       const value = kind === "row" ? point.y : point.customdata;
       if (kind === "row" && plot.layout.meta?.rows && value >= plot.layout.meta.rows[1]) return; // a row that is no node
       if (value !== undefined && value !== null) tell({ [kind === "row" ? "node" : kind]: Array.isArray(value) ? value[0] : value });
     });
     plot.on("plotly_hover", event => {
       const point = event.points[0], kind = point?.data.meta?.click;
-      if (kind === "node" || kind === "row") link(plot, kind === "row" ? point.y : point.customdata);
+      if (["node", "row", "cell"].includes(kind)) link(plot, kind === "node" ? point.customdata : point.y);
     });
     plot.on("plotly_unhover", () => link(plot, null));
   }

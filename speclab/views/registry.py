@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from speclab.analysis.compare import Comparison
     from speclab.analysis.routing import Regret
 
+EDITED = "This tree is edited by hand and not verified yet: Verify runs the target's pass."
+"""What stands in place of a view that needs a whole iteration."""
 Place = Literal["above", "stage", "below", "text", "tab", "file"]
 
 
@@ -61,7 +63,8 @@ class Frame:
     whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
     `room`: how large the pictures of the stage may be.
     `redone`: the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted
-    from 1, at which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all.
+    from 1, at which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all. `edited`: a
+    tree that a person builds in place of the newest iteration's, or for the next one; it is not verified yet.
     """
 
     trace: Trace
@@ -78,16 +81,19 @@ class Frame:
     redone: Step | None = None
     hits: tuple[int, ...] = ()
     draw: int | None = None
+    edited: Step | None = None
     step: Step | None = field(init=False)
     """The iteration shown; None before the first."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", self.trace.steps[self.cursor - 1] if self.cursor else None)
+        decoded = self.trace.steps[self.cursor - 1] if self.cursor else None
+        object.__setattr__(self, "step", self.edited or decoded)
 
     @property
     def committed(self) -> int:
         """Iterations whose tokens are committed at the position shown."""
-        return self.cursor if self.position.reached("commit") else self.cursor - 1
+        shown = self.cursor if self.edited is None else self.edited.index + 1
+        return shown if self.position.reached("commit") else shown - 1
 
     @property
     def prompt_length(self) -> int:
@@ -97,7 +103,7 @@ class Frame:
     def at(self, cursor: int, trace: Trace | None = None, **changes: Any) -> Frame:
         """Another iteration, whole, nothing selected."""
         fresh = {"trace": trace or self.trace, "cursor": cursor, "position": WHOLE, "selected": None}
-        return replace(self, **{**fresh, "redone": None, "draw": None, **changes})
+        return replace(self, **{**fresh, "redone": None, "draw": None, "edited": None, **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,10 @@ class View:
 
     def render(self, frame: Frame) -> Drawing:
         """The drawing; what stands in its place where the frame has no iteration."""
-        if not frame.cursor and not self.always and "committed" not in self.needs:
+        if frame.edited is not None and self.place == "tab" and "step" in self.needs:
+            return tag("div", escape(EDITED), class_="sl-empty")
+        missing = frame.step is None if "step" in self.needs else not frame.cursor
+        if missing and not self.always and "committed" not in self.needs:
             return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
         return self.draw(**dict(zip(self.needs, self.key(frame), strict=True)))
 
@@ -157,7 +166,7 @@ class View:
         return self._of(self.table, frame)
 
     def _of(self, function: Callable[..., str] | None, frame: Frame) -> str:
-        if function is None or not frame.cursor:
+        if function is None or (not frame.cursor if frame.edited is None else self.place == "tab"):
             return ""
         return function(frame.step) if "step" in self.needs else function(frame.trace, frame.cursor)
 
