@@ -71,7 +71,7 @@ def curve_spec(found: Curve) -> Spec:
                      "yaxis": f"y{number}", "line": {"color": MUTED, "width": 1.5, "dash": "dash"},
                      "hoverinfo": "skip"})  # fmt: skip
     return spec(
-        data, label=curve_sentence(found), height=height + top + 42, margin={"l": 48, "r": 12, "t": top, "b": 42},
+        data, label=curve_sentence(found), height=height + top + 46, margin={"l": 48, "r": 12, "t": top, "b": 46},
         meta={"name": f"curve-{name}"}, dragmode=False, annotations=notes, bargap=0,
         xaxis={"tickvals": [*range(len(values))], "ticktext": [*map(escape, labels)], "fixedrange": True,
                "range": [-0.5, len(values) - 0.5], "anchor": "y2", "title": {"text": escape(spaced(name))},
