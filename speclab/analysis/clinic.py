@@ -85,7 +85,7 @@ FAULTS: Mapping[str, Fault] = {
             "sibling visible",
             "In the tree's mask a node sees the siblings before it, which are other guesses for the same place.",
             "Expected against given mask: crosses at earlier siblings; a chain is right.",
-            "PaddlePaddle/FastDeploy #3514, Support tree-attention: its kernel skipped the mask below the diagonal",
+            "PaddlePaddle/FastDeploy #3514, Support tree-attention: below the diagonal its kernel had no mask",
             _target(faults.SiblingVisible, "sibling visible"),
             detectors.find_siblings,
         ),

@@ -241,9 +241,9 @@ def find_norm(seen: Examined) -> Verdict:
             f"At {wrong} of {len(gaps)} nodes the draft said something else than its module run plainly (by up to "
             f"{largest:.3f}), and what the module says without its final norm."
         )
-    return (
-        False,
-        f"At {len(gaps)} nodes the draft's probabilities differ from its module's, run plainly, by {largest:.1e}.",
+    other = ", which no skipped norm explains" if wrong else ""
+    return False, (
+        f"At {len(gaps)} nodes the draft's probabilities are {largest:.1e} off its module's, run plainly{other}."
     )
 
 
