@@ -35,16 +35,13 @@ PANELS: tuple[Panel, Panel] = (
 
 def curve_drawing(found: Curve) -> list[Part]:
     """A figure where settings were varied, what it shows in words, and the table; a click tells the point's number."""
-    table = curve_table(found)
-    if STRATEGY in found.ranges:
-        return [
-            tag("p", markup.escape(curve_sentence(found)), class_="sl-said"),
-            tag("div", table, style="overflow-x:auto"),
-        ]
-    drawn = heat_spec(found) if len(found.ranges) == 2 else curve_spec(found)
-    notes = [labelled(name, words) for name, words in _notes(found).items()]
+    table, notes = curve_table(found), _notes(found)
     said = tag("p", markup.escape(curve_sentence(found)), class_="sl-said")
-    return [drawn, said + "".join(notes) + tag("details", tag("summary", "as a table"), table)]
+    words = said + "".join([labelled(name, sentence) for name, sentence in notes.items()])
+    if STRATEGY in found.ranges:
+        return [words, tag("div", table, style="overflow-x:auto")]
+    drawn = heat_spec(found) if len(found.ranges) == 2 else curve_spec(found)
+    return [drawn, words + tag("details", tag("summary", "as a table"), table)]
 
 
 def curve_spec(found: Curve) -> Spec:
@@ -83,7 +80,7 @@ def _marked(
     found: Curve, shown: list[float | None], form: str, number: int | str, low: float, up: float
 ) -> tuple[list[Spec], list[Spec]]:
     """The line with its marks, what a pointer finds over the whole height of a value, and the words at two marks."""
-    numeric = all(isinstance(value, float | int) and not isinstance(value, bool) for value in _values(found, 0))
+    numeric = not any(isinstance(value, str | bool) for point in found.points for value in point.values)
     symbols = ["circle-open" if point.inexact else "circle" for point in found.points]
     sizes, here, best = [6] * len(symbols), found.here, found.best
     words: list[Spec] = []
@@ -93,6 +90,7 @@ def _marked(
             place = {"xref": "x", "yref": f"y{number}", "xanchor": "center", "yshift": 6, "font": {"size": 11}}
             words.append(note(f"<b>{word} {shown[at]:{form}}</b>", at, shown[at], **place))  # type: ignore[arg-type]
             symbols[at], sizes[at] = ("star", 13) if point is best else ("square", 10)
+            symbols[at] += "-open" if point.inexact else ""
     where = {"x": [*range(len(shown))], "yaxis": f"y{number}"}
     line = {
         **where, "type": "scatter", "mode": "lines+markers" if numeric else "markers", "y": shown,
@@ -212,6 +210,10 @@ def _notes(found: Curve) -> dict[str, str]:
     refused = [point for point in found.points if point.refused]
     inexact = [point for point in found.points if point.inexact]
     said = {"Stopped": found.ended} if found.ended else {}
+    if STRATEGY in found.ranges:  # whose table is not folded, and says the rest
+        return said
+    if len(found.ranges) == 2:
+        said["Marks"] = "Framed: the settings in force. ★: the most tokens per second."
     if refused:
         first = refused[0]
         said["Left out"] = f"{plural(len(refused), 'value')}; {point_name(found, first)}: {first.refused.rstrip('.')}."
@@ -246,10 +248,6 @@ def curve_table(found: Curve) -> str:
 
 def _folded(word: str, reason: str) -> markup.Drawn:
     return markup.Drawn(tag("details", tag("summary", word), markup.escape(reason)))
-
-
-def _values(found: Curve, which: int) -> tuple[Setting, ...]:
-    return list(found.ranges.values())[which]
 
 
 def spaced(name: str) -> str:

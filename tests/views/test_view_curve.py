@@ -108,6 +108,7 @@ def test_strategies_are_a_table_by_speed_and_no_figure():
     found = Curve(speclab.DynaTree(), {"strategy": names}, PLAIN, points)
     assert not figures(curve_drawing(found))
     words = said(curve_drawing(found))
+    assert "Cancelled." in said(curve_drawing(replace(found, ended="Cancelled.")))
     assert words.index("2.50") < words.index("1.50") < words.index("text is missing")
     with pytest.raises(NotRecordedError):
         views.curve(found)
