@@ -155,7 +155,7 @@ def bench(ctx: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_ON, add_help_option=False)
 def sweep(ctx: typer.Context) -> None:
-    """Try settings of a strategy, on this machine or a cluster, and print the best as code."""
+    """Try settings of a strategy one after another, and print the best as code."""
     from speclab.bench.sweep_cli import app as sweeping
 
     sweeping(ctx.args, prog_name="speclab sweep")
