@@ -172,8 +172,8 @@ class TreeEditor(VBox):
         except SpeclabError:
             self._show(frame.selected or 0)
             raise
-        if base is not None:
-            self._state.status = f"{comparison(step, base)} {step.note}".strip()
+        if base is not None and (base.root_choice is not None or base.tree.token[0] == step.tree.token[0]):
+            self._state.status = comparison(step, base)
 
     def _selected(self) -> int:
         node = self._state.selected
