@@ -107,8 +107,8 @@ class Aggregate:
     def __len__(self) -> int:
         return len(self.run)
 
-    def select(self, keep: Bools) -> Aggregate:
-        """The rows for which `keep` `[rows]` is true."""
+    def select(self, keep: Bools | Ints) -> Aggregate:
+        """The rows for which `keep` `[rows]` is true, or those of these numbers."""
         return Aggregate(**{name: column[keep] for name, column in self.columns().items()})
 
     def columns(self) -> Rows:
@@ -141,6 +141,7 @@ class Aggregate:
         which is what a choice of depth or of a budget by path probability takes for granted. Where the target samples
         once and a child matches, a node is accepted with the target's probability of it: there a draft that is the
         target lies on the diagonal. By rejection sampling it is always accepted, and the diagonal means nothing.
+        A token that was copied has no probability, and counts as stated to be sure: `select` the sources to look at.
 
         Args:
             bins: how many.
@@ -327,12 +328,13 @@ def wilson(accepted: Ints, tried: Ints, z: float = Z) -> tuple[Floats, Floats]:
 
 
 def _cells(rows: Aggregate, dimensions: Sequence[Dimension]) -> Cells:
-    codes, names = zip(*[dimension.codes(rows) for dimension in dimensions], strict=True)
+    tested = np.flatnonzero(rows.tried)
+    codes, names = zip(*[dimension.codes(rows.select(tested)) for dimension in dimensions], strict=True)
     if len(codes) == 1:
-        codes, names = (codes[0], np.zeros(len(rows), np.int64)), (names[0], ("",))
+        codes, names = (codes[0], np.zeros(len(tested), np.int64)), (names[0], ("",))
     shape = len(names[0]), len(names[1])
-    counted = np.flatnonzero(rows.tried & (codes[0] >= 0) & (codes[1] >= 0))
-    cell = codes[0][counted] * shape[1] + codes[1][counted]
+    known = (codes[0] >= 0) & (codes[1] >= 0)
+    counted, cell = tested[known], codes[0][known] * shape[1] + codes[1][known]
     order = np.argsort(cell, kind="stable")
     tried = np.bincount(cell, minlength=shape[0] * shape[1])
     accepted = np.bincount(cell[rows.accepted[counted]], minlength=shape[0] * shape[1])
