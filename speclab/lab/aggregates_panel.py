@@ -146,7 +146,7 @@ class AggregatesPanel(VBox):
         if not self._places:
             return placeholder(_EMPTY)
         counted = plural(len(self._entries), "run")
-        said = f"{counted}, {plural(len(self._found), 'drafted node')}, {int(self._found.tried.sum()):,} of them tried."
+        said = f"{counted}, {plural(len(self._found), 'drafted node')}, {int(self._found.tried.sum())} of them tried."
         return [
             tag("p", escape(said), class_="sl-said"),
             *cells_drawing(cells),
