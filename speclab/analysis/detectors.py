@@ -81,7 +81,11 @@ class Examined:
             runner.crop(0)
             runner.extend(prefix)
         places = [len(prefix) + position for position in positions]
-        rows = runner.logits(step.tree.token.tolist(), places, step.mask).rows
+        tokens, mask = step.tree.token.tolist(), step.mask
+        if step.extra:  # a row that no node sees stands for all of them: a pass of one row alone knows no window
+            tokens, places = [*tokens, tokens[0]], [*places, places[0]]
+            mask = np.pad(mask, (0, 1), constant_values=False) | np.eye(len(tokens), dtype=np.bool_)
+        rows = runner.logits(tokens, places, mask).rows[: len(step.tree)]
         runner.crop(len(prefix))
         if self._processors is not None:
             rows = self._processors(rows, prefix, Draft(step.tree).paths())
@@ -182,34 +186,32 @@ def find_phantoms(seen: Examined) -> Verdict:
 def _stale_slot(seen: Examined, count: int) -> str:
     """Whether one of the first `count` slots holds a rejected token: values of the first layer tell tokens apart.
 
-    Before any attention they depend on the token alone, in most families, and on no mask.
+    Before any attention they depend on the token, and in some families on its position, and on no mask.
     """
-    rejected = {
-        int(step.tree.token[node.index]): step
-        for step in seen.steps
-        for node in step.nodes
-        if node.verdict == "rejected"
-    }
+    rejected = [(step, node.index) for step in seen.steps for node in step.nodes if node.verdict == "rejected"]
     if not rejected or not count:
         return ""
-    healthy = seen.runner()
-    own, *others = (_first_values(healthy, tokens) for tokens in (seen.text[:count], [*rejected]))
+    places = [len(seen.prefix(step.index)) + int(step.tree.depth[node]) for step, node in rejected]
+    tokens = [int(step.tree.token[node]) for step, node in rejected]
+    own = _first_values(seen.healthy, seen.text[:count], range(count))
+    others = _first_values(seen.healthy, tokens, places)
     given = seen.pair.target.cache.layers[0].values[0].transpose(0, 1)[:count].flatten(1).to(own.dtype)
     apart = CLOSE.get(own.dtype, 1e-3) * max(1.0, float(own.abs().max()))
     for slot in torch.nonzero((given - own).abs().amax(1) > apart).flatten().tolist():
-        near = (others[0] - given[slot]).abs().amax(1)
-        if float(near.min()) <= apart:
-            token = [*rejected][int(near.argmin())]
-            text, step = rejected[token].texts[token], rejected[token]
-            return f"slot {slot} holds {text!r}, which was rejected in iteration {step.index + 1}"
+        for place in torch.nonzero((others - given[slot]).abs().amax(1) <= apart).flatten().tolist():
+            step, token = rejected[place][0], tokens[place]
+            if token != seen.text[slot]:  # the right token at another position is another fault
+                return f"slot {slot} holds {step.texts[token]!r}, which was rejected in iteration {step.index + 1}"
     return ""
 
 
-def _first_values(runner: Runner, tokens: Sequence[int]) -> Tensor:
-    """Values in the first layer, `[tokens, heads · dim]`."""
+def _first_values(runner: Runner, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
+    """Values of tokens in the first layer, `[tokens, heads · dim]`; each sees itself alone."""
     runner.crop(0)
-    runner.extend(tokens)
-    return runner.cache.layers[0].values[0].transpose(0, 1).flatten(1).clone()
+    runner.logits(tokens, positions, np.eye(len(tokens), dtype=np.bool_))
+    values = runner.cache.layers[0].values[0].transpose(0, 1).flatten(1).clone()
+    runner.crop(0)  # they are no text that another pass could go on from
+    return values
 
 
 def find_norm(seen: Examined) -> Verdict:
