@@ -142,7 +142,7 @@ class Curves:
         )
         for runner, (calls, rows) in zip(drafts, one.drafts, strict=True):
             if calls:
-                seconds += calls * _seconds(curve_of(runner), max(1, round(rows / calls)))
+                seconds += calls * _seconds(curve_of(runner, drafts=True), max(1, round(rows / calls)))
         return seconds
 
 

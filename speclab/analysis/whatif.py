@@ -81,6 +81,8 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     was = in_force(step)
     if strategy.draft_source != was.draft_source:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
+    if strategy.chooses_budget and step.budget is not None and step.budget.paused:
+        return _verified(step, Draft(DraftTree.root(int(step.tree.token[0]))), set())
     answers = _RecordedDraft(step)
     chooser = Chooser.recorded(step.budget) if strategy.chooses_budget and step.budget is not None else None
     context = Context(

@@ -41,6 +41,10 @@ DRAFTED = (0.20, 0.34, 0.54, 0.82, 0.97, 0.05, 0.13, 0.24, 0.30, 0.40, 0.02, 0.0
 COPIES = (0.45, 0.70, 0.82, 0.88, 0.92, *DRAFTED[CLASSES:])
 LOOKED_UP = (0.25, 0.33, 0.45, 0.65, 0.77, 0.06, 0.11, 0.20, 0.20, 0.20, 0.02, 0.05, 0.08, 0.10, 0.10)
 RETRIEVED = (0.03, 0.05, 0.10, 0.35, 0.30, 0.03, 0.05, 0.08, 0.20, 0.20, 0.02, 0.04, 0.05, 0.10, 0.10)
+CREDIT, FADING = 2.0, 0.95
+"""Tokens that drafting may lose before it is given up, and what an iteration counts for in the next."""
+TRYING, LEAST_WAIT, MOST_WAIT = 0.05, 4, 256
+"""Share of the time for trying whether drafting pays again, and bounds of the iterations in between."""
 PRIORS: Mapping[str, Numbers] = {"context": COPIES, "transition": LOOKED_UP, "retrieved": RETRIEVED, "pool": LOOKED_UP}
 """How often a child is accepted once its parent is, by rank and class, before anything was tried: rounded from what
 the shipped families do on the shipped prompts. `DRAFTED` is for draft models, heads and sources of a user's own."""
@@ -174,6 +178,52 @@ class AcceptanceModel:
             at = 1 + class_of(name, float(log_prob[node]), int(depth[node])) if node else 0
             count(name, 2 * KINDS + at, goes_on)
         return replace(self, counts={**self.counts, **{name: tuple(held) for name, held in counts.items()}})
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Whether drafting pays, by what came of it lately.
+
+    `gain`: tokens beyond plain decoding's one an iteration; `cost`: time beyond its pass, in tokens that plain decoding
+    would have given meanwhile; `weight`: iterations. All are sums in which older iterations fade. Where the cost is
+    more, nothing is drafted, and it is tried again after `wait` iterations, of which `waited` are over: each time after
+    more of them, and seldom enough that trying takes a small share of the time.
+    """
+
+    gain: float = CREDIT
+    cost: float = 0.0
+    weight: float = 0.0
+    wait: int = 0
+    waited: int = 0
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the next iteration drafts."""
+        return self.gain >= self.cost or not self.rest
+
+    @property
+    def rest(self) -> int:
+        """Iterations until it is tried again."""
+        return max(self.wait - self.waited, 0)
+
+    @property
+    def mean_gain(self) -> float:
+        """Tokens of an iteration that drafted, beyond the first."""
+        return self.gain / max(self.weight, 1.0)
+
+    @property
+    def mean_cost(self) -> float:
+        """What such an iteration cost beyond a pass of plain decoding, in tokens of that."""
+        return self.cost / max(self.weight, 1.0)
+
+    def after(self, gain: float, cost: float, *, drafted: bool) -> Worth:
+        """With one more iteration."""
+        if not drafted:
+            return replace(self, waited=self.waited + 1)
+        now = Worth(FADING * self.gain + gain, FADING * self.cost + cost, FADING * self.weight + 1)
+        if now.gain >= now.cost:
+            return now
+        return replace(now, wait=min(max(2 * self.wait, LEAST_WAIT, round(cost / TRYING)), MOST_WAIT))
 
 
 class Paths:

@@ -14,12 +14,12 @@ from functools import partial
 from math import exp
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from speclab.costs.budget import AcceptanceModel, Choice, Paths, best_size, choose
+from speclab.costs.budget import AcceptanceModel, Choice, Paths, Worth, best_size, choose
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy
 from speclab.drafters.policies import Gate, closed_gate
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, PassCost
-from speclab.tree import CandidateSampling
+from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AHEAD = 4
 """Levels that drafting looks ahead: one more may not pay where four do, for rows of a pass are cheap in groups."""
+LEVEL = 1.5e-4
+"""Seconds of the host's work on a level of a tree, beside the pass: a guess at a CPython of these years."""
 
 
 def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
@@ -38,14 +40,15 @@ def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
         return drafter
     from speclab.costs import measured  # brings torch, which settings and records do without
 
-    return CostAware(drafter, measured.curve_of(pair.target), [measured.curve_of(each) for each in drafter.runners])
+    curves = [measured.curve_of(each, drafts=True) for each in drafter.runners]
+    return CostAware(drafter, measured.curve_of(pair.target), curves)
 
 
 @dataclass
 class Chooser:
     """The choices of one iteration, from the costs of passes and what was learned before it.
 
-    `spent`: seconds of the draft's `passes` so far, by their curves; a level's pass is counted when its gate opens.
+    `spent`: seconds of drafting so far: of `passes` by their curves, a level's when its gate opens, and of host work.
     Committed tokens that a draft's cache lacks are not: how many there are depends on how the text was come by, and a
     fork must choose as the run it comes from.
     """
@@ -64,7 +67,7 @@ class Chooser:
 
     def count(self, curve: Curve, rows: int, passes: int = 1) -> None:
         """Counts passes of a draft of so many rows each."""
-        self.spent += passes * float(seconds_by_rows(curve, rows)[rows])
+        self.spent += passes * (float(seconds_by_rows(curve, rows)[rows]) + LEVEL)
         self.passes += passes
 
     @classmethod
@@ -85,7 +88,7 @@ class Chooser:
         always drafted, or nothing would be learned. The arguments are those of `drafters.base.LevelGate`.
         """
         curve = next((one for one in self.drafts if one.name == source), self.drafts[0])
-        cost = float(seconds_by_rows(curve, len(nodes))[len(nodes)])
+        cost = float(seconds_by_rows(curve, len(nodes))[len(nodes)]) + LEVEL
         if len(parent) > 1:
             paths = self._paths.setdefault(id(parent), Paths(self.model, verified_root=self.verified_root))
             probs = paths.extended(parent, log_prob, source)
@@ -157,6 +160,17 @@ class Chooser:
             tops=tops,
         )
 
+    def paused(self, root: int, worth: Worth) -> Draft:
+        """Nothing but the root, since drafting does not pay."""
+        draft = Draft(DraftTree.root(root))
+        values = {"verified": 1, "drafted": 1, "gain": worth.mean_gain, "cost": worth.mean_cost, "tries_in": worth.rest}
+        reason = (
+            f"drafting does not pay here: {worth.mean_gain:.2f} tokens an iteration for the time of "
+            f"{worth.mean_cost:.2f}; tried again in {worth.rest} iterations"
+        )
+        record = partial(replace, self._record(draft, draft, [1.0], {}, 0.0), paused=True)
+        return replace(draft, events=(Event("budget", None, reason, values),), budget=record)
+
 
 class CostAware(Drafter):
     """Drafts with `inner`, and has the part of its tree verified that raises the expected tokens per second.
@@ -171,13 +185,21 @@ class CostAware(Drafter):
         self._inner, self._target, self._drafts = inner, target, tuple(drafts)
         self.root, self.commit, self.runners = inner.root, inner.commit, inner.runners
         self._verified_root = inner.root == "verified"
-        self._acceptance = AcceptanceModel()
+        self._acceptance, self._worth = AcceptanceModel(), Worth()
+        self._cheap = not inner.runners and not inner.host_seconds
+        """Whether drafting costs next to nothing, so that the choice of what to verify is enough."""
+        self._drafted, self._cost = True, 0.0
+        """Of this iteration: whether anything was drafted, and what it costs beyond plain decoding's, in tokens."""
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
         return self._inner.prefill(target, prompt_ids)
 
     def draft(self, context: Context) -> Draft:
-        chooser = Chooser(self._acceptance, self._target, self._drafts, self._verified_root)
+        chooser = Chooser(self._acceptance, self._target, self._drafts, self._verified_root, self._inner.host_seconds)
+        self._drafted = not self._verified_root or self._cheap or self._worth.drafts
+        if not self._drafted:
+            self._inner.skip(context)
+            return chooser.paused(context.tokens[-1], self._worth)
         calls = sum(runner.calls for runner in self.runners)
         whole = self._inner.draft(replace(context, level_gate=chooser.level_gate))
         unseen = sum(runner.calls for runner in self.runners) - calls - chooser.passes
@@ -186,6 +208,9 @@ class CostAware(Drafter):
         draft, new_index = chooser.restricted(whole)
         if new_index:
             self._inner.on_pruned(new_index)
+        rows = len(draft.tree) + len(draft.extra.token)
+        passes, plain = seconds_by_rows(self._target, rows)[[rows, 1]].tolist()
+        self._cost = (passes + chooser.spent) / plain - 1
         return draft
 
     def commit_cache(self, outcome: Outcome) -> None:
@@ -194,6 +219,7 @@ class CostAware(Drafter):
     def update(self, outcome: Outcome) -> Adaptation:
         adaptation = self._inner.update(outcome)
         self.settings = self._inner.settings
+        self._worth = self._worth.after(len(outcome.committed) - 1, self._cost, drafted=self._drafted)
         if outcome.tree.candidate_sampling is CandidateSampling.DETERMINISTIC:
             self._acceptance = self._acceptance.updated(outcome, verified_root=self._verified_root)
         return adaptation
@@ -205,10 +231,10 @@ class CostAware(Drafter):
         return self._inner.lookup(token, previous)
 
     def snapshot(self) -> object:
-        return self._inner.snapshot(), self._acceptance
+        return self._inner.snapshot(), self._acceptance, self._worth
 
     def restore(self, state: object) -> None:
-        learned, self._acceptance = cast("tuple[object, AcceptanceModel]", state)
+        learned, self._acceptance, self._worth = cast("tuple[object, AcceptanceModel, Worth]", state)
         self._inner.restore(learned)
         self.settings = self._inner.settings
 

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from speclab.costs.curve import Curve
+from speclab.drafters.draft_forward import TOP_K
 from speclab.files import read_whole, write_whole
 from speclab.models.heads import HeadConfig, HeadRunner
 from speclab.models.runner import Runner
@@ -40,7 +41,7 @@ PATIENCE = 1.5
 """Seconds."""
 QUIET = 1.25
 """Spread up to which a curve is kept on disk."""
-FORMAT = "1"
+FORMAT = "2"
 """Changes with what is measured and with speclab's own passes, so that older files are not read."""
 
 Report = Callable[[int, int], object]
@@ -52,27 +53,32 @@ _shapes: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 _one_at_a_time = Lock()
 
 
-def curve_of(runner: Runner | HeadRunner, *, again: bool = False, report: Report | None = None) -> Curve:
+def curve_of(
+    runner: Runner | HeadRunner, *, drafts: bool = False, again: bool = False, report: Report | None = None
+) -> Curve:
     """The cost curve of a model here: as known, as kept on disk, or measured now (`again`: in any case).
+
+    `drafts`: of passes that are asked for the most probable next tokens, as a draft is, and not for the best alone.
 
     A kept curve that is damaged or of another machine is measured again. Where none is kept, each process measures.
     """
-    conditions = conditions_of(runner)
+    drafts = drafts or isinstance(runner, HeadRunner)
+    conditions = conditions_of(runner) | {"asked for": "the most probable tokens" if drafts else "the best token"}
     key = sha256(json.dumps([FORMAT, sorted(conditions.items())]).encode()).hexdigest()[:24]
     with _one_at_a_time:
         if again or key not in _known:
             curve = None if again else load(key)
             if curve is None:
-                curve = measure(runner, report)
+                curve = measure(runner, report, drafts=drafts)
                 if curve.spread <= QUIET:
                     save(key, curve, conditions)
             _known[key] = curve
         return _known[key]
 
 
-def measure(runner: Runner | HeadRunner, report: Report | None = None) -> Curve:
+def measure(runner: Runner | HeadRunner, report: Report | None = None, *, drafts: bool = False) -> Curve:
     """Times passes of every size behind a prefix, round by round; the runner's own cache stays as it is."""
-    time_pass = _timed_pass(runner)
+    time_pass = _timed_pass(runner, TOP_K if drafts or isinstance(runner, HeadRunner) else 0)
     times: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for rows in ROWS:
         time_pass(rows)  # the first pass of a size is slower: buffers grow
@@ -91,8 +97,11 @@ def measure(runner: Runner | HeadRunner, report: Report | None = None) -> Curve:
     return Curve(name=name, rows=ROWS, seconds=seconds, prefix=prefix, rounds=rounds, spread=spread)
 
 
-def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
-    """A function that times one pass of so many rows in seconds, and puts the cache back."""
+def _timed_pass(runner: Runner | HeadRunner, asked: int) -> Callable[[int], float]:
+    """A function that times one pass of so many rows in seconds, and puts the cache back.
+
+    `asked`: for how many of the most probable next tokens of each row; 0: for the best.
+    """
     fork, prefix = runner.fork(), [0] * _prefix(runner)
     features = torch.empty(0)
     if isinstance(fork, HeadRunner):
@@ -106,10 +115,10 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
         tokens, positions, visible = [0] * rows, [length] * rows, np.eye(rows, dtype=np.bool_)
         watch = Stopwatch(fork.device)
         if isinstance(fork, HeadRunner):
-            logits = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
+            logits = fork.forward(tokens, features.expand(rows, -1), positions, visible, asked)[0]
         else:
-            logits = fork.logits(tokens, positions, visible)
-        assert len(logits.choices) == rows  # read, as in decoding
+            logits = fork.logits(tokens, positions, visible, topk=asked)
+        assert len(logits.topk_logprobs(asked) if asked else logits.choices) == rows  # read, as in decoding
         watch.mark("pass")
         fork.crop(length)
         return watch.phase_seconds["pass"]

@@ -262,13 +262,15 @@ class Drafter:
     2), "drafted" in a token of the drafter's own. `commit`: "gather" keeps the accepted rows of the caches, "rebuild"
     rolls back and runs the committed tokens again. `runners`: the draft models and heads whose caches it keeps.
     `state`: names of the attributes that hold what it learns: immutable values, or stores with a `snapshot` and a
-    `restore` of their own. Time travel and forks take them back.
+    `restore` of their own. Time travel and forks take them back. `host_seconds`: of an iteration's work on the host,
+    roughly, where that is much beside a pass of a small target.
     """
 
     root: Root = "verified"
     commit: Commit = "gather"
     state: ClassVar[tuple[str, ...]] = ()
     runners: tuple[Runner | HeadRunner, ...] = ()
+    host_seconds: ClassVar[float] = 0.0
 
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
@@ -280,6 +282,9 @@ class Drafter:
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""
         raise NotImplementedError
+
+    def skip(self, context: Context) -> None:
+        """Takes note of an iteration in which it does not draft: the root alone is verified and committed."""
 
     def on_pruned(self, new_index: Mapping[int, int]) -> None:
         """Takes over the numbers of the tree that is verified: of the one just drafted, only these nodes are left."""

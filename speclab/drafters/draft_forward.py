@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from speclab.drafters.base import Commit, Drafter, Outcome, Root, Strategy, TopK
+from speclab.drafters.base import Commit, Context, Drafter, Outcome, Root, Strategy, TopK
 from speclab.errors import NoDraftError
 from speclab.settings import SessionSettings
 from speclab.tree import Bools, Floats
@@ -249,6 +249,9 @@ class ForwardDrafter(Drafter):
         else:
             self._forward = ModelForward(cast("Runner", self._runner), self._source, width, sampling)
         return self._forward
+
+    def skip(self, context: Context) -> None:
+        self._forward = None
 
     def on_pruned(self, new_index: Mapping[int, int]) -> None:
         if self._forward is not None:

@@ -14,10 +14,11 @@ import numpy as np
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from speclab.drafters import from_str, to_str
-from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, ReplayContext, Strategy, TopK
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
+from speclab.drafters.union_tree import Places, merged_tops, stacked, union
 from speclab.errors import NoDraftError, NotRecordedError, SettingsError
 from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Step, Value
 from speclab.tree import CandidateSampling, DraftTree
@@ -28,17 +29,14 @@ if TYPE_CHECKING:
     from speclab.models.transfers import Logits
 
 PARTS = ("first", "second")
-BOTH = "both"
-"""What a node is said to come from that both trees have."""
 FADING = 0.8
 """With confidence="recent": what an iteration counts for in the next one. Not in the paper, like the next two."""
 FIRST = 1.0
 """Tokens that a part is taken to have got right before it has proposed."""
+BOTH_EVERY, BOTH_FIRST = 24, 3
+"""Where passes cost time both parts draft in the first iterations of so many, and then the better one alone."""
 LEAST = 0.25
 """Added to these tokens, so that a part that got none right may be chosen again."""
-
-Places = tuple[int, ...]
-"""For each node of a draft's own tree, its place in the tree that is verified."""
 
 
 class DualDraft(Strategy):
@@ -161,13 +159,15 @@ class DualDraft(Strategy):
             return drafts[PARTS.index(self.mode)]
         if self.mode == "merge":
             return merge(names, drafts)[0]
-        return route(names, drafts, _recent(step) if self.confidence == "recent" else None)[0]
+        compared = self.confidence == "recent" or self.chooses_budget
+        return route(names, drafts, _recent(step) if compared else None)[0]
 
     def _alone(self, was: DualDraft, record: ReplayContext) -> Draft | None:
         """One part drafted, and what it was asked is recorded as of any strategy."""
         if self.mode != was.mode:
             raise NotRecordedError(f"mode {was.mode!r} drafted one tree alone, and the other is not recorded")
-        place = PARTS.index(was.mode)
+        alone = next((event.values["part"] for event in record.step.events if "part" in event.values), was.mode)
+        place = PARTS.index(str(alone))
         now, then = self.part(place), was.part(place)
         if type(now) is not type(then) or now.draft_source != then.draft_source:
             raise NotRecordedError(f"{type(now).__name__} drafts in another way")
@@ -199,7 +199,7 @@ class _DualDrafter(Drafter):
     """
 
     settings: DualDraft
-    state = ("_recent", "_first", "_second")
+    state = ("_recent", "_turn", "_first", "_second")
 
     def __init__(self, settings: DualDraft, names: Sequence[str], parts: tuple[Drafter, Drafter]) -> None:
         super().__init__(settings)
@@ -209,6 +209,8 @@ class _DualDrafter(Drafter):
         self.runners = tuple(runner for place in self._active for runner in parts[place].runners)
         self._recent: tuple[float, ...] = (FIRST, FIRST)
         """Tokens of each part's trees that the text recently followed."""
+        self._turn, self._compared = 0, False
+        """Iterations that drafted; whether the parts are compared by what they got right."""
         self._drafts: dict[int, Draft] = {}
         self._places: dict[int, Places] = {}
         """Of the parts whose nodes are verified: where these stand in the tree."""
@@ -224,12 +226,16 @@ class _DualDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         names, settings = self._names, self.settings
-        if len(self._active) > 1:
-            context = replace(context, level_gate=None)  # both trees grow as ever, or their means would not compare
-        self._drafts = {place: self._parts[place].draft(context) for place in self._active}
-        if len(self._active) == 1:
-            chosen = self._active[0]
+        self._compared = len(self._active) > 1 and (settings.confidence == "recent" or context.level_gate is not None)
+        asked = self._active if context.level_gate is None else self._worth_asking()
+        for place in {*self._active}.difference(asked):
+            self._parts[place].skip(context)
+        self._drafts = {place: self._parts[place].draft(context) for place in asked}
+        if len(asked) == 1:
+            chosen = asked[0]
             draft = self._drafts[chosen]
+            if len(self._active) > 1:
+                draft = replace(draft, events=(_alone(names, chosen, self._recent), *draft.events))
         else:
             self._check_deterministic()
             drafts = [self._drafts[0], self._drafts[1]]
@@ -237,9 +243,21 @@ class _DualDrafter(Drafter):
                 draft, places = merge(names, drafts)
                 self._places = dict(enumerate(places))
                 return draft
-            draft, chosen = route(names, drafts, self._recent if settings.confidence == "recent" else None)
+            draft, chosen = route(names, drafts, self._recent if self._compared else None)
         self._places = {chosen: tuple(range(len(draft.tree)))}
         return draft
+
+    def skip(self, context: Context) -> None:
+        for place in self._active:
+            self._parts[place].skip(context)
+        self._drafts, self._places, self._compared = {}, {}, False
+
+    def _worth_asking(self) -> tuple[int, ...]:
+        """The part that recently got more right, where passes cost time; now and then both, to compare them."""
+        if len(self._active) == 1 or self._turn % BOTH_EVERY < BOTH_FIRST:
+            return self._active
+        first, second = self._recent
+        return (0,) if first >= second else (1,)
 
     def _check_deterministic(self) -> None:
         for place, draft in self._drafts.items():
@@ -273,8 +291,11 @@ class _DualDrafter(Drafter):
         now = {name: part.settings for name, part in zip(PARTS, self._parts, strict=True) if own[name] is not None}
         if any(own[name] != settings for name, settings in now.items()):
             self.settings = self.settings.model_copy(update=now)
+        if not learned:
+            return Adaptation("nothing was drafted")
+        self._turn += 1
         adaptation = next(iter(learned.values()))
-        if self.settings.mode == "route" and self.settings.confidence == "recent":
+        if self._compared:
             return self._remember(outcome, adaptation)
         if len(learned) == 1:
             return adaptation
@@ -291,9 +312,9 @@ class _DualDrafter(Drafter):
     def _remember(self, outcome: Outcome, learned: Adaptation) -> Adaptation:
         """What each tree, chosen or not, had in common with the committed text."""
         before = self._recent
-        followed = [len(draft.tree.follow(outcome.committed)) for draft in self._drafts.values()]
-        self._recent = tuple(FADING * old + (1 - FADING) * new for old, new in zip(before, followed, strict=True))
-        right = ", ".join(f"{count} of {name}" for count, name in zip(followed, self._names, strict=True))
+        followed = {place: len(draft.tree.follow(outcome.committed)) for place, draft in self._drafts.items()}
+        self._recent = tuple(FADING * old + (1 - FADING) * followed.get(place, old) for place, old in enumerate(before))
+        right = ", ".join(f"{count} of {self._names[place]}" for place, count in followed.items())
         return Adaptation(
             f"drafted tokens that were right: {right}; {learned.reason}",
             {**learned.before, "recent_first": before[0], "recent_second": before[1]},
@@ -313,6 +334,13 @@ class _DualDrafter(Drafter):
 
 
 # Which of two trees is verified
+
+
+def _alone(names: Sequence[str], chosen: int, recent: Sequence[float]) -> Event:
+    """That one part drafted, and the other was not worth its passes."""
+    name, other = names[chosen], names[1 - chosen]
+    reason = f"{name} alone: it recently got {recent[chosen]:.2f} tokens right, {other} {recent[1 - chosen]:.2f}"
+    return Event("route", None, reason, {"route": name, "part": PARTS[chosen]})
 
 
 def confidence(tree: DraftTree) -> float:
@@ -364,7 +392,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> tuple[Draft, list[Pl
     A node says which draft it is from by `names`, or "both". Where they agree on a token its log-probability is the
     larger one. The union of trees of n and m nodes has max(n, m) to n + m - 1 nodes.
     """
-    tree, places = _union([draft.tree for draft in drafts], names)
+    tree, places = union([draft.tree for draft in drafts], names)
     nodes = [len(one.tree) - 1 for one in drafts]
     shared = sum(nodes) - (len(tree) - 1)
     means = [confidence(draft.tree) for draft in drafts]
@@ -378,8 +406,8 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> tuple[Draft, list[Pl
         for event in draft.events:
             node = None if event.node is None else place[event.node]
             events.append(replace(event, node=node, reason=f"{name}: {event.reason}"))
-    tops = _tops(tree, [draft.topk for draft in drafts], places)
-    extra = _stacked([draft.extra for draft in drafts])
+    tops = merged_tops(tree, [draft.topk for draft in drafts], places)
+    extra = stacked([draft.extra for draft in drafts])
     return Draft(tree, tuple(events), tops, extra, proposals=_proposals(names, drafts, means, {0, 1})), places
 
 
@@ -391,53 +419,3 @@ def _proposals(
         Proposal(name, draft.tree, confidence(draft.tree), score, place in chosen)
         for place, (name, draft, score) in rows
     )
-
-
-def _union(trees: Sequence[DraftTree], names: Sequence[str]) -> tuple[DraftTree, list[Places]]:
-    root = trees[0]
-    token, parent, log_prob = [int(root.token[0])], [-1], [float(root.log_prob[0])]
-    source, children = [root.source[0]], [dict[int, int]()]
-    found: list[list[int]] = []
-    for tree, name in zip(trees, names, strict=True):
-        place = [0]
-        rows = zip(tree.token.tolist(), tree.parent.tolist(), tree.log_prob.tolist(), strict=True)
-        for own, above, prob in list(rows)[1:]:
-            node = children[place[above]].setdefault(own, len(token))
-            if node == len(token):
-                token.append(own)
-                parent.append(place[above])
-                log_prob.append(prob)
-                source.append(name)
-                children.append({})
-            else:
-                log_prob[node] = max(log_prob[node], prob)
-                source[node] = source[node] if source[node] == name else BOTH
-            place.append(node)
-        found.append(place)
-    union, order = DraftTree.grown(token, parent, log_prob, source)
-    at = {node: index for index, node in enumerate(order)}
-    return union, [tuple(at[node] for node in place) for place in found]
-
-
-def _tops(tree: DraftTree, tops: Sequence[Mapping[int, TopK]], places: Sequence[Places]) -> dict[int, TopK]:
-    """Of a node that several expanded, each token with the larger of its log-probabilities; a child with its own."""
-    best: dict[int, dict[int, float]] = {}
-    for own, place in zip(tops, places, strict=True):
-        for node, top in own.items():
-            known = best.setdefault(place[node], {})
-            known.update((token, max(log_prob, known.get(token, log_prob))) for token, log_prob in top)
-    for node, known in best.items():
-        known.update((int(tree.token[child]), float(tree.log_prob[child])) for child in tree.children[node])
-    return {node: tuple(sorted(top.items(), key=lambda pair: -pair[1])) for node, top in best.items()}
-
-
-def _stacked(extras: Sequence[ExtraRows]) -> ExtraRows:
-    """All extra rows, of which none sees those of another draft."""
-    count = sum(len(rows.token) for rows in extras)
-    visible, start = np.zeros((count, count), dtype=np.bool_), 0
-    for rows in extras:
-        end = start + len(rows.token)
-        visible[start:end, start:end] = rows.visible
-        start = end
-    token = [one for rows in extras for one in rows.token]
-    return ExtraRows(token, [one for rows in extras for one in rows.depth], visible)

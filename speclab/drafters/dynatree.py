@@ -148,7 +148,7 @@ class DynaTree(GrownStrategy):
 
     def plan(self) -> Plan:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
-        prune = probability_gate("prune_probability", self.prune_probability)
+        unlikely = probability_gate("prune_probability", self.prune_probability)
         deep = Gate(  # from the base depth D_0 on only paths of at least rho_deep go further
             "deep_probability",
             f"at base_depth {self.base_depth} path probability {{path_prob:.3f}} < {self.deep_probability:g}",
@@ -156,12 +156,11 @@ class DynaTree(GrownStrategy):
             depth=self.base_depth,
             path_prob=self.deep_probability,
         )
-        gates = (
-            prune,
-            depth_gate("max_depth", self.max_depth),
-            probability_gate("stop_probability", self.stop_probability),
-            deep,
-        )
+        end = depth_gate("max_depth", self.max_depth)
+        gates: tuple[Gate, ...] = (unlikely, end, probability_gate("stop_probability", self.stop_probability), deep)
+        prune: Gate | None = unlikely
+        if self.chooses_budget:  # measured costs say what is worth drafting, in place of the thresholds
+            gates, prune = (end,), None
         breadth = Breadth(self.max_branches, self._branches, self._why)
         return Plan(
             breadth, gates, self.node_budget, prune, self.root, self.commit, self.drafting, self.candidates

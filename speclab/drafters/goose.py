@@ -231,6 +231,10 @@ class _GooseDrafter(TableDrafter):
         self._tree = draft.tree
         return draft
 
+    def skip(self, context: Context) -> None:
+        super().skip(context)
+        self._spine = 0
+
     def on_pruned(self, new_index: Mapping[int, int]) -> None:
         """The spine is as long as its nodes are left: each is laid on the one before."""
         self._spine = sum(node in new_index for node in _spine_places(self._tree, self._spine))

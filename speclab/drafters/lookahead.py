@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, Strategy
 from speclab.drafters.training_free import draft_of
 from speclab.sources.ngram_pool import Gram, NgramPool
 from speclab.sources.trie import Trie
@@ -44,6 +44,7 @@ class Lookahead(Strategy):
     guesses: int = Field(15, ge=1, le=64, title="G", description="most n-grams that are verified in an iteration")
     pool_per_token: int = Field(15, ge=1, le=256, description="n-grams kept of each first token; the oldest give way")
     text_ngrams: bool = Field(True, description="the text's own n-grams enter the pool, too, as in the published code")
+    budget: Budget = "fixed"
     window_seed: int = Field(
         0, ge=0, lt=2**32, description="picks the places of the text that the window's columns start from"
     )
@@ -63,16 +64,20 @@ class Lookahead(Strategy):
 class _LookaheadDrafter(Drafter):
     settings: Lookahead
     state = ("_window", "_read", "_pool")
+    host_seconds = 2e-4
 
     def __init__(self, settings: Lookahead) -> None:
         super().__init__(settings)
         self._pool = NgramPool(settings.pool_per_token)
         self._window: Window = ()
-        self._read = 0
+        self._read, self._skipped = 0, False
+
+    def skip(self, context: Context) -> None:
+        self._skipped = True
 
     def draft(self, context: Context) -> Draft:
         """The newest n-grams of the pool that start with the newest token, merged; the window as extra rows."""
-        settings, root = self.settings, context.tokens[-1]
+        settings, root, self._skipped = self.settings, context.tokens[-1], False
         if settings.text_ngrams:
             self._read_text(context.tokens)
         self._window = self._fitted(context)
@@ -83,6 +88,8 @@ class _LookaheadDrafter(Drafter):
 
     def update(self, outcome: Outcome) -> Adaptation:
         """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
+        if self._skipped:
+            return Adaptation("the window rested")
         before, columns = self._pool.size, len(self._window[0])
         answers = tuple(outcome.extra.choices[-columns:]) if columns else ()
         self._pool.add(zip(*self._window, answers, strict=True))

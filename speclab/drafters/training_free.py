@@ -128,6 +128,7 @@ class TableDrafter(Drafter):
     """
 
     state: ClassVar[tuple[str, ...]] = ("table",)
+    host_seconds = 5e-4
 
     def __init__(self, settings: TableSettings, pair: ModelPair, bigram_entries: int = 0) -> None:
         super().__init__(cast("Strategy", settings))
@@ -153,9 +154,12 @@ class TableDrafter(Drafter):
         self._publish()
         return logits.part(slice(-1, None))
 
+    def skip(self, context: Context) -> None:
+        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
+
     def rooted(self, context: Context) -> Trie:
         """A tree of the root alone."""
-        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
+        TableDrafter.skip(self, context)
         return Trie(context.tokens[-1])
 
     def successors(self, trie: Trie, node: int, weight: float = 1.0) -> LookedUp:

@@ -172,11 +172,12 @@ class BudgetRecord:
 
     `probabilities`: of every drafted node, that it is accepted, estimated from what its source says and from earlier
     outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
-    tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of the
-    draft passes, by their measured curve. `rows`, `seconds`: the measured cost of a target pass, seconds by rows.
+    tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of
+    drafting, its passes by their measured curve. `rows`, `seconds`: the measured cost of a target pass.
     What the same choice needs under other settings: `drafts`, the cost of the draft's passes; `learned`, the outcomes
     counted so far by source (`costs.budget.AcceptanceModel`); where nodes were left out, `drafted`, the whole tree,
-    and `tops`, the most probable next tokens of its nodes that are not in the verified one, by node.
+    and `tops`, the most probable next tokens of its nodes that are not in the verified one, by node. `paused`: nothing
+    was drafted, since it did not pay.
     """
 
     probabilities: Many[Probability]
@@ -188,6 +189,7 @@ class BudgetRecord:
     seconds: Many[Seconds]
     drafts: Many[PassCost] = ()
     learned: Named[Many[Real]] = field(default_factory=dict)
+    paused: bool = False
     drafted: TreeColumns | None = None
     tops: Mapping[Natural, Many[tuple[Natural, Probability]]] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from speclab.cli import app
 from speclab.costs import measured
 from speclab.costs.budget import AcceptanceModel
 from speclab.costs.curve import Curve, seconds_by_rows
-from speclab.costs.drafter import Chooser
+from speclab.costs.drafter import LEVEL, Chooser
 from speclab.drafters.base import Draft, Strategy
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.views import proposals
@@ -53,7 +53,7 @@ AUTO: dict[str, Strategy] = {
 @pytest.fixture(autouse=True)
 def made_costs(monkeypatch):
     """Rows of the target are costly, so that trees are cut; nothing is measured."""
-    monkeypatch.setattr(measured, "curve_of", lambda runner: COSTLY if _is_target(runner) else CHEAP)
+    monkeypatch.setattr(measured, "curve_of", lambda runner, **_: COSTLY if _is_target(runner) else CHEAP)
 
 
 def _is_target(runner: object) -> bool:
@@ -83,7 +83,7 @@ def test_costly_rows_cut_trees_and_free_rows_do_not(monkeypatch):
     strategy = speclab.FixedTree(depth=3, branching=3)
     whole = speclab.generate(pair, strategy, PROMPT, max_new_tokens=24).metrics
     cut = speclab.generate(pair, strategy.changed(budget="auto"), PROMPT, max_new_tokens=24).metrics
-    monkeypatch.setattr(measured, "curve_of", lambda runner: FREE if _is_target(runner) else CHEAP)
+    monkeypatch.setattr(measured, "curve_of", lambda runner, **_: FREE if _is_target(runner) else CHEAP)
     free = speclab.generate(pair, strategy.changed(budget="auto"), PROMPT, max_new_tokens=24).metrics
     assert cut.counts.drafted < free.counts.drafted <= whole.counts.drafted
 
@@ -113,11 +113,11 @@ def table_session(strategy: Strategy, **settings: object) -> speclab.Session:
 def test_what_is_verified_is_the_best_of_all_subtrees(monkeypatch):
     """By brute force, from the costs and the acceptance before anything was tried: every subtree of the draft."""
     target = Curve(name="target", rows=(1, 64), seconds=(0.004, 0.03), prefix=0, rounds=1)
-    monkeypatch.setattr(measured, "curve_of", lambda runner: target if _is_target(runner) else CHEAP)
+    monkeypatch.setattr(measured, "curve_of", lambda runner, **_: target if _is_target(runner) else CHEAP)
     strategy = speclab.FixedTree(depth=2, branching=3, budget="auto")
     whole = table_session(strategy.changed(budget="fixed")).step().tree
     probs = AcceptanceModel().path_probs(whole.parent, whole.log_prob, whole.source, verified_root=True)
-    drafting = sum(seconds_by_rows(CHEAP, 3)[rows] for rows in (1, 3))
+    drafting = sum(LEVEL + seconds_by_rows(CHEAP, 3)[rows] for rows in (1, 3))
 
     def rate(kept: set[int]) -> float:
         return sum(probs[node] for node in kept) / (drafting + seconds_by_rows(target, 13)[len(kept)])
@@ -154,11 +154,30 @@ def test_drafting_ends_where_another_level_cannot_pay():
     assert stop.values["gate"] == "cost"
 
 
+def test_where_drafting_does_not_pay_it_rests_and_is_tried_again():
+    """A draft as costly as the target: the step says so, tries become fewer, and the text is the target's own."""
+    auto = table_session(speclab.LinearSpeculation(budget="auto"))
+    plain = table_session(speclab.Autoregressive())
+    auto._decoding.drafter._drafts = (COSTLY,)
+    auto.run()
+    plain.run()
+    assert auto.token_ids == plain.token_ids
+    rests = [step for step in auto.steps if step.budget.paused]
+    assert len(auto.steps) > len(rests) > len(auto.steps) / 2
+    for step in rests:
+        assert len(step.tree) == 1
+        assert step.counts.draft_calls == 0
+        (event,) = step.events
+        assert "does not pay" in event.reason
+        assert len(what_if(step, in_force(step)).tree) == 1
+        assert what_if(step, in_force(step).changed(budget="fixed")).unknown
+
+
 @pytest.mark.model
 def test_of_a_tree_that_was_chosen_and_cut_the_rest_is_called_unverified():
     session = speclab.Session(pair_of("gpt_neox", NOISE), AUTO["two heads, one verified"], PROMPT, max_new_tokens=8)
     session.run()
-    cut = [step for step in session.steps if len(step.tree) < len(_chosen(step).tree)]
+    cut = [step for step in session.steps if step.proposals and len(step.tree) < len(_chosen(step).tree)]
     assert cut
     for step in cut:
         place = step.proposals.index(_chosen(step))
@@ -204,7 +223,9 @@ def test_a_sampled_text_depends_on_the_seed_alone_and_not_on_what_was_left_out()
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", [name for name, strategy in AUTO.items() if strategy.needs_draft])
+@pytest.mark.parametrize(
+    "name", [name for name, one in AUTO.items() if one.needs_draft and name != "model and table as one"]
+)
 def test_from_its_record_alone_a_step_s_own_settings_give_its_own_tree(name, tmp_path):
     """Costs, what was learned before it and what was left out are all in the step, also once it was saved."""
     run = speclab.Session(pair_of("gpt_neox", NOISE), AUTO[name], PROMPT, max_new_tokens=24)
@@ -254,7 +275,7 @@ def test_the_command_shows_a_curve_for_every_model(monkeypatch):
     pair = pair_of("gpt_neox", NOISE)
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *_, **__: pair)
 
-    def known(runner, *, again, report):
+    def known(runner, *, again, report, **_):
         asked.append((runner.name, again))
         report(1, 2)
         return COSTLY

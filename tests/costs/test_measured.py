@@ -32,7 +32,7 @@ def own_folder(tmp_path, monkeypatch):
 def measurements(monkeypatch) -> list[str]:
     """Names of the runners that were measured; nothing is timed."""
     names = []
-    monkeypatch.setattr(measured, "measure", lambda runner, report: names.append(runner.name) or CURVE)
+    monkeypatch.setattr(measured, "measure", lambda runner, report, **_: names.append(runner.name) or CURVE)
     return names
 
 
@@ -94,7 +94,7 @@ def test_what_a_busy_machine_gave_is_not_kept(monkeypatch, measurements, own_fol
 def measured_by(monkeypatch, time_pass, clock_rate: float = 1.0) -> Curve:
     """A curve of passes that take `time_pass(rows)` seconds, while the process runs for `clock_rate` of the time."""
     clock = iter(range(1000))
-    monkeypatch.setattr(measured, "_timed_pass", lambda _: time_pass)
+    monkeypatch.setattr(measured, "_timed_pass", lambda *_: time_pass)
     monkeypatch.setattr(measured, "perf_counter", lambda: 1e-6 * next(clock))
     monkeypatch.setattr(measured, "process_time", lambda: 1e-6 * next(clock) * clock_rate)
     return measured.measure(Runner(tiny("gpt_neox")))

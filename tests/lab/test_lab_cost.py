@@ -15,7 +15,7 @@ CURVE = Curve(name="expensive rows", rows=(1, 64), seconds=(0.004, 0.1), prefix=
 
 @pytest.fixture(autouse=True)
 def made_costs(monkeypatch):
-    monkeypatch.setattr(cost_curves, "curve_of", lambda _: CURVE)
+    monkeypatch.setattr(cost_curves, "curve_of", lambda *_, **__: CURVE)
 
 
 def test_the_strategys_tab_shows_the_curve_and_follows_the_iteration(make):
