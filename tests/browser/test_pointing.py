@@ -112,3 +112,23 @@ def test_hovering_a_node_frames_its_row_in_the_mask(lab):
     lab.wait(f"({shapes}) === {before + 2}")
     lab.page.mouse.move(2, 2)
     lab.wait(f"({shapes}) === {before}")
+
+
+CELL = """([row, column]) => {
+  const plot = document.querySelector('.speclab-mask > .js-plotly-plot'), box = plot.getBoundingClientRect();
+  const {xaxis, yaxis} = plot._fullLayout;
+  return [box.x + xaxis._offset + xaxis.d2p(column), box.y + yaxis._offset + yaxis.d2p(row)];
+}"""
+
+
+def test_a_cell_of_the_mask_is_flipped_while_its_tree_is_edited(lab):
+    lab.page.click("button.speclab-edit")
+    lab.wait("document.querySelector('button.speclab-edit-verify')?.offsetParent")
+    before = lab.read(MASK)
+    lab.page.mouse.click(*lab.page.evaluate(CELL, [1, 0]))
+    lab.wait(f"{MASK} !== {json.dumps(before)}")
+    lab.wait("!document.querySelector('button.speclab-edit-undo').disabled")
+    lab.page.click("button.speclab-edit-undo")
+    lab.wait("document.querySelector('button.speclab-edit-undo').disabled")
+    lab.page.click("button.speclab-edit")
+    lab.wait("!document.querySelector('button.speclab-edit-verify').offsetParent")
