@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from speclab.costs.budget import AcceptanceModel, Choice, Paths, Worth, best_size, choose
 from speclab.costs.curve import Curve, seconds_by_rows
-from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy, checked
 from speclab.drafters.policies import Gate, closed_gate
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, PassCost
 from speclab.tree import CandidateSampling, DraftTree
@@ -42,6 +42,17 @@ def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
 
     curves = [measured.curve_of(each, drafts=True) for each in drafter.runners]
     return CostAware(drafter, measured.curve_of(pair.target), curves)
+
+
+def know_costs(strategy: Strategy, pair: ModelPair) -> None:
+    """Measures what `drafter_of` goes by, where this machine does not know it: some seconds, before a text begins."""
+    if checked(strategy).chooses_budget:
+        from speclab.costs import measured  # brings torch, which settings and records do without
+
+        measured.curve_of(pair.target)
+        if strategy.needs_draft:
+            for runner in (*(() if pair.draft is None else (pair.draft,)), *pair.heads):
+                measured.curve_of(runner, drafts=True)
 
 
 @dataclass

@@ -55,6 +55,7 @@ class Lookahead(Strategy):
             "published code, chatbot (W = 15, N = 5)": cls(),
             "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
             "the window alone": cls(text_ngrams=False),
+            "resting where it does not pay (not in the paper)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+from speclab.costs.drafter import know_costs
 from speclab.drafters.base import Strategy
 from speclab.engine.decode import Decoding, iterate, start
 from speclab.engine.exactness import Checker
@@ -41,6 +42,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
         Interrupted: Ctrl-C; what was decoded is in its `result`.
     """
     chosen = SessionSettings(**settings)
+    know_costs(strategy, pair)
     began = perf_counter()
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.costs.drafter import drafter_of
+from speclab.costs.drafter import drafter_of, know_costs
 from speclab.drafters import setting_names
 from speclab.drafters.base import Context, Draft, Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft
@@ -96,6 +96,7 @@ class Session:
     """
 
     def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
+        know_costs(strategy, pair)
         began = perf_counter()
         chosen = SessionSettings(**settings)
         ids, self.messages = pair.read_prompt(prompt)

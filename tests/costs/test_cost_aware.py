@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from counted import calls
 from pairs import NOISE, PROMPT, own_text, pair_of, run_and_check_caches
@@ -171,6 +173,39 @@ def test_where_drafting_does_not_pay_it_rests_and_is_tried_again():
         assert "does not pay" in event.reason
         assert len(what_if(step, in_force(step)).tree) == 1
         assert what_if(step, in_force(step).changed(budget="fixed")).unknown
+
+
+def test_what_passes_cost_is_measured_before_the_first_token_is_waited_for(monkeypatch):
+    """On a clock that only a measurement moves."""
+    clock, known = [0.0], set[bool]()
+
+    def measure(runner, *, drafts=False):
+        clock[0] += 0 if drafts in known else 100.0
+        known.add(drafts)
+        return CHEAP if drafts else COSTLY
+
+    monkeypatch.setattr(measured, "curve_of", measure)
+    monkeypatch.setattr(import_module("speclab.engine.generate"), "perf_counter", lambda: clock[0])
+    pair = table_pair(TARGET, TARGET, 9)
+    assert speclab.generate(pair, speclab.FixedTree(budget="auto"), [1, 2, 3], max_new_tokens=4).metrics.ttft == 0
+    assert clock == [200.0]
+
+
+def test_tokens_come_as_they_were_expected():
+    """Over many iterations, from what was learned of the text so far."""
+    expected = came = 0.0
+    for seed in range(1, 9):
+        probs = random_probs(9, seed=seed)
+        pair = table_pair(TARGET, mixed_probs(TARGET, probs, 0.3), 9)
+        run = speclab.Session(
+            pair, speclab.FixedTree(budget="auto"), [1, 2, 3], max_new_tokens=60, temperature=1.0, seed=seed
+        )
+        run.run()
+        for step in (step for step in run.steps[10:-1] if not step.budget.paused):
+            expected += step.events[-1].values["expected_tokens"]
+            came += len(step.committed)
+    assert came > 100
+    assert expected == pytest.approx(came, rel=0.1)
 
 
 @pytest.mark.model
