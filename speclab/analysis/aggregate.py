@@ -169,7 +169,6 @@ class Aggregate:
             SpeclabError: pyarrow is not installed, or the file cannot be written.
         """
         about = {one.name: {key: one.metadata[key] for key in ("description", "unit")} for one in fields(self)}
-        about = {one.name: {key: one.metadata[key] for key in ("description", "unit")} for one in fields(self)}
         return write_table(path, self.columns(), about)
 
 

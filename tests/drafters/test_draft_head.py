@@ -110,6 +110,15 @@ def test_a_fork_from_a_strategy_that_watches_nothing_costs_one_prefill():
     assert again.pair.target.calls == 0, "the states are there already"
 
 
+def test_checking_every_commit_leaves_the_module_as_it_was():
+    """Else all passes after it would be the library's, and cached entries those of another model."""
+    target = tiny("llama", vocab=VOCAB)
+    pair = speclab.load_pair(target=target, heads=[random_head(target, 1)])
+    session = speclab.Session(pair, speclab.DraftHead(**SMALL), PROMPT, max_new_tokens=6, check=True)
+    session.run()
+    assert session.fork(at=1).pair.target.version == pair.target.version
+
+
 # What it records
 
 

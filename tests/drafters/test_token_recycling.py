@@ -109,6 +109,22 @@ def test_a_carried_table_goes_on_from_prompt_to_prompt():
     assert again.step().adaptation.before["table_rows"] == 1, "another pair carries nothing"
 
 
+def test_what_a_stopped_iteration_learned_is_not_carried(monkeypatch):
+    pair, strategy = lone(), speclab.TokenRecycling(carry="carried")
+    session = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
+    known = session.step().adaptation.after["table_rows"]
+    with monkeypatch.context() as patch:
+        patch.setattr("speclab.engine.session.record", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            session.step()
+    fresh = speclab.Session(pair, strategy, [1], max_new_tokens=4)
+    assert fresh.step().adaptation.before["table_rows"] == known
+
+
+def stopped(*_):
+    raise KeyboardInterrupt
+
+
 def test_the_sessions_of_a_carried_table_do_not_disturb_each_other():
     """Each learns in a table of its own, and what was carried is a copy."""
     pair, strategy = lone(), speclab.TokenRecycling(carry="carried", node_budget=13)
