@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from speclab.costs.drafter import Chooser
 from speclab.drafters import strategies
-from speclab.drafters.base import Context, Draft, ReplayContext, Strategy, TopK
+from speclab.drafters.base import AskedAgain, Context, Draft, Strategy, TopK
 from speclab.drafters.draft_forward import DRAFT, DraftForward, Row
 from speclab.drafters.policies import BLANK
 from speclab.engine.acceptance import Rule, sample_and_match
@@ -90,7 +90,7 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         None if chooser is None else chooser.level_gate,
     )  # fmt: skip
     same = type(strategy) is type(was)
-    draft = strategy.replay(ReplayContext(step, answers, context, was)) if same else strategy.grow(answers, context)
+    draft = strategy.regrow(AskedAgain(step, answers, context, was)) if same else strategy.grow(answers, context)
     if draft is None:
         name = type(strategy).__name__
         raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")

@@ -96,7 +96,7 @@ class Strategy(Settings):
         """The tree that these settings make of what a draft answers; None where more than that shapes it."""
         return None
 
-    def replay(self, record: ReplayContext) -> Draft | None:
+    def regrow(self, record: AskedAgain) -> Draft | None:
         """The tree that these settings would have made in place of a recorded one of this strategy; None: no telling.
 
         Raises:
@@ -154,7 +154,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayContext:
+class AskedAgain:
     """What a strategy has of a step when its tree is grown again, without a model.
 
     `forward`: answers as the draft did, as far as the step holds it. `was`: the settings in force, of the same

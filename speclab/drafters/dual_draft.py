@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from speclab.drafters import from_str, to_str
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy
+from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -144,7 +144,7 @@ class DualDraft(Strategy):
             )
         return pair.head_names[place], self._head(place).drafter(pair)
 
-    def replay(self, record: ReplayContext) -> Draft | None:
+    def regrow(self, record: AskedAgain) -> Draft | None:
         """The tree under other settings, where both trees, or what is left of them, are recorded.
 
         Raises:
@@ -162,7 +162,7 @@ class DualDraft(Strategy):
         compared = self.confidence == "recent" or self.chooses_budget
         return route(names, drafts, _recent(step) if compared else None)[0]
 
-    def _alone(self, was: DualDraft, record: ReplayContext) -> Draft | None:
+    def _alone(self, was: DualDraft, record: AskedAgain) -> Draft | None:
         """One part drafted, and what it was asked is recorded as of any strategy."""
         if self.mode != was.mode:
             raise NotRecordedError(f"mode {was.mode!r} drafted one tree alone, and the other is not recorded")
@@ -171,7 +171,7 @@ class DualDraft(Strategy):
         now, then = self.part(place), was.part(place)
         if type(now) is not type(then) or now.draft_source != then.draft_source:
             raise NotRecordedError(f"{type(now).__name__} drafts in another way")
-        return now.replay(replace(record, was=then))
+        return now.regrow(replace(record, was=then))
 
     def _left(self, was: DualDraft, proposal: Proposal, place: int) -> DraftTree:
         """What these settings leave of a recorded tree."""

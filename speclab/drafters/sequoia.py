@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, ReplayContext, Strategy, TopK
+from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
 from speclab.drafters.growth import HeadChoice, stop_event
 from speclab.drafters.measures import Depth, Nodes
@@ -78,7 +78,7 @@ class SequoiaTree(Strategy):
     def draft_source(self) -> str | int | None:
         return self.head if self.source == "draft" else self.source
 
-    def replay(self, record: ReplayContext) -> Draft:
+    def regrow(self, record: AskedAgain) -> Draft:
         """The tree of a recorded step under other settings, with what was measured and known by then.
 
         Raises:
