@@ -45,6 +45,7 @@ class Retrieval(Strategy):
 
 class _RetrievalDrafter(Drafter):
     settings: Retrieval
+    host_seconds = 3e-4
 
     def __init__(self, settings: Retrieval, texts: SuffixArray) -> None:
         super().__init__(settings)
