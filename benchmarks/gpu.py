@@ -38,8 +38,8 @@ from speclab.trace.records import PHASES
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STRATEGIES: dict[str, Strategy] = {
     "plain": Autoregressive(),
-    "LinearSpeculation": LinearSpeculation(),
-    "DynaTree": DynaTree(),
+    "LinearSpeculation": LinearSpeculation(budget="fixed"),
+    "DynaTree": DynaTree(budget="fixed"),
 }
 COPIED = {"cuda": 1 << 30, "cpu": 1 << 26}
 """Bytes that are copied to measure bandwidth: more than any cache holds."""

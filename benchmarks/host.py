@@ -36,7 +36,7 @@ TRAINING_FREE: dict[str, Strategy] = {
     "Goose": Goose(node_budget=60),
     "IsotropicTree": IsotropicTree(node_budget=60),
     "TokenRecycling": TokenRecycling(node_budget=60),
-    "PromptLookup": PromptLookup(),
+    "PromptLookup": PromptLookup(budget="fixed"),
 }
 CONTEXTS = (256, 4096)
 LARGE_VOCABULARY = 150_000

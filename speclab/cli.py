@@ -214,7 +214,12 @@ def doctor(
         try:
             models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
             # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
-            speclab.generate(models, speclab.DynaTree() if models.draft else speclab.Goose(), [0], max_new_tokens=8)
+            speclab.generate(
+                models,
+                speclab.DynaTree(budget="fixed") if models.draft else speclab.Goose(budget="fixed"),
+                [0],
+                max_new_tokens=8,
+            )
             facts |= {f"{role} of {models.name}": _passes(models.describe(), role) for role in models.runners}
         except ImportError:  # without torch nothing is decoded, and the report has said so
             pass

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args, overload
 
 import numpy as np
 from pydantic import BaseModel, Field, model_validator
@@ -37,8 +37,8 @@ LevelGate = Callable[[Sequence[int], Sequence[float], Sequence[int], str], "Gate
 Budget = Annotated[
     Literal["fixed", "auto"],
     Field(
-        description="verify the whole tree, or (not in the paper) the part of it that gives the most tokens per "
-        "second by the costs measured here"
+        description="verify the whole tree; or (not in the paper) draft and verify what gives the most tokens per "
+        "second by the costs measured here: the default where no setting at all is given"
     ),
 ]
 
@@ -58,6 +58,14 @@ class Strategy(Settings):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
         DEFINED[cls.__name__] = cls
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_cost_where_nothing_is_set(cls, values: Any) -> Any:
+        """Who sets nothing gets what decodes fastest here; who sets anything gets the tree as it is set."""
+        field = cls.model_fields.get("budget")
+        by_cost = field is not None and get_args(field.annotation) == ("fixed", "auto")
+        return {"budget": "auto"} if by_cost and values == {} else values
 
     @model_validator(mode="after")
     def _no_sample_is_dropped(self) -> Self:

@@ -46,7 +46,7 @@ class DraftHead(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "EAGLE-2 (60 nodes, depth 7, 10 per level)": cls(),
+            "EAGLE-2 (60 nodes, depth 7, 10 per level)": cls(budget="fixed"),
             "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(depth=8),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),

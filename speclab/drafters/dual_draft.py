@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, field_serializer, field_validator
 
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Strategy
@@ -60,32 +60,24 @@ class DualDraft(Strategy):
         None, description="a strategy in place of the first head, such as DynaTree(base_depth=3); its own budget holds"
     )
     second: Strategy | None = Field(
-        None, description="a strategy in place of the second head, such as PromptLookup; its own budget holds"
+        None, description="a strategy in place of the second head, such as PromptLookup; its own node budget holds"
     )
 
     @field_validator("first", "second", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        return value if value is None or isinstance(value, Strategy) else from_str(str(value))
+        part = value if value is None or isinstance(value, Strategy) else from_str(str(value))
+        # One budget is chosen, of the tree that is verified: the parts draft theirs whole.
+        return part.changed(budget="fixed") if part is not None and part.chooses_budget else part
 
     @field_serializer("first", "second")
     def _text(self, value: Strategy | None) -> str | None:
         return None if value is None else to_str(value)
 
-    @model_validator(mode="after")
-    def _one_budget(self) -> Self:
-        for part in (self.first, self.second):
-            if part is not None and part.chooses_budget:
-                raise ValueError(
-                    "DualDraft: the budget is chosen of the tree that is verified: set budget='auto' of DualDraft, and "
-                    f"leave it 'fixed' in {type(part).__name__}"
-                )
-        return self
-
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, routing": cls(),
+            "paper, routing": cls(budget="fixed"),
             "paper, section 10: both trees as one": cls(mode="merge"),
             "routing by recent acceptance (not in the paper)": cls(confidence="recent"),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),

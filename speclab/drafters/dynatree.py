@@ -109,7 +109,7 @@ class DynaTree(GrownStrategy):
     def presets(cls) -> dict[str, Strategy]:
         fixed = {"min_branches": 2, "mid_branches": 2, "max_branches": 2}
         return {
-            "speclab default": cls(),
+            "speclab default": cls(budget="fixed"),
             "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node", history_statistic="nodes"),
             "authors' code": cls.authors_code(),
             "authors' code, the PG-19 run of Table 1 (D_max = 9)": cls.authors_code().changed(max_depth=8),

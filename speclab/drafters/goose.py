@@ -148,7 +148,7 @@ class Goose(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, but for the bypass": cls(),
+            "paper, but for the bypass": cls(budget="fixed"),
             "the paper's bypass": cls(bypass_acceptance=0),
             "authors' code": cls.of_authors_code(),
             "probabilities as scores": cls(scores="vocabulary"),

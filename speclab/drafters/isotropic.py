@@ -53,7 +53,7 @@ class IsotropicTree(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper (b = 3)": cls(),
+            "paper (b = 3)": cls(budget="fixed"),
             "paper (b = 5)": cls(branching=5),
             "authors' code (b = 3), from the table alone": cls(copies=False),
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),

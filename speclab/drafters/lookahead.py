@@ -52,7 +52,7 @@ class Lookahead(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "published code, chatbot (W = 15, N = 5)": cls(),
+            "published code, chatbot (W = 15, N = 5)": cls(budget="fixed"),
             "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
             "the window alone": cls(text_ngrams=False),
             "resting where it does not pay (not in the paper)": cls(budget="auto"),

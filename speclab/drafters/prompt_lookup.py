@@ -32,7 +32,7 @@ class PromptLookup(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "as published (n = 3 to 1, K = 10)": cls(),
+            "as published (n = 3 to 1, K = 10)": cls(budget="fixed"),
             "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }

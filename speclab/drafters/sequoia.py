@@ -63,7 +63,7 @@ class SequoiaTree(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {"from transitions": cls(), "from transitions, carried over": cls(carry="carried")}
+        return {"from transitions": cls(budget="fixed"), "from transitions, carried over": cls(carry="carried")}
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""

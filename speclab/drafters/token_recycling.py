@@ -43,7 +43,7 @@ class TokenRecycling(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, 80 drafted nodes": cls(),
+            "paper, 80 drafted nodes": cls(budget="fixed"),
             "40 drafted nodes (not in the paper)": cls(node_budget=41),
             "24 drafted nodes (not in the paper)": cls(node_budget=25),
             "12 drafted nodes (not in the paper)": cls(node_budget=13),

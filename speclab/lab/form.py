@@ -201,8 +201,10 @@ class Form:
         self._read: Settings | SettingsError | None = None
         self._step: Step | None = None
         self._values: dict[str, Any] = {}
+        required = [name for name, field in kind.model_fields.items() if field.is_required()]
+        self._values |= {name: self.controls[name].value for name in required} if required else kind().model_dump()
         for name, field in kind.model_fields.items():
-            self._values[name] = self.controls[name].value if field.is_required() else field.default
+            self._values.setdefault(name, field.default)
 
     def read(self) -> Any:
         """The settings as they stand; validated once per change.

@@ -103,7 +103,11 @@ def test_the_order_of_rounds():
 
 
 def test_transformers_and_every_pass_are_timed(models):
-    every = (PLAIN, Method(name="tree", strategy=DynaTree()), Method(name="head", strategy=DraftHead(node_budget=6)))
+    every = (
+        PLAIN,
+        Method(name="tree", strategy=DynaTree(budget="fixed")),
+        Method(name="head", strategy=DraftHead(node_budget=6)),
+    )
     every += (methods()["plain, module forward"], *OTHERS)
     found = {r.method: r for r in once(models, methods=every)}
     assert all(r.equal for r in found.values()), "transformers on the same weights says the same"

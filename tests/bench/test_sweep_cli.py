@@ -128,7 +128,7 @@ def pair():
 
 
 def test_figures_are_those_of_all_prompts_together_and_repeats_give_medians_and_their_spread(pair):
-    prompts, tree = [[1, 2, 3], [4, 5]], FixedTree()
+    prompts, tree = [[1, 2, 3], [4, 5]], FixedTree(budget="fixed")
     once, thrice = (Decode(pair, prompts, max_new_tokens=9, repeats=repeats)(tree) for repeats in (1, 3))
     single = [speclab.generate(pair, tree, prompt, max_new_tokens=9).metrics for prompt in prompts]
     counts = single[0].counts + single[1].counts
@@ -139,7 +139,7 @@ def test_figures_are_those_of_all_prompts_together_and_repeats_give_medians_and_
     assert thrice.figures["throughput_spread"] >= 0
     assert "throughput_spread" not in once.figures
     other = Decode(pair, prompts, max_new_tokens=9, settings={"temperature": 1.0, "seed": 5})
-    same = Decode(pair, prompts, max_new_tokens=9)(PromptLookup())
+    same = Decode(pair, prompts, max_new_tokens=9)(PromptLookup(budget="fixed"))
     assert once.text == same.text != other(tree).text, "a text that differs is told"
 
 
@@ -161,4 +161,4 @@ def test_models_that_are_not_there_stop_the_sweep(tmp_path, pair):
         with pytest.raises(MeasurementError, match="draft"):
             sweep(DynaTree, ["max_depth=9"], tmp_path / "b", measure=Decode(lone, [[1, 2]]), **asked)
     with pytest.raises(NoDraftError):
-        speclab.generate(lone, DynaTree(), [1, 2], max_new_tokens=2)
+        speclab.generate(lone, DynaTree(budget="fixed"), [1, 2], max_new_tokens=2)

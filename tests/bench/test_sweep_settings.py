@@ -52,7 +52,7 @@ def test_switches_texts_and_strategies_are_values_too():
     assert choices(Goose, "spine_branches=true") == (True,)
     assert choices(Retrieval, 'text="one, two",three') == ("one, two", "three")
     got = choices(DualDraft, "second=PromptLookup,DynaTree(base_depth=3, max_depth=4)")
-    assert got == ("PromptLookup()", "DynaTree(base_depth=3, max_depth=4)")
+    assert got == ("PromptLookup(budget='fixed')", "DynaTree(base_depth=3, max_depth=4)")
 
 
 def test_values_by_name_are_taken_as_they_are():

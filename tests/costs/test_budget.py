@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
-from speclab.costs.budget import LEAST, MOST, AcceptanceModel, choose, sibling_ranks
+from speclab.costs.budget import KINDS, LEAST, MOST, SLACK, AcceptanceModel, choose, sibling_ranks
 from speclab.costs.curve import Curve, never_falling, seconds_by_rows
 from speclab.drafters.base import Outcome
 from speclab.tree import DraftTree
@@ -46,14 +46,15 @@ def test_no_subtree_is_better(made, verified_root):
     choice = choose(probs.tolist(), seconds.tolist(), drafting, verified_root=verified_root)
     chosen = set(np.flatnonzero(choice.keep).tolist())
     assert chosen in closed_subsets(parents)
-    assert choice.rate == pytest.approx(max(map(rate, closed_subsets(parents))))
+    best = max(map(rate, closed_subsets(parents)))
+    assert (1 - SLACK) * best - 1e-9 <= choice.rate <= best + 1e-9
     assert choice.rate == pytest.approx(rate(chosen))
     assert choice.seconds == pytest.approx(drafting + seconds[len(chosen) - 1])
 
 
 def test_a_machine_whose_rows_are_free_verifies_all_and_one_whose_rows_are_costly_few():
     probs = [1.0, 0.6, 0.3, 0.2, 0.05]
-    free, costly = ([1 + share * node for node in range(5)] for share in (0.001, 0.25))
+    free, costly = ([1 + share * node for node in range(5)] for share in (0.001, 0.4))
     assert all(choose(probs, free, 0.0, verified_root=True).keep)
     assert sum(choose(probs, costly, 0.0, verified_root=True).keep) == 2
 
@@ -117,9 +118,9 @@ def test_what_is_right_becomes_likelier_and_what_is_wrong_less():
 
 def test_only_children_of_accepted_nodes_teach():
     """Nodes 3 and 4 hang below a rejected one."""
-    after = probs_of(taught((), 20))
-    assert after[1] < BEFORE[1]
-    assert after[3] / after[1] == pytest.approx(BEFORE[3] / BEFORE[1])
+    model = taught((), 20)
+    assert probs_of(model)[1] < BEFORE[1]
+    assert sum(sum(counts[:KINDS]) for counts in model.counts.values()) == 20 * len(TREE.children[0])
 
 
 def test_sources_learn_apart():

@@ -53,7 +53,7 @@ def test_every_strategy_decodes_the_text_of_the_cpu(name, temperature):
 def test_families_decode_the_text_of_the_cpu(family):
     """The heads of llama share keys: its kernel answers transposed."""
     with on_gpu():
-        texts = [text(pair(family, device=where), speclab.DynaTree()) for where in ("cpu", "cuda")]
+        texts = [text(pair(family, device=where), speclab.DynaTree(budget="fixed")) for where in ("cpu", "cuda")]
     assert texts[0] == texts[1]
 
 
@@ -62,12 +62,16 @@ def test_families_decode_the_text_of_the_cpu(family):
 )
 def test_families_decode_in_half_precision(family, dtype):
     with on_gpu():
-        assert len(text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree())) == 8
+        assert len(text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree(budget="fixed"))) == 8
 
 
 @pytest.mark.parametrize(
     ("family", "strategy"),
-    [("gpt_neox", speclab.DynaTree()), ("llama", speclab.DynaTree(commit="rebuild")), ("mistral", speclab.Goose())],
+    [
+        ("gpt_neox", speclab.DynaTree(budget="fixed")),
+        ("llama", speclab.DynaTree(commit="rebuild")),
+        ("mistral", speclab.Goose(budget="fixed")),
+    ],
     ids=["gpt_neox", "llama, rebuild", "mistral, goose"],
 )
 def test_a_model_over_two_devices(family, strategy):
@@ -96,11 +100,11 @@ def test_a_session_forks_and_goes_back_as_on_the_cpu_and_says_that_passes_are_gr
         texts = []
         for where in ("cpu", "cuda"):
             session = speclab.Session(
-                mini(where), speclab.DynaTree(), examples()[0].text, max_new_tokens=10, check=True
+                mini(where), speclab.DynaTree(budget="fixed"), examples()[0].text, max_new_tokens=10, check=True
             )
             session.run()
             session.goto(1)
-            fork = session.fork(at=1, strategy=speclab.Goose())
+            fork = session.fork(at=1, strategy=speclab.Goose(budget="fixed"))
             fork.run()
             texts.append((session.trace.steps[-1].committed, fork.token_ids))
         assert texts[0] == texts[1]
@@ -126,5 +130,5 @@ def test_draft_heads_on_the_gpu(shape):
         for where in ("cpu", "cuda"):
             target = tiny("llama")
             own = speclab.load_pair(target=target, heads=random_head(target, **shape), device=where)
-            texts.append(text(own, speclab.DraftHead()))
+            texts.append(text(own, speclab.DraftHead(budget="fixed")))
         assert texts[0] == texts[1]

@@ -110,7 +110,7 @@ def test_what_the_pair_lacks():
     for strategy in (speclab.DynaTree(head=2), speclab.SequoiaTree(source="draft", head=2)):
         with refused(speclab.NoDraftError, "head 2", "0 to 1"):
             speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
-    both = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.FixedTree())
+    both = speclab.DualDraft(first=speclab.DynaTree(budget="fixed"), second=speclab.FixedTree(budget="fixed"))
     with refused(speclab.SettingsError, "prose"):
         speclab.generate(pair, both, PROMPT, max_new_tokens=4)
     alone = speclab.load_pair(target=target_of("llama", VOCAB), draft=target_of("llama", VOCAB))

@@ -36,7 +36,7 @@ STRATEGIES: dict[str, Strategy] = {
     "paper, of a head": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=2, head=0),
     "routed": speclab.DualDraft(**SMALL),
     "merged": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.Goose(node_budget=8)),
-    "lookup": speclab.PromptLookup(),
+    "lookup": speclab.PromptLookup(budget="fixed"),
     "recycling": speclab.TokenRecycling(node_budget=10),
     "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=10),

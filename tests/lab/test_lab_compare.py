@@ -80,8 +80,8 @@ def test_without_names_the_strategy_of_the_pickers_runs_and_draws_are_not_held_t
 
 
 def test_names_tell_settings_apart():
-    assert list(named_strategies(["Goose", speclab.Goose(), speclab.DynaTree(node_budget=24)])) == [
-        "Goose", "Goose (2)", "DynaTree, node budget 24",
+    assert list(named_strategies(["Goose", speclab.Goose(budget="fixed"), speclab.DynaTree(node_budget=24)])) == [
+        "Goose", "Goose, paper, but for the bypass", "DynaTree, node budget 24",
     ]  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_run_until_stops_where_a_function_or_expression_holds_and_back_finds_it_
 
 
 def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pair):
-    lab = make(pair, PromptLookup(), prompt=[5, 17, 3, 5, 17, 3, 5])
+    lab = make(pair, PromptLookup(budget="fixed"), prompt=[5, 17, 3, 5, 17, 3, 5])
     lab.run()
     changed = [
         i for i, (old, new) in enumerate(zip(lab.session.steps, lab.session.steps[1:], strict=False), start=1)

@@ -15,7 +15,7 @@ WIDE = speclab.DynaTree(
     stop_probability=0, deep_probability=0, prune_probability=0, low_confidence=0.9, high_confidence=0.95,
     base_depth=3, max_depth=3, history="off",
 )  # fmt: skip
-DUAL = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.PromptLookup())
+DUAL = speclab.DualDraft(first=speclab.DynaTree(budget="fixed"), second=speclab.PromptLookup(budget="fixed"))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_redo_that_fails_leaves_everything_and_another_prompt_begins_anew(lab,
 def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
     drag(lab, "max_depth", 6)
     assert "the record does not hold what the draft says behind them" in drag(lab, "base_depth", 6)
-    lab.config.strategy.write(speclab.PromptLookup())
+    lab.config.strategy.write(speclab.PromptLookup(budget="fixed"))
     assert "is not in its record: PromptLookup drafts in another way" in lab.panels.preview.sentence()
     assert not previewed(lab)
     lab.config.strategy.write(WIDE.changed(node_budget=4))

@@ -270,7 +270,11 @@ def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never():
             assert SharedForward(model, fast=False).forward.name == "module"
 
 
-STRATEGIES = [speclab.DynaTree(), speclab.DynaTree(root="drafted", commit="rebuild"), speclab.Lookahead()]
+STRATEGIES = [
+    speclab.DynaTree(budget="fixed"),
+    speclab.DynaTree(root="drafted", commit="rebuild"),
+    speclab.Lookahead(budget="fixed"),
+]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
