@@ -67,7 +67,11 @@ class DynaTree(GrownStrategy):
     node_budget: Nodes = Field(
         256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
-    budget: Budget = "fixed"
+    budget: Budget = Field(
+        "fixed",
+        description="fixed: the thresholds shape the tree. auto (not in the paper; the default where no setting at all "
+        "is given): measured costs take the place of ρ_stop, ρ_deep, τ and base_depth, which then change nothing",
+    )
     history: Literal["iteration", "prompt", "off"] = Field(
         "iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
