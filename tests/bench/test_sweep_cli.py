@@ -48,11 +48,8 @@ def test_a_sweep_on_the_mini_family_gives_what_decoding_with_each_setting_gives(
     done = run(*asked)
     assert done.exit_code == 0, done.output
     pair, want = speclab.load_pair(), {}
-    for tokens in (5, 2, 8):
-        counts = [
-            speclab.generate(pair, LinearSpeculation(draft_tokens=tokens), text, max_new_tokens=16).metrics.counts
-            for text in TEXTS
-        ]
+    for tokens, strategy in {5: LinearSpeculation(), **{k: LinearSpeculation(draft_tokens=k) for k in (2, 8)}}.items():
+        counts = [speclab.generate(pair, strategy, text, max_new_tokens=16).metrics.counts for text in TEXTS]
         want[tokens] = sum(own.committed for own in counts) / sum(own.iterations for own in counts)
     table = parquet.read_table(out / "trials.parquet").sort_by("trial")
     assert table["setting_draft_tokens"].to_pylist() == list(want)
