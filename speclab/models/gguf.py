@@ -134,6 +134,8 @@ def _unread(values: dict[str, Any], tensors: dict[str, int]) -> str:
     scaling = values.get(f"{family}.rope.scaling.type", "none")
     if family not in GGUF_SUPPORTED_ARCHITECTURES:
         return f"its architecture {family!r} is unknown to transformers"
+    if f"{family}.block_count" not in values:  # the library would make a model of its own default size
+        return "it does not say how many layers its model has"
     if values.get("split.count", 1) > 1:
         return f"it is one of {values['split.count']} parts (llama-gguf-split --merge joins them)"
     if scaling != "none" or "rope_freqs.weight" in tensors:
