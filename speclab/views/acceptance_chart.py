@@ -42,7 +42,7 @@ def _heat(cells: Cells, start: int) -> Spec:
         "textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "constraintext": "none",
         "insidetextfont": {"color": [INK if little else "#FFFFFF" if rate >= WHITE_FROM else "#000000"
                                      for rate, little in zip(rates, few, strict=True)]},
-        "hoverinfo": "text", "hovertext": [_said(cells, *place) for place in at], "meta": {"click": "cell"},
+        "hoverinfo": "text", "hovertext": [_said(cells, *place) for place in at], "meta": {"click": "group"},
     }  # fmt: skip
     titles = [dimension.title for dimension in cells.dimensions]
     across = {"tickvals": list(range(len(columns))), "ticktext": [escape(name) for name in columns], "showgrid": False,
@@ -79,7 +79,7 @@ def _bars(cells: Cells, start: int) -> Spec:
     few = [tried[row] < FEW for row in at]
     bars = {
         "type": "bar", "orientation": "h", "y": at, "x": [round(rate[row], 4) for row in at], "width": 0.7,
-        "customdata": [start + row for row in at], "meta": {"click": "cell"},
+        "customdata": [start + row for row in at], "meta": {"click": "group"},
         "marker": _marker([LOOKS["accepted"].color] * len(at), few),
         "error_x": {"type": "data", "symmetric": False, "array": [high[row] - rate[row] for row in at],
                     "arrayminus": [rate[row] - low[row] for row in at], "color": INK, "thickness": 1.5, "width": 4},
@@ -190,7 +190,7 @@ def calibration_spec(made: Sequence[Calibration], starts: Sequence[int] = (0, 0)
             "error_y": {"type": "data", "symmetric": False, "color": color, "thickness": 1, "width": 3,
                         "array": [float(high[bin_] - rate[bin_]) for bin_ in at],
                         "arrayminus": [float(rate[bin_] - low[bin_]) for bin_ in at]},
-            "customdata": [start + bin_ for bin_ in at], "meta": {"click": "cell"}, "hoverinfo": "text",
+            "customdata": [start + bin_ for bin_ in at], "meta": {"click": "group"}, "hoverinfo": "text",
             "hovertext": said,
         })  # fmt: skip
         sign = {"circle": "●", "diamond": "◆"}[symbol]

@@ -67,7 +67,7 @@ def test_a_click_opens_a_node_of_the_cell_and_the_next_click_the_next_one(counte
     assert {place.run for place in members} == {0, 1}
     seen = []
     for _ in range(len(members) + 1):
-        lab._hear({"cell": cell})
+        lab._hear({"group": cell})
         assert settle(lab)
         node = lab.state.step.nodes[lab.state.selected]
         tree = lab.state.step.tree
@@ -84,7 +84,7 @@ def test_a_click_opens_a_node_of_the_cell_and_the_next_click_the_next_one(counte
 
 def test_from_the_keyboard_the_list_opens_the_same_cells(counted):
     lab = counted
-    lab._hear({"cell": panel(lab).cells.options[0][1]})
+    lab._hear({"group": panel(lab).cells.options[0][1]})
     assert settle(lab)
     first = lab.state.cursor, lab.state.selected
     lab.select(None)
@@ -93,7 +93,7 @@ def test_from_the_keyboard_the_list_opens_the_same_cells(counted):
     panel(lab).cells.value = panel(lab).cells.options[0][1]
     click(lab, panel(lab).show)
     assert (lab.state.cursor, lab.state.selected) == first
-    lab._hear({"cell": 10_000})
+    lab._hear({"group": 10_000})
     assert lab.state.error == ""
 
 

@@ -30,7 +30,7 @@ def test_a_cell_shows_its_rate_and_one_with_few_tries_its_counts_and_a_hatch():
         assert f"{cells.accepted[at]} of {cells.tried[at]}" in words
         assert (round(base + 0.47), x) == at
     assert kinds == {True, False}
-    assert bars["meta"] == {"click": "cell"}
+    assert bars["meta"] == {"click": "group"}
 
 
 def test_bars_of_one_dimension_have_their_intervals():
