@@ -194,19 +194,12 @@ class Replayer:
             raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
         else:
             known, rows = run.known, None
-        _check(known)
+            _check(known)
         self._text, self._reported = Text(known, ask_target), 0
         if rows is not None:
             self._text.learn(rows)
             self._text.passes = -(-len(rows) // PART)
-        self._said = [
-            None
-            if one.dtype.itemsize < 4
-            else SaidByHead(self._text, one)
-            if isinstance(one, HeadRunner)
-            else SaidByModel(self._text, one)
-            for one in runners(known.pair)[1:]
-        ]
+        self._said = [self._said_by(one) for one in runners(known.pair)[1:]]
 
     def replay(self, strategy: Strategy, check: Check = lambda: None) -> Replay:
         """What this strategy would have done; `check` is called often, and what it raises ends the replay.
@@ -232,8 +225,14 @@ class Replayer:
         new_passes, self._reported = text.passes - self._reported, text.passes
         return Replay(strategy, tuple(passes), Curves(known.pair), new_passes, _doubt(text, pair))
 
+    def _said_by(self, draft: Runner | HeadRunner) -> SaidByModel | SaidByHead | None:
+        """What a draft says; None in half precision, where that depends on the rows beside it, so it is run again."""
+        if draft.dtype.itemsize < 4:
+            return None
+        return SaidByHead(self._text, draft) if isinstance(draft, HeadRunner) else SaidByModel(self._text, draft)
+
     def _stand_ins(self) -> ModelPair:
-        """A pair of stand-ins. In half precision what a draft says depends on the rows beside it: it is run again."""
+        """A pair of stand-ins, with empty caches."""
         pair = self._text.known.pair
         target = KnownTarget(self._text)
         drafts: list[Runner | HeadRunner] = []
@@ -303,6 +302,8 @@ def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, NDArray[np.int3
     )
     tokens = (*pair.encode(trace.prompt_ids), *pair.encode(trace.token_ids()))
     target, begin = pair.target.fork(), len(trace.prompt_ids)
+    known = KnownText(pair, tokens, begin, settings, trace.steps, ())
+    _check(known)  # first: of a text that was drawn otherwise, its own target would be called another
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
     answers: list[NDArray[np.int32]] = []
     for first in range(0, len(tokens) - 1, PART):
@@ -319,4 +320,4 @@ def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, NDArray[np.int3
                     f"{pair.target.name} chooses {chosen!r}; load the pair that wrote it"
                 )
         answers.append(logits.successors(KEPT))
-    return KnownText(pair, tokens, begin, settings, trace.steps, ()), np.concatenate(answers)
+    return known, np.concatenate(answers)

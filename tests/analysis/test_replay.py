@@ -205,6 +205,8 @@ def test_what_cannot_be_replayed():
     drawn = run(pair, speclab.LinearSpeculation(candidates="independent"), temperature=0.9)
     with refused(NotRecordedError, "candidates='top'"):
         Replayer(drawn)
+    with refused(NotRecordedError, "candidates='top'"):
+        Replayer(drawn.trace, pair)
     sampled = Replayer(run(pair, speclab.DynaTree(budget="fixed"), temperature=0.9))
     with refused(NotRecordedError, "drawn at random"):
         sampled.replay(speclab.LinearSpeculation(candidates="independent"))
