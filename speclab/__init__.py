@@ -33,9 +33,10 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
-    from speclab import prompts, theory
+    from speclab import prompts, theory, views
     from speclab.analysis import attribution, clinic, routing
     from speclab.analysis.aggregate import aggregate
+    from speclab.analysis.head_check import check_head
     from speclab.analysis.replay import replay
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
@@ -51,80 +52,39 @@ if TYPE_CHECKING:
     from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.drafters.retrieval import Retrieval
     from speclab.drafters.sequoia import SequoiaTree
+    from speclab.drafters.suffix_decoding import SuffixDecoding
     from speclab.drafters.token_recycling import TokenRecycling
+    from speclab.engine.custom_generate import custom_generate
     from speclab.engine.generate import Generation, generate
     from speclab.engine.session import Session
     from speclab.lab import Lab
+    from speclab.lab.prediction import Prediction
     from speclab.models.pair import ModelPair, load_pair
+    from speclab.serving.acceptance import load_acceptance
+    from speclab.serving.accepted import AcceptanceLog
+    from speclab.serving.settings import export_settings
     from speclab.trace.files import load_trace
     from speclab.trace.records import Step, Trace
     from speclab.tree import DraftTree
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
-    "Autoregressive",
-    "ByHand",
-    "CancelledError",
-    "Context",
-    "ContextExceededError",
-    "Draft",
-    "DraftHead",
-    "DraftTree",
-    "Drafter",
-    "DualDraft",
-    "DynaTree",
-    "ExactnessError",
-    "ExpressionError",
-    "FinishedError",
-    "FixedTree",
-    "Generation",
-    "GenerationConfigWarning",
-    "Goose",
-    "HeadMismatchError",
-    "IsotropicTree",
-    "Lab",
-    "LinearSpeculation",
-    "LogitsError",
-    "Lookahead",
-    "MeasurementError",
-    "ModelNotFoundError",
-    "ModelPair",
-    "NoDraftError",
-    "NotRecordedError",
-    "OfflineError",
-    "OutOfMemoryError",
-    "PromptError",
-    "PromptLookup",
-    "Retrieval",
-    "SequoiaTree",
-    "Session",
-    "SettingsError",
-    "SpeclabError",
-    "Step",
-    "Strategy",
-    "TokenRecycling",
-    "TokenizerMismatchError",
-    "Trace",
-    "TraceError",
-    "TreeEdit",
-    "UnsupportedModelError",
-    "__version__",
-    "aggregate",
-    "attribution",
-    "clinic",
-    "generate",
-    "load_pair",
-    "load_trace",
-    "prompts",
-    "replay",
-    "routing",
-    "strategies",
-    "theory",
-]
+    "AcceptanceLog", "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft",
+    "DraftHead", "DraftTree", "Drafter", "DualDraft", "DynaTree", "ExactnessError", "ExpressionError",
+    "FinishedError", "FixedTree", "Generation", "GenerationConfigWarning", "Goose", "HeadMismatchError",
+    "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
+    "ModelPair", "NoDraftError", "NotRecordedError", "OfflineError", "OutOfMemoryError", "Prediction", "PromptError",
+    "PromptLookup", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step", "Strategy",
+    "SuffixDecoding", "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit",
+    "UnsupportedModelError", "__version__", "aggregate", "attribution", "check_head", "clinic", "custom_generate",
+    "export_settings", "generate", "load_acceptance", "load_pair", "load_trace", "prompts", "replay", "routing",
+    "strategies", "theory", "views",
+]  # fmt: skip
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
+    "AcceptanceLog": "speclab.serving.accepted",
     "Autoregressive": "speclab.drafters.chain",
     "ByHand": "speclab.drafters.by_hand",
     "Context": "speclab.drafters.base",
@@ -142,17 +102,23 @@ _HOME = {
     "LinearSpeculation": "speclab.drafters.chain",
     "Lookahead": "speclab.drafters.lookahead",
     "ModelPair": "speclab.models.pair",
+    "Prediction": "speclab.lab.prediction",
     "PromptLookup": "speclab.drafters.prompt_lookup",
     "Retrieval": "speclab.drafters.retrieval",
     "SequoiaTree": "speclab.drafters.sequoia",
     "Session": "speclab.engine.session",
     "Step": "speclab.trace.records",
     "Strategy": "speclab.drafters.base",
+    "SuffixDecoding": "speclab.drafters.suffix_decoding",
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
     "TreeEdit": "speclab.drafters.by_hand",
     "aggregate": "speclab.analysis.aggregate",
+    "check_head": "speclab.analysis.head_check",
+    "custom_generate": "speclab.engine.custom_generate",
+    "export_settings": "speclab.serving.settings",
     "generate": "speclab.engine.generate",
+    "load_acceptance": "speclab.serving.acceptance",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",
     "replay": "speclab.analysis.replay",
@@ -165,6 +131,7 @@ _MODULES = {
     "prompts": "speclab.prompts",
     "routing": "speclab.analysis.routing",
     "theory": "speclab.theory",
+    "views": "speclab.views",
 }
 """Whole modules, so that `import speclab` is enough for `speclab.theory.spine_yield`."""
 
@@ -180,20 +147,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("speclab"):
             raise
-        raise SpeclabError(f"speclab.{name} needs {error.name}: pip install 'speclab[lab]'.") from error
+        raise SpeclabError(f"speclab.{name} needs {error.name}: pip install speclab.") from error
     globals()[name] = value
     return value
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Makes `%%speculate` known to the notebook: what `%load_ext speclab` calls."""
-    try:
-        from speclab.lab.magic import register
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("speclab"):
-            raise
-        raise SpeclabError(f"%%speculate needs {error.name}: pip install 'speclab[lab]'.") from error
-    register(shell)
 
 
 def __dir__() -> list[str]:

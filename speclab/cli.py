@@ -1,4 +1,5 @@
-"""The command line: ``speclab lab | app | run | nodes | fetch | bench | sweep | costs | doctor``.
+"""The command line: ``speclab lab | app | run | export | nodes | acceptance | fetch | bench | sweep | diagnose``,
+``costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -39,10 +40,7 @@ class _OneSentence(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_OneSentence,
-    no_args_is_help=True,
-    add_completion=False,
-    help="A microscope for speculative decoding.",
+    cls=_OneSentence, no_args_is_help=True, add_completion=False, help="A microscope for speculative decoding."
 )
 
 _Notebook = Annotated[Path | None, typer.Option(help="One other than the lab's own.")]
@@ -88,10 +86,7 @@ def run(
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
-    known = speclab.strategies(by_hand=False)
-    if strategy not in known:
-        raise SpeclabError(f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}.")
-    chosen = known[strategy](**assignments(settings or []))
+    chosen = _strategy(strategy, settings)
     models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
     result = speclab.generate(
         models, chosen, as_messages(prompt, system) if chat or system else prompt, max_new_tokens=max_new_tokens,
@@ -102,10 +97,33 @@ def run(
     _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
 
 
+def _strategy(name: str, settings: list[str] | None) -> speclab.Strategy:
+    known = speclab.strategies(by_hand=False)
+    if name not in known:
+        raise SpeclabError(f"There is no strategy {name!r}: choose one of {', '.join(sorted(known))}.")
+    return known[name](**assignments(settings or []))
+
+
 _METRICS = (
     "iterations", "target_calls", "draft_calls", "tokens_per_iteration", "acceptance_rate", "path_acceptance",
     "paper_acceptance", "throughput", "ttft", "tpot",
 )  # fmt: skip
+
+
+@app.command()
+def export(
+    strategy: Annotated[str, typer.Argument(help="A name from the registry of strategies.")],
+    engine: Annotated[str, typer.Option(help="vllm, sglang or llama.cpp")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The model to serve.")] = None,
+    draft: Annotated[str | None, typer.Option(help="The draft model.")] = None,
+    heads: Annotated[str | None, typer.Option(help="The draft head.")] = None,
+) -> None:
+    """Write a strategy as the command line of a serving engine, and say what does not carry over."""
+    chosen = _strategy(strategy, settings)
+    typer.echo(speclab.export_settings(chosen, engine, target=target, draft=draft, heads=heads))
 
 
 @app.command()
@@ -116,6 +134,28 @@ def nodes(
     """Write every drafted node of saved runs as one parquet table: its depth, rank, source, entropy, and its fate."""
     found = speclab.aggregate(map(speclab.load_trace, traces))
     typer.echo(f"{found.to_parquet(to)}: {len(found)} nodes of {len(traces)} runs, {found.tried.sum()} of them tried.")
+
+
+@app.command()
+def acceptance(
+    logs: Annotated[list[Path], typer.Argument(help="Logs, responses or /metrics pages of vLLM, SGLang, llama.cpp.")],
+) -> None:
+    """Show what serving engines logged: tokens per iteration, acceptance rate, and acceptance by depth."""
+    found = [speclab.load_acceptance(path) for path in logs]
+    deepest = max([len(log.acceptance_by_depth) for log in found])
+    depths = [f"depth {depth}" for depth in range(1, min(deepest, 8) + 1)]
+    rows = []
+    for log in found:
+        figures = (log.iterations, log.tokens_per_iteration, log.acceptance_rate)
+        words = [
+            "–" if value is None else format(value, form)
+            for value, form in zip(figures, (",", ".2f", ".1%"), strict=True)
+        ]
+        shares = [f"{one.share:.1%}" for one in log.acceptance_by_depth[: len(depths)]]
+        rows.append([log.engine, log.source, *words, *shares, *["–"] * (len(depths) - len(shares))])
+    _print_table(rows, ["engine", "file", "iterations", "tokens per iteration", "accepted", *depths])
+    for note in dict.fromkeys(note for log in found for note in log.notes):
+        typer.echo(note)
 
 
 @app.command()
@@ -159,6 +199,14 @@ def sweep(ctx: typer.Context) -> None:
     from speclab.bench.sweep_cli import app as sweeping
 
     sweeping(ctx.args, prog_name="speclab sweep")
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def diagnose(ctx: typer.Context) -> None:
+    """Find out why the tokens of a draft head are accepted so seldom: speclab diagnose head FOLDER."""
+    from speclab.bench.head_cli import app as diagnosing
+
+    diagnosing(ctx.args, prog_name="speclab diagnose")
 
 
 @app.command()
@@ -214,22 +262,16 @@ def doctor(
         try:
             models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
             # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
-            speclab.generate(
-                models,
-                speclab.DynaTree(budget="fixed") if models.draft else speclab.Goose(budget="fixed"),
-                [0],
-                max_new_tokens=8,
-            )
-            facts |= {f"{role} of {models.name}": _passes(models.describe(), role) for role in models.runners}
+            strategy = speclab.DynaTree(budget="fixed") if models.draft else speclab.Goose(budget="fixed")
+            speclab.generate(models, strategy, [0], max_new_tokens=8)
+            found = models.describe()
+            for role in models.runners:
+                facts[f"{role} of {models.name}"] = f"{found[f'{role}_forward']}, {found[f'{role}_dtype']}"
         except ImportError:  # without torch nothing is decoded, and the report has said so
             pass
         except SpeclabError as error:
             facts[f"pair {name}"] = str(error)
     _print_pairs(facts)
-
-
-def _passes(described: dict[str, Any], role: str) -> str:
-    return f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
 
 
 def _print_table(rows: Iterable[list[str]], head: list[str]) -> None:

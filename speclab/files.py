@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, BinaryIO
 
 from speclab.errors import SpeclabError, TraceError
 
 
-def read_whole(
+def opened(
     path: str | os.PathLike[str], kind: type[SpeclabError] = TraceError, max_bytes: int | None = None
-) -> bytes:
-    """The bytes of a regular file; those of a pipe or a device might have no end.
+) -> BinaryIO:
+    """A regular file, open for reading; those that are none, such as a pipe, might have no end.
 
     Raises:
         SpeclabError: of class `kind`: it is missing, no regular file, not to be read, or larger than `max_bytes`.
@@ -25,11 +25,26 @@ def read_whole(
         place = Path(path)
         size = _regular(place.stat()).st_size
         if max_bytes is None or size <= max_bytes:
-            return place.read_bytes()
+            return place.open("rb")
         reason = f"{size:,} bytes are more than the {max_bytes:,} allowed"
     except (OSError, ValueError) as error:
         reason = reason_of(error)
     raise kind(f"{path} cannot be read ({reason}); check the path")
+
+
+def read_whole(
+    path: str | os.PathLike[str], kind: type[SpeclabError] = TraceError, max_bytes: int | None = None
+) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        SpeclabError: of class `kind`, as `opened`, or where the disk fails.
+    """
+    with opened(path, kind, max_bytes) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise kind(f"{path} cannot be read ({reason_of(error)}); check the path") from None
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:

@@ -62,7 +62,7 @@ def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
         SpeclabError: JupyterLab is not installed, or the notebook is not there.
     """
     if find_spec("jupyterlab") is None:
-        raise SpeclabError("JupyterLab is not installed: pip install 'speclab[lab]'.")
+        raise SpeclabError("JupyterLab is not installed: pip install jupyterlab.")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
     root = ["--allow-root"] if is_root else []
     return [sys.executable, "-m", "jupyterlab", str(_find(notebook)), *root, *options]

@@ -50,24 +50,25 @@ class SessionSettings(Settings):
     How to sample is said here alone: what the target's generation_config recommends is recorded and not taken.
     """
 
-    max_new_tokens: int = Field(256, ge=1, lt=2**31, description="most tokens to generate")
-    temperature: float = Field(0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
-    top_k: int | None = Field(None, ge=1, lt=2**31, description="sample among the k most probable tokens only")
+    max_new_tokens: int = Field(default=256, ge=1, lt=2**31, description="most tokens to generate")
+    temperature: float = Field(default=0.0, ge=0, le=100, description="0 is greedy; higher is more varied")
+    top_k: int | None = Field(default=None, ge=1, lt=2**31, description="sample among the k most probable tokens only")
     top_p: float | None = Field(
-        None, gt=0, le=1, description="sample among the most probable tokens of this total mass"
+        default=None, gt=0, le=1, description="sample among the most probable tokens of this total mass"
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="the same seed gives the same text")
-    stop_at_eos: bool = Field(True, description="stop at the end-of-text token")
-    check: bool = Field(False, description="compare every commit with the target decoding alone")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="the same seed gives the same text")
+    stop_at_eos: bool = Field(default=True, description="stop at the end-of-text token")
+    check: bool = Field(default=False, description="compare every commit with the target decoding alone")
     acceptance: Literal["exact", "typical"] = Field(
-        "exact", description="exact keeps the target's distribution; typical (Medusa) changes it"
+        default="exact", description="exact keeps the target's distribution; typical (Medusa) changes it"
     )
     typical_epsilon: float = Field(
-        0.09, gt=0, le=1, title="ε", description="typical acceptance: a token at least this likely is taken"
+        default=0.09, gt=0, le=1, title="ε", description="typical acceptance: a token at least this likely is taken"
     )
     typical_delta: float = Field(
-        0.3, gt=0, le=1, title="δ", description="typical acceptance: or this times exp(-entropy), if that is less"
-    )
+        default=0.3, gt=0, le=1, title="δ",
+        description="typical acceptance: or this times exp(-entropy), if that is less",
+    )  # fmt: skip
 
     @property
     def lossless(self) -> bool:

@@ -41,7 +41,6 @@ class DraftTree:
         parent: `[n]` int64, -1 for the root only.
         log_prob: `[n]` float64, nats; 0 for a verified root.
         source: `n` names, which part of the drafter proposed the node.
-        candidate_sampling: how the candidates were chosen.
 
     Raises:
         SettingsError: the arrays differ in length, are empty, or are not in breadth-first order.

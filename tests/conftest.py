@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 
 from hypothesis import HealthCheck, settings
 
 from speclab.models.fast import packed
+
+gc.disable()  # what is imported stays: looking at it again and again takes 2 s
 
 # The same examples on every run, and no clock: a busy machine must not turn a test red.
 settings.register_profile(
@@ -21,3 +24,10 @@ packed.PAYS = True
 # Cost curves of tiny models are no use to anybody.
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
 os.environ["SPECLAB_CACHE"] = CACHE.name
+
+
+def pytest_collection_finish() -> None:
+    """Tests make few cycles and keep much: the garbage collector, which looks at all that is kept, comes seldom."""
+    gc.freeze()
+    gc.set_threshold(2000, 10, 50)
+    gc.enable()

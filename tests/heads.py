@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from speclab.models.heads import Head, HeadConfig
+from speclab.models.eagle import Head, HeadConfig
 
 
 def random_head(

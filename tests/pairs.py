@@ -93,7 +93,7 @@ def own_text(family: str, count: int) -> list[int]:
 
 
 def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: torch.nn.Module | None = None) -> None:
-    """Length, and keys and values of every layer, as one causal pass over the committed text leaves them.
+    """Length, and keys and values of every layer, as one causal pass of the module over the committed text leaves them.
 
     `target`: of a head, the model that it drafts for.
     """
@@ -102,11 +102,11 @@ def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: 
         return
     if isinstance(runner, HeadRunner):
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
-        fresh = HeadRunner(runner.model, Runner(target))
+        fresh = HeadRunner(runner.model, Runner(target, fast=False))
         seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
         fresh.extend(text[1 : runner.length + 1], seen)
     else:
-        fresh = Runner(runner.model)
+        fresh = Runner(runner.model, fast=False)
         fresh.extend(text[: runner.length])
     assert_same_entries(runner, fresh)
 

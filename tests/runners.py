@@ -23,10 +23,7 @@ def runner_of(family: str) -> Runner:
 @contextmanager
 def small_buffers():
     """So that buffers grow within short tests."""
-    with (
-        mock.patch("speclab.models.cache.FIRST_CAPACITY", 3),
-        mock.patch("speclab.models.runner.FIRST_CAPACITY", 3),
-    ):
+    with mock.patch("speclab.models.cache.FIRST_CAPACITY", 3), mock.patch("speclab.models.runner.FIRST_CAPACITY", 3):
         yield
 
 

@@ -165,7 +165,7 @@ def installed(tmp_path, monkeypatch):
     """As a wheel leaves it: the package in one folder, the notebooks in another, a record of both; no source around."""
     site, shipped = tmp_path / "site-packages", tmp_path / "share" / "speclab" / "notebooks"
     shipped.mkdir(parents=True)
-    for name in ("00_lab.ipynb", "01_one_iteration.ipynb"):
+    for name in ("00_lab.ipynb", "01_from_scratch.ipynb", "glossary.md"):
         shutil.copyfile(NOTEBOOKS / name, shipped / name)
     (site / "speclab-1.dist-info").mkdir(parents=True)
     (site / "speclab-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: speclab\nVersion: 1\n")
@@ -181,13 +181,14 @@ def installed(tmp_path, monkeypatch):
 def test_an_installed_wheel_opens_a_copy_of_its_notebooks_and_never_writes_over_it(installed):
     assert host.jupyter_command(None, [])[3] == "speclab-notebooks/00_lab.ipynb"
     copies = installed / "speclab-notebooks"
-    for name in ("00_lab.ipynb", "01_one_iteration.ipynb"):
+    assert (copies / "glossary.md").is_file()  # the notebooks link to it
+    for name in ("00_lab.ipynb", "01_from_scratch.ipynb"):
         (copies / name).write_text("mine")
     assert host.app_command(None, [])[3] == "speclab-notebooks/00_lab.ipynb"
     (copies / "00_lab.ipynb").unlink()
     host.jupyter_command(None, [])
     assert (copies / "00_lab.ipynb").read_bytes() == (NOTEBOOKS / "00_lab.ipynb").read_bytes()
-    assert (copies / "01_one_iteration.ipynb").read_text() == "mine"
+    assert (copies / "01_from_scratch.ipynb").read_text() == "mine"
 
 
 def test_where_no_copy_can_be_made_it_is_said(installed):
@@ -196,9 +197,7 @@ def test_where_no_copy_can_be_made_it_is_said(installed):
         host.jupyter_command(None, [])
 
 
-@pytest.mark.parametrize(
-    ("command", "way_out"), [(host.jupyter_command, r"'speclab\[lab\]'"), (host.app_command, "voila")]
-)
+@pytest.mark.parametrize(("command", "way_out"), [(host.jupyter_command, "jupyterlab"), (host.app_command, "voila")])
 def test_what_is_not_installed_is_said_with_the_way_to_get_it(monkeypatch, command, way_out):
     monkeypatch.setattr(host, "find_spec", lambda name: None)
     with pytest.raises(SpeclabError, match=f"pip install {way_out}"):

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import json
 import re
+import tomllib
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -23,7 +25,13 @@ from speclab.models.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "strategies.md"
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "notebooks" / "glossary.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 HEAD = """# Strategies
 
@@ -153,10 +161,44 @@ def test_the_architecture_page_names_every_room_and_the_papers_settings():
         assert set(re.findall(r"`(\w+)`", what)) <= known, what
 
 
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_links_lead_somewhere(path):
-    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
-    assert [target for target in targets if "://" not in target and not (path.parent / target).exists()] == []
+PAGES = [*DOCS, *sorted((ROOT / "speclab").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))]
+BLOB = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"] + "/blob/main/"
+
+
+def _prose(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def _anchors(path: Path) -> set[str]:
+    """Of a page's headings, as a repository page makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"(?m)^#+ (.*)", text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_links_and_pictures_lead_somewhere(path):
+    """Into the clone, be they relative or the repository's address; and to a heading, where one is named."""
+    for target in re.findall(r"\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)", _prose(path)):
+        name, _, anchor = "".join(target).partition("#")
+        if name.startswith(BLOB):
+            found = ROOT / name.removeprefix(BLOB)
+        elif re.match("https?:|data:|attachment:", name):
+            continue
+        else:
+            found = (path.parent / name) if name else path
+            inside = ROOT / "notebooks" if path.suffix == ".ipynb" else ROOT
+            assert found.resolve().is_relative_to(inside), f"{name}: a notebook is copied without what lies beside it"
+        assert found.exists(), name
+        assert not anchor or found.suffix != ".md" or anchor in _anchors(found), f"{name}#{anchor}"
+
+
+def test_the_index_of_the_docs_has_every_page():
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
+    assert sorted(["README.md", *listed]) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,11 +17,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import speclab
-from speclab import host
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CONDA_NAMES = {"pytorch": "torch"}
+CONDA_NAMES = {"pytorch": "torch", "python-build": "build"}
 NOT_OURS = {"python", "pip"}
 
 
@@ -57,24 +58,34 @@ def test_every_package_is_pinned_exactly_and_within_its_range():
 
 def test_no_install_file_names_a_registry():
     for name in ("pyproject.toml", "constraints.txt", "environment.yml", "Makefile"):
-        text = (ROOT / name).read_text()
+        text = (ROOT / name).read_text().replace(PYPROJECT["project"]["urls"]["Repository"], "")
         assert "://" not in text, name
         assert "index-url" not in text, name
 
 
-def test_what_a_wheel_takes_along_is_in_the_source():
-    """The package with its models and traces, and the notebooks where the lab looks for them."""
-    wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel == {"packages": ["speclab"], "shared-data": {"notebooks": "share/speclab/notebooks"}}
-    assert (ROOT / host.LAB_NOTEBOOK).is_file()
-    listed = subprocess.run(["git", "ls-files", "speclab"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    names = listed.stdout.split()
-    for name in ("py.typed", "models/mini/prompts.json", "jupyter/voila.json", "jupyter/labconfig/page_config.json"):
-        assert f"speclab/{name}" in names
-    assert any(name.startswith("speclab/models/mini/target/") and name.endswith(".safetensors") for name in names)
-    assert any(name.startswith("speclab/lab/") and name.endswith(".json.gz") for name in names), "the bundled traces"
+BROUGHT = {"IPython", "traitlets", "tqdm", "pydantic_core"}
+"""By ipykernel, ipywidgets, transformers and pydantic."""
+ASKED_FOR = {"kaleido", "optuna", "pyarrow", "sqlalchemy", "voila"}
+"""Imported where they are needed; one sentence says what to install."""
+
+
+def test_what_the_package_and_the_course_import_is_installed_with_it():
+    """From `pip install speclab` alone every notebook runs; what an extra brings is imported late."""
+    cells = [
+        re.sub(r"(?m)^( *)%.*", r"\1pass", "".join(cell["source"]))
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    code = [path.read_text() for path in (ROOT / "speclab").rglob("*.py")]
+    used = set()
+    for node in (node for text in [*cells, *code] for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.Import):
+            used |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            used.add(str(node.module).partition(".")[0])
+    installed = {name.replace("-", "_") for name in _ranges(PYPROJECT["project"]["dependencies"])}
+    assert used - set(sys.stdlib_module_names) - installed - BROUGHT - {"speclab"} <= ASKED_FOR
 
 
 def test_ci_runs_the_two_targets():
@@ -112,7 +123,7 @@ def test_importing_speclab_imports_its_errors_and_nothing_else_of_it():
 
 
 ABSENT = """
-import importlib, importlib.abc, pkgutil, sys
+import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -121,6 +132,9 @@ class Absent(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Absent())
 import speclab
+"""
+EVERY = """
+import importlib, pkgutil
 for module in pkgutil.walk_packages(speclab.__path__, "speclab.", onerror=lambda name: None):
     if module.name.split(".")[1] in {rooms}:
         importlib.import_module(module.name)
@@ -134,12 +148,12 @@ PLAIN = {"cli", "errors", "files", "host", "prompts", "settings", "theory", "tra
 @pytest.mark.parametrize(("rooms", "absent"), [(ENGINE, LAB), (PLAIN | {"views"}, MODELS), (PLAIN, LAB | MODELS)])
 def test_rooms_import_where_other_packages_are_absent(rooms, absent):
     """The engine needs no plotly and no Jupyter; a saved trace opens without torch, and its pictures are drawn."""
-    _python(ABSENT.format(rooms=rooms, absent=absent))
+    _python(ABSENT.format(absent=absent) + EVERY.format(rooms=rooms))
 
 
 def test_a_missing_extra_is_one_sentence_with_the_way_out():
-    attempt = "\ntry:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
-    assert _python(ABSENT.format(rooms=set(), absent=LAB) + attempt).strip().endswith("pip install 'speclab[lab]'.")
+    attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
+    assert _python(ABSENT.format(absent=LAB) + attempt).strip().endswith("pip install speclab.")
 
 
 def test_public_names_exist_and_type_checkers_see_the_same():

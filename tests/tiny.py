@@ -63,7 +63,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 # Families whose attention takes a tree, with windows shorter than any prefix the tests use.
 FAMILIES = ("gpt_neox", "llama", "qwen3", "gpt2", "opt", "mistral", "gemma2", "gemma3_text", "phi")
-REFUSED = ("gpt_neo", "bloom", "mamba")
 
 
 def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTrainedModel:
@@ -72,12 +71,7 @@ def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTr
     The same arguments give the same weights, and the global random state is left as it was. Context 256; no
     end-of-text id, so that random text does not end by chance (pass `eos_token_id` to have one).
     """
-    settings: dict[str, Any] = {
-        "vocab_size": vocab,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-    }
+    settings: dict[str, Any] = {"vocab_size": vocab, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     if family not in {"gpt2", "bloom", "mamba"}:
         settings["max_position_embeddings"] = 256
     config = CONFIG_MAPPING[family](**(settings | CONFIGS[family] | overrides))

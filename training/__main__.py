@@ -14,6 +14,7 @@ from training.answers import AnswersConfig, write_answers
 from training.data import TokenizerConfig, train_tokenizer
 from training.draft import DistilConfig, distil
 from training.evaluate import EvaluateConfig, evaluate
+from training.head_export import ExportConfig, export
 from training.head_figures import HeadFiguresConfig, head_figures
 from training.heads import HeadsConfig, train_head
 from training.loop import Recipe
@@ -26,6 +27,7 @@ PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
     "unlikelihood": (UnlikelihoodConfig, unlikelihood),
     "distil": (DistilConfig, distil),
     "heads": (HeadsConfig, train_head),
+    "export-head": (ExportConfig, export),
     "evaluate": (EvaluateConfig, evaluate),
     "smollm2": (WholeRecipe, make_heads),
     "smollm2-answers": (AnswersConfig, write_answers),

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import speclab
 from speclab.errors import SpeclabError
+from speclab.models.eagle import Head, rotary
 from speclab.models.head_files import read_head
-from speclab.models.heads import Head, rotary
 from speclab.models.runner import Runner
 from training.answers import Ask, Writer, prompt_ids, worsened
 from training.heads import Ancestors, seen
@@ -124,7 +124,7 @@ def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
         for row, features in enumerate(_unrolled(head, functional.embedding(ids[1:-1], embeddings), read, depth)):
             first = max(document.prompt - 2, 0) + row
             wanted = ids[2:][first:]
-            best = functional.linear(features[first:], output).topk(max(RANKS)).indices
+            best = functional.linear(head.read_out(features[first:]), output).topk(max(RANKS)).indices
             best = best if head.token_ids is None else head.token_ids[best]
             hits = best == wanted[:, None]
             for i, rank in enumerate(RANKS):
@@ -139,7 +139,7 @@ def _unrolled(head: Head, embeddings: Tensor, states: Tensor, depth: int) -> lis
     first = features = head.fused(states[None])
     rows = []
     for row in range(depth):
-        out = head(head.join(embeddings[None], features), angles, seen(len(states), row, None), ancestors)
+        out = head(embeddings[None], features, angles, seen(len(states), row, None), ancestors)
         features = torch.cat((first[:, :1], out[:, :-1]), dim=1)
         rows.append(out[0])
     return rows

@@ -2,8 +2,9 @@
 
 A head is taught as it will be used: the first row of a draft reads the target's hidden state, every later row the
 head's own output, and sees the keys that its ancestors left. So each batch is unrolled a few rows deep over the same
-keys (the idea of EAGLE-3's training-time test, Li et al. 2025); an L1 term keeps the features near the target's
-(EAGLE, Li et al. 2024).
+keys (EAGLE-3's training-time test, Li et al. 2025). One loop serves both kinds: an EAGLE head has an L1 term besides,
+which keeps its features near the target's (Li et al. 2024); an EAGLE-3 head fuses three layers and learns an output
+matrix over a draft vocabulary of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from speclab.models.eagle import Head, HeadConfig, rotary
 from speclab.models.head_files import save_head
-from speclab.models.heads import Head, HeadConfig, rotary
+from training.data import Batches
 from training.draft import DistillDataConfig, distill_batches
 from training.loop import Schedule, train
 from training.model import hidden_states, load
@@ -33,12 +35,16 @@ class HeadsConfig(DistillDataConfig):
 
     subject: Literal["prose", "code"] = Field(description="What the head is trained on: its name and its mixture.")
     out: Path = Field(Path("checkpoints/heads"), description="Folder; the head goes into a folder of its subject.")
+    kind: Literal["EAGLE", "EAGLE-3", "EAGLE-3.1"] = Field("EAGLE", description="What the head is.")
+    draft_vocab_size: int = Field(3072, ge=2, description="Tokens that an EAGLE-3 head proposes.")
     heads: int = Field(5, ge=1, description="Attention heads.")
     feed_forward: int = Field(320, ge=1, description="Width of the feed-forward part.")
     schedule: Schedule = Schedule(minutes=15, peak_lr=3e-3)
     depth: int = Field(3, ge=1, description="How many rows deep a batch is unrolled.")
     decay: float = Field(0.8, gt=0, le=1, description="Weight of each further row in the loss.")
-    feature_weight: float = Field(0.1, ge=0, description="Weight of the L1 distance to the target's hidden states.")
+    feature_weight: float = Field(
+        0.1, ge=0, description="Weight of the L1 distance to the target's hidden states; of an EAGLE head."
+    )
 
 
 def train_head(config: HeadsConfig) -> Head:
@@ -47,15 +53,23 @@ def train_head(config: HeadsConfig) -> Head:
     target = load(config.target).eval().requires_grad_(False)
     batches = distill_batches(config, target)
     head = fresh_head(target, config)
-
     output = target.gpt_neox.embed_in.weight
+    if head.lm_head is not None:
+        head.choose_tokens(frequent(batches, len(output), config.draft_vocab_size))
+        head.lm_head.weight.data.copy_(output[head.token_ids])
+    taught = output if head.token_ids is None else output[head.token_ids]
+    weight = 0.0 if head.config.eagle3 else config.feature_weight
 
     def loss(batch: Tensor) -> Tensor:
         with torch.no_grad():
             tokens = batch[:, :-1]
-            states = hidden_states(target, tokens)
-            lesson = Lesson(functional.embedding(tokens[:, 1:], output), states[:, :-1], states[:, 1:])
-        return unrolled_loss(head, lesson, output, config.depth, config.decay, config.feature_weight)
+            *read, last = hidden_states(target, tokens, (*head.config.layers, -1)).split(output.shape[1], dim=-1)
+            said = functional.linear(last[:, 1:], output).argmax(-1)
+            # Where the target would say what the head cannot, there is nothing to learn (EAGLE-3, code).
+            weights = None if head.token_ids is None else head.get_buffer("t2d")[said].float()
+            embeddings = functional.embedding(tokens[:, 1:], output)
+            lesson = Lesson(embeddings, torch.cat(read, dim=-1)[:, :-1], last[:, 1:], weights)
+        return unrolled_loss(head, lesson, taught, config.depth, config.decay, weight)
 
     train(config, head, batches, loss)
     save_head(head, config.out / "head")
@@ -65,16 +79,31 @@ def train_head(config: HeadsConfig) -> Head:
 def fresh_head(target: Any, config: HeadsConfig) -> Head:
     """A head of random weights that fits the target."""
     torch.manual_seed(config.seed)
+    depth, eagle3 = target.config.num_hidden_layers, config.kind != "EAGLE"
     shape = HeadConfig(
         name=config.subject,
         target="mini/target",
         vocab_size=target.config.vocab_size,
         hidden_size=target.config.hidden_size,
+        draft_vocab_size=config.draft_vocab_size if eagle3 else None,
+        layers=tuple(sorted((2, depth // 2, max(depth - 3, 0)))) if eagle3 else (-1,),
         heads=config.heads,
         key_value_heads=config.heads,
         feed_forward=config.feed_forward,
+        eagle3=eagle3,
+        fc_norm=config.kind == "EAGLE-3.1",
+        norm_output=config.kind == "EAGLE-3.1",
     )
-    return Head(shape)
+    return Head(shape, own_output=eagle3)
+
+
+def frequent(batches: Batches, vocab_size: int, size: int) -> Tensor:
+    """The `size` ids most frequent in what will be read, int64 ascending."""
+    place, counts = batches.state(), torch.zeros(vocab_size, dtype=torch.int64)
+    for _ in range(64):
+        counts += torch.from_numpy(batches.next(16, 64)).flatten().bincount(minlength=vocab_size)
+    batches.restore(place)
+    return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 
 class Ancestors:
@@ -107,8 +136,9 @@ def unrolled_loss(
     """Mean over `depth` drafted rows, the later ones weighing less, of KL(target || head) and the feature distance.
 
     Args:
-        output: `[V, hidden]`, the rows of the target's output matrix that the head drafts from.
+        output: `[V, hidden]`, the rows of the target's output matrix for the tokens that the head proposes.
     """
+    learned = output if head.lm_head is None else head.lm_head.weight
     places = lesson.truth.shape[1]
     weights = torch.ones(lesson.truth.shape[:2]) if lesson.weights is None else lesson.weights
     with torch.no_grad():
@@ -119,11 +149,12 @@ def unrolled_loss(
     first = features = head.fused(lesson.states)
     ancestors, total = Ancestors(), torch.zeros(())
     for row in range(depth):
-        out = head(head.join(lesson.embeddings, features), angles, seen(places, row, lesson.texts), ancestors)
+        out = head(lesson.embeddings, features, angles, seen(places, row, lesson.texts), ancestors)
         counted = weights.clone()
         counted[:, :row] = 0
         counted = counted / counted.sum()
-        crossed = CrossEntropy.apply(out.flatten(0, 1), wanted.flatten(0, 1), output, counted.flatten())  # type: ignore[no-untyped-call]
+        said = head.read_out(out).flatten(0, 1)
+        crossed = CrossEntropy.apply(said, wanted.flatten(0, 1), learned, counted.flatten())  # type: ignore[no-untyped-call]
         loss = crossed - (entropies * counted).sum()
         if feature_weight:
             distance = functional.smooth_l1_loss(out.float(), lesson.truth.float(), reduction="none").mean(-1)
@@ -141,17 +172,22 @@ class CrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor) -> Tensor:
         """`out` `[N, hidden]`, `wanted` `[N, V]` probabilities, `weights` `[N]`, to a number."""
         losses, gradients = [], []
+        learned = torch.zeros_like(output) if ctx.needs_input_grad[2] else None
         for rows, probs, weight in zip(out.split(_ROWS), wanted.split(_ROWS), weights.split(_ROWS), strict=True):
             got = functional.linear(rows.to(output.dtype), output).float().log_softmax(-1)
             losses.append(-(probs * got).sum(-1) @ weight)
-            gradients.append(((got.exp() - probs) * weight[:, None]).to(output.dtype) @ output)
-        ctx.save_for_backward(torch.cat(gradients).to(out.dtype))
+            gradient = ((got.exp() - probs) * weight[:, None]).to(output.dtype)
+            gradients.append(gradient @ output)
+            if learned is not None:
+                learned += gradient.T @ rows.to(output.dtype)
+        ctx.save_for_backward(torch.cat(gradients).to(out.dtype), learned)
         return torch.stack(losses).sum()
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of `out` alone."""
-        return given[0] * ctx.saved_tensors[0], None, None, None
+        """The gradients of `out`, and of `output` where it learns."""
+        out, learned = ctx.saved_tensors
+        return given[0] * out, None, None if learned is None else given[0] * learned, None
 
 
 def seen(places: int, row: int, texts: Tensor | None) -> Tensor:

@@ -80,9 +80,9 @@ def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
 
 
 def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embeddings, norms and biases."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    """Muon for the matrices of the blocks, AdamW for embeddings, output matrix, norms and biases."""
+    named = [(p, p.ndim == 2 and "embed" not in n and "lm_head" not in n) for n, p in model.named_parameters()]
+    matrices, others = [p for p, inner in named if inner], [p for p, inner in named if not inner]
     return [
         torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),

@@ -56,20 +56,22 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
     return functional.linear(hidden_states(model, tokens), model.gpt_neox.embed_in.weight)
 
 
-def hidden_states(model: Any, tokens: Tensor) -> Tensor:
-    """`[B, T]` ids to the last hidden states `[B, T, hidden]`, after the final norm.
+def hidden_states(model: Any, tokens: Tensor, layers: tuple[int, ...] = (-1,)) -> Tensor:
+    """`[B, T]` ids to the states of `layers`, `[B, T, len(layers) * hidden]`: 0 the embeddings, -1 after the last norm.
 
     Straight-line code that `torch.compile` fuses well; a test holds it equal to the module's own forward.
     """
     body, heads = model.gpt_neox, model.config.num_attention_heads
     x = functional.embedding(tokens, body.embed_in.weight)
     cos, sin = (t[:, None] for t in body.rotary_emb(x, torch.arange(tokens.shape[1])[None]))
+    states = [x]
     for block in body.layers:
         mixed = _attention(block.attention, block.input_layernorm(x), heads, cos, sin)
         wide = functional.gelu(block.mlp.dense_h_to_4h(block.post_attention_layernorm(x)))
         x = x + mixed + block.mlp.dense_4h_to_h(wide)
-    out: Tensor = body.final_layer_norm(x)
-    return out
+        states.append(x)
+    states[-1] = body.final_layer_norm(x)
+    return torch.cat([states[layer] for layer in layers], dim=-1)
 
 
 def _attention(attention: Any, x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> Tensor:

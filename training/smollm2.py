@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from speclab.errors import SpeclabError
+from speclab.models.eagle import Head, HeadConfig
 from speclab.models.head_files import save_head
-from speclab.models.heads import Head, HeadConfig
 from speclab.models.presets import SMOLLM2
 from training.answers import AnswersConfig, prompt_ids, write_answers
 from training.head_figures import HeadFiguresConfig, head_figures
@@ -256,7 +256,7 @@ def finished(head: Head, teacher: Teacher) -> Head:
     whole = copy.deepcopy(head)
     with torch.no_grad():
         whole.get_parameter("fuse.weight").div_(teacher.scale)
-        whole.fc.weight[:, : whole.config.hidden_size] *= EMBEDDINGS
+        whole.get_parameter("fc.weight")[:, : whole.config.hidden_size] *= EMBEDDINGS
     return whole
 
 

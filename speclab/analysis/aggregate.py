@@ -144,7 +144,6 @@ class Aggregate:
         A token that was copied has no probability, and counts as stated to be sure: `select` the sources to look at.
 
         Args:
-            bins: how many.
             first: of first children alone, one guess at a place; else of all that were tried.
 
         Raises:

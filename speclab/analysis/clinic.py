@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,14 +50,14 @@ class Fault:
     """A fault, how it is injected, and what finds it.
 
     `wrong`: what goes wrong, in one sentence. `looks`: its signature, what to look at. `seen_in`: a public thread on
-    such a fault. `inject`: makes a broken copy of a pair. `find`: the detector. `lacks`: what a pair would need.
+    such a fault. `inject`: broken runners of a pair, by role. `find`: the detector. `lacks`: what a pair would need.
     """
 
     name: str
     wrong: str
     looks: str
     seen_in: str
-    inject: Callable[[ModelPair], ModelPair]
+    inject: Callable[[ModelPair], Mapping[str, Runner]]
     find: Callable[[detectors.Examined], detectors.Verdict]
     lacks: Callable[[ModelPair], str] = lambda _: ""
 
@@ -64,13 +65,13 @@ class Fault:
 # The faults.
 
 
-def _target(kind: type[Runner], fault: str, *, by_module: bool = False) -> Callable[[ModelPair], ModelPair]:
-    return lambda pair: faults.with_fault(pair, fault, target=faults.as_kind(pair.target, kind, by_module=by_module))
+def _target(kind: type[Runner], *, by_module: bool = False) -> Callable[[ModelPair], Mapping[str, Runner]]:
+    return lambda pair: {"target": faults.as_kind(pair.target, kind, by_module=by_module)}
 
 
-def _skip_norm(pair: ModelPair) -> ModelPair:
+def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
     assert pair.draft is not None
-    return faults.with_fault(pair, "skipped norm in the draft", draft=faults.skip_draft_norm(pair.draft))
+    return {"draft": faults.skip_draft_norm(pair.draft)}
 
 
 def _no_draft(pair: ModelPair) -> str:
@@ -86,7 +87,7 @@ FAULTS: Mapping[str, Fault] = {
             "In the tree's mask a node sees the siblings before it, which are other guesses for the same place.",
             "Expected against given mask: crosses at earlier siblings; a chain is right.",
             "PaddlePaddle/FastDeploy #3514, Support tree-attention: below the diagonal its kernel had no mask",
-            _target(faults.SiblingVisible, "sibling visible"),
+            _target(faults.SiblingVisible),
             detectors.find_siblings,
         ),
         Fault(
@@ -94,7 +95,7 @@ FAULTS: Mapping[str, Fault] = {
             "The drafted rows of a pass stand one position too far.",
             "The mask is right, the text is wrong: every row but the root's answers otherwise than its path alone.",
             "sgl-project/sglang #25015, Fix Eagle draft decode positions: there the draft's rows stood one too far",
-            _target(faults.WrongPositions, "wrong positions", by_module=True),
+            _target(faults.WrongPositions, by_module=True),
             detectors.find_positions,
         ),
         Fault(
@@ -102,7 +103,7 @@ FAULTS: Mapping[str, Fault] = {
             "After a rejection the row of a rejected token stays in the cache, and all that follows sees it.",
             "Cache checks: more rows than committed tokens, one more after each rejection.",
             "ml-explore/mlx-swift-lm #424, RotatingKVCache becomes untrimmable once the window wraps",
-            _target(faults.PhantomRows, "phantom KV rows"),
+            _target(faults.PhantomRows),
             detectors.find_phantoms,
         ),
         Fault(
@@ -119,9 +120,7 @@ FAULTS: Mapping[str, Fault] = {
             "A target with a sliding window attends to the whole text.",
             "Right up to the window's length, wrong from there on.",
             "ml-explore/mlx-lm #1914, RotatingKVCache._update_concat never evicts when >1 token arrives per call",
-            lambda pair: faults.with_fault(
-                pair, "window run as full attention", target=faults.ignore_window(pair.target)
-            ),
+            lambda pair: {"target": faults.ignore_window(pair.target)},
             detectors.find_window,
             lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
         ),
@@ -130,7 +129,7 @@ FAULTS: Mapping[str, Fault] = {
             "The first drafted token is committed whatever the target says.",
             "Acceptance at depth 1 is 100 %, each time with a target probability of 1; the text is wrong.",
             "ohdearquant/lattice #243, n-gram speculative decoding is lossy: verify_draft commits draft[0] unverified",
-            _target(faults.UnverifiedFirst, "unverified first token"),
+            _target(faults.UnverifiedFirst),
             detectors.find_unverified,
         ),
         Fault(
@@ -138,7 +137,7 @@ FAULTS: Mapping[str, Fault] = {
             f"Rows after the prompt stand behind {faults.PADDING} slots of padding that the prompt does not count.",
             "The root's row is wrong in the first iteration already, and the mask and the cache's length are right.",
             "TransformerLensOrg/TransformerLens #1617: the cached step counted pad slots of a left-padded prompt",
-            _target(faults.PaddedPositions, "padded positions", by_module=True),
+            _target(faults.PaddedPositions, by_module=True),
             detectors.find_padding,
         ),
     )
@@ -156,7 +155,7 @@ def broken(pair: ModelPair, fault: str) -> ModelPair:
         raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
     if lacks := FAULTS[fault].lacks(pair):
         raise SettingsError(f"The fault {fault!r} cannot be injected into {pair.name}: {lacks}.")
-    return FAULTS[fault].inject(pair)
+    return faults.with_fault(pair, fault, FAULTS[fault].inject(pair))
 
 
 def findings(session: Session) -> Iterator[Finding]:
@@ -206,9 +205,8 @@ class Matrix:
             runs = next(cell.runs for cell in row.values())
             number = f" {numbers[names.index(injected)]}" if injected in FAULTS else ""
             lines.append(f"{injected + number:32} {runs:5} {counts}")
-        return "\n".join(
-            [*lines, "Each cell: fired / could tell. The columns are the detectors, numbered as the rows."]
-        )
+        lines.append("Each cell: fired / could tell. The columns are the detectors, numbered as the rows.")
+        return "\n".join(lines)
 
 
 def matrix(
@@ -224,18 +222,14 @@ def matrix(
     pairs = [pairs] if isinstance(pairs, ModelPair) else list(pairs)
     cells: dict[str, dict[str, Cell]] = {}
     for injected in (HEALTHY, *FAULTS):
-        own = (
-            pairs
-            if injected == HEALTHY
-            else [broken(one, injected) for one in pairs if not FAULTS[injected].lacks(one)]
-        )
+        own = pairs
+        if injected != HEALTHY:
+            own = [broken(one, injected) for one in pairs if not FAULTS[injected].lacks(one)]
         found: list[tuple[Finding, ...]] = []
-        for pair in own:
-            for strategy in strategies:
-                for prompt in prompts:
-                    session = Session(pair, strategy, prompt, **settings)
-                    session.run()
-                    found.append(check(session))
+        for pair, strategy, prompt in product(own, strategies, prompts):
+            session = Session(pair, strategy, prompt, **settings)
+            session.run()
+            found.append(check(session))
         columns = {name: [one[place].fired for one in found] for place, name in enumerate(FAULTS)}
         cells[injected] = {
             name: Cell(fired.count(True), len(fired) - fired.count(None), len(fired)) for name, fired in columns.items()

@@ -5,20 +5,15 @@ A `Comparison` is made of recorded runs and needs no torch; `compare` decodes th
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speclab.analysis.attribution import synergy
 from speclab.errors import SpeclabError
-from speclab.files import write_whole
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
-from speclab.trace.records import PHASES, Step, Trace, depth_counts
+from speclab.trace.records import Step, Trace, depth_counts
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
@@ -122,49 +117,13 @@ class Comparison:
         """Tokens per iteration of the first run over those of the best of the others (GOOSE, section 5.4)."""
         return synergy(self.runs[0].tokens_per_iteration, [run.tokens_per_iteration for run in self.runs[1:]])
 
-    def rows(self) -> list[dict[str, float | int | str]]:
-        """One row per run: figures by name, seconds by phase, acceptance by depth (share of iterations that deep)."""
-        deepest = max((len(run.depths) for run in self.runs), default=0)
-        return [dict(self._row(run, deepest)) for run in self.runs]
-
-    def _row(self, run: ComparedRun, deepest: int) -> Iterator[tuple[str, float | int | str]]:
-        yield "strategy", run.name
-        yield "tokens", len(run.token_ids)
-        metrics, at = None if run.trace is None else run.trace.metrics, self.differs_at(run)
-        for name in ("tokens_per_iteration", "iterations", "target_calls", "draft_calls", "acceptance_rate"):
-            yield name, "" if metrics is None else getattr(metrics, name)
-        yield "prefill_seconds", "" if metrics is None else metrics.ttft
-        for phase in PHASES:
-            yield f"{phase}_seconds", "" if metrics is None else run.seconds(phase)
-        for depth in range(deepest):
-            drafted, accepted = run.depths[depth] if depth < len(run.depths) else (0, 0)
-            yield f"accepted_at_depth_{depth + 1}", accepted / drafted if drafted else ""
-        yield "differs_from_token", "" if at is None else at + 1
-        yield "problem", run.problem
-
-    def to_csv(self) -> str:
-        """`rows` as comma-separated values with a header."""
-        rows, out = self.rows(), io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]) if rows else ["strategy"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes `to_csv` to a file, whole or not at all; returns the path.
-
-        Raises:
-            TraceError: the folder is missing, read-only or full.
-        """
-        return write_whole(path, self.to_csv().encode())
-
     def __str__(self) -> str:
-        names = ("strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls")
-        found = [[row[name] for name in names] for row in self.rows()]
-        cells = [
-            names,
-            *([f"{value:.2f}" if isinstance(value, float) else str(value) for value in row] for row in found),
-        ]
+        names = ("tokens_per_iteration", "target_calls", "draft_calls")
+        cells: list[tuple[str, ...]] = [("strategy", "tokens", *names)]
+        for run in self.runs:
+            found = [getattr(run.trace.metrics, name) for name in names] if run.trace else [""] * len(names)
+            figures = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in found]
+            cells.append((run.name, str(len(run.token_ids)), *figures))
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
 
@@ -185,10 +144,8 @@ def compare(
     Args:
         pair: the models; every run takes caches of its own, and gives them back.
         strategies: by the name that each run gets.
-        prompt: text, token ids or messages.
         watch: called with a run's name and session before its first iteration and after each; True ends everything,
             what was decoded stays.
-        settings: of the sessions, as of `Session`.
 
     Raises:
         SpeclabError: the prompt or a setting fits none of them.

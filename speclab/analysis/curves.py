@@ -178,7 +178,7 @@ def _point(replayer: Replayer, values: tuple[Setting, ...], make: Callable[[], S
         came = replayer.replay(strategy, check)
         return Point(
             values, strategy, came.iterations, came.tokens_per_iteration, came.tokens_per_second, came.draft_calls,
-            sum([step.nodes for step in came.steps]), came.inexact,
+            sum([one.nodes for one in came.passes]), came.inexact,
         )  # fmt: skip
     except CancelledError:
         raise

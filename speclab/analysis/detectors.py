@@ -156,10 +156,8 @@ def find_positions(seen: Examined) -> Verdict:
                 f"In iteration {at + 1} the rows answer as if they stood {found}; after {seen.name(step, node)} the "
                 f"same path alone gives a probability that differs by {gaps[node]:.3f}."
             )
-    return (
-        False,
-        f"The {len(depth)} rows of iteration {at + 1} do not answer as rows out of place among themselves would.",
-    )
+    rows = f"The {len(depth)} rows of iteration {at + 1}"
+    return False, f"{rows} do not answer as rows out of place among themselves would."
 
 
 def find_phantoms(seen: Examined) -> Verdict:
@@ -177,10 +175,8 @@ def find_phantoms(seen: Examined) -> Verdict:
         )
     if not any(len(step.tree) > len(step.accepted) + (step.root_choice is None) for step in seen.steps):
         return None, "No row was rejected, so none could stay."
-    return (
-        False,
-        f"The target's cache holds {held} rows for {committed} committed tokens, and each is of its own token.",
-    )
+    rows = f"{held} rows for {committed} committed tokens"
+    return False, f"The target's cache holds {rows}, and each is of its own token."
 
 
 def _stale_slot(seen: Examined, count: int) -> str:
@@ -280,10 +276,8 @@ def find_unverified(seen: Examined) -> Verdict:
             f"{at + 1}, a probability is {gaps[0]:.3f} off the target's own, and all rows below are right."
         )
     taken = sum(step.nodes[0].target_choice == step.tree.token[1] for step in drafted)
-    return (
-        False,
-        f"The first drafted token was taken in {taken} of {len(drafted)} iterations, by the target's own answer.",
-    )
+    share = f"{taken} of {len(drafted)} iterations"
+    return False, f"The first drafted token was taken in {share}, by the target's own answer."
 
 
 def find_padding(seen: Examined) -> Verdict:

@@ -6,7 +6,7 @@ pass. The engine has no line for it, and the pair that was given stays as it is:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -38,11 +38,11 @@ class BrokenPair(ModelPair):
         return {**super().describe(), "fault": self.fault}
 
 
-def with_fault(pair: ModelPair, fault: str, *, target: Runner | None = None, draft: Runner | None = None) -> BrokenPair:
+def with_fault(pair: ModelPair, fault: str, runners: Mapping[str, Runner]) -> BrokenPair:
     """A copy of the pair with other runners, marked; what strategies learned of the healthy one is left behind."""
     own = {each.name: getattr(pair, each.name) for each in fields(ModelPair)}
-    own |= {"target": target or pair.target, "draft": draft or pair.draft, "shared_state": {}}
-    return BrokenPair(**{**own, "name": f"{pair.name} with a fault: {fault}"}, fault=fault)
+    own |= {"shared_state": {}, "name": f"{pair.name} with a fault: {fault}"}
+    return BrokenPair(**own | dict(runners), fault=fault)
 
 
 def as_kind(runner: Runner, kind: type[Runner], *, by_module: bool = False) -> Runner:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,24 +34,9 @@ Check = Callable[[], None]
 """Raises where a replay was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """One iteration of a replay.
-
-    `nodes`: rows of the target's pass. `accepted`: drafted nodes that were. `seconds`: modelled, of all its passes.
-    """
-
-    prefix_length: int
-    nodes: int
-    accepted: int
-    committed: tuple[int, ...]
-    draft_calls: int
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Replay:
-    """What a strategy would have done on a text.
+    """What a strategy would have done on a text: `passes` are its iterations.
 
     `text_passes`: target passes over the text, for what was not kept when it was decoded; later replays of the text
     need them no more. `inexact`: why a real run may have gone otherwise; empty where it goes just so.
@@ -63,14 +47,6 @@ class Replay:
     curves: Curves = field(repr=False, compare=False)
     text_passes: int = 0
     inexact: str = ""
-
-    @cached_property
-    def steps(self) -> tuple[Replayed, ...]:
-        """Every iteration, with its modelled seconds: the first who asks has the costs of passes measured."""
-        return tuple(
-            Replayed(one.prefix_length, one.nodes, one.accepted, one.committed, one.draft_calls, self.curves(one))
-            for one in self.passes
-        )
 
     @property
     def iterations(self) -> int:
@@ -100,7 +76,7 @@ class Replay:
     @property
     def seconds(self) -> float:
         """Modelled: the measured costs of all passes (`speclab.costs`). A drafter's own work is not in it."""
-        return sum(step.seconds for step in self.steps)
+        return sum(map(self.curves, self.passes))
 
     @property
     def tokens_per_second(self) -> float:
@@ -112,7 +88,8 @@ class Replay:
 class Passes:
     """The passes of one iteration: `nodes` rows of the target's, and of each draft its calls and all their rows.
 
-    `others`: rows of the target's further passes, of a strategy that runs the committed tokens again.
+    `accepted`: drafted nodes that were. `others`: rows of the target's further passes, of a strategy that runs the
+    committed tokens again. `drafted`, `longest_path`: as in `speclab.trace.metrics.Counts`.
     """
 
     prefix_length: int
@@ -120,7 +97,9 @@ class Passes:
     accepted: int
     committed: tuple[int, ...]
     drafts: tuple[tuple[int, int], ...]
-    others: int = 0
+    others: int
+    drafted: int
+    longest_path: int
 
     @property
     def draft_calls(self) -> int:
@@ -137,9 +116,7 @@ class Curves:
     def __call__(self, one: Passes) -> float:
         """Modelled seconds of an iteration; the passes of one draft count as equally long."""
         target, *drafts = runners(self.pair)
-        seconds = _seconds(curve_of(target), one.nodes) + (
-            _seconds(curve_of(target), one.others) if one.others else 0.0
-        )
+        seconds = sum(_seconds(curve_of(target), rows) for rows in (one.nodes, one.others) if rows)
         for runner, (calls, rows) in zip(drafts, one.drafts, strict=True):
             if calls:
                 seconds += calls * _seconds(curve_of(runner, drafts=True), max(1, round(rows / calls)))
@@ -151,13 +128,11 @@ def _seconds(curve: Curve, rows: int) -> float:
 
 
 def replay(
-    run: Session | Trace, strategy: Strategy, *, pair: ModelPair | None = None, ask_target: bool = False
+    run: Session | Trace | KnownText, strategy: Strategy, *, pair: ModelPair | None = None, ask_target: bool = False
 ) -> Replay:
     """What `strategy` would have done on the whole text of a run; for many of one text use one `Replayer`.
 
-    Args:
-        run: a session; or a trace, with the `pair` that wrote it.
-        ask_target: see `Replayer`.
+    `run`, `pair`, `ask_target`: as of `Replayer`.
 
     Raises:
         NotRecordedError: it does not follow from what is kept; the message says what is missing.
@@ -172,7 +147,8 @@ class Replayer:
     Its caches are its own: a session may decode on meanwhile, and this text then ends where it was.
 
     Args:
-        run: a session; or a trace, with the `pair` that wrote it.
+        run: a session; a trace, with the `pair` that wrote it; or a text of any origin, such as another engine's, of
+            which an accepted token is one that stands in it (`others` says where the target would have chosen another).
         ask_target: a table of transitions learns from rejected rows too, and of those that were in no tree when the
             text was decoded nothing is kept. By default it does without them, and the replay says so (`inexact`); True
             runs the target for them, each row once.
@@ -182,7 +158,12 @@ class Replayer:
             was decoded; or it depends on what was drafted.
     """
 
-    def __init__(self, run: Session | Trace, pair: ModelPair | None = None, *, ask_target: bool = False) -> None:
+    others: tuple[int, ...] = ()
+    """Of a text of any origin: the generated tokens, counted from 1, for which the target chooses another."""
+
+    def __init__(
+        self, run: Session | Trace | KnownText, pair: ModelPair | None = None, *, ask_target: bool = False
+    ) -> None:
         if isinstance(run, Trace):
             if pair is None:
                 raise NotRecordedError(
@@ -190,6 +171,11 @@ class Replayer:
                     "pair=speclab.load_pair())"
                 )
             known, rows = _of_trace(run, pair)
+        elif isinstance(run, KnownText):
+            _check(run)
+            known = run
+            rows, strays = _answers(run)
+            self.others = tuple([place for place, _ in strays])
         elif pair is not None:
             raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
         else:
@@ -257,6 +243,8 @@ def _passes(decoding: Decoding, iteration: Iteration, lengths: Sequence[int], ca
         committed=outcome.committed,
         drafts=tuple(zip(made[1:], written[1:], strict=True)),
         others=len(outcome.committed) if made[0] > 1 else 0,
+        drafted=iteration.counts.drafted,
+        longest_path=iteration.counts.longest_path,
     )
 
 
@@ -301,23 +289,32 @@ def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, NDArray[np.int3
         **{name: value for name, value in trace.settings.items() if name in SessionSettings.model_fields}
     )
     tokens = (*pair.encode(trace.prompt_ids), *pair.encode(trace.token_ids()))
-    target, begin = pair.target.fork(), len(trace.prompt_ids)
-    known = KnownText(pair, tokens, begin, settings, trace.steps, ())
+    known = KnownText(pair, tokens, len(trace.prompt_ids), settings, trace.steps, ())
     _check(known)  # first: of a text that was drawn otherwise, its own target would be called another
+    answers, strays = _answers(known)
+    for place, choice in strays:
+        chosen, its = (pair.token_text(token) for token in (choice, tokens[len(trace.prompt_ids) + place - 1]))
+        raise NotRecordedError(
+            f"another target wrote this text: as generated token {place} it has {its!r}, and "
+            f"{pair.target.name} chooses {chosen!r}; load the pair that wrote it"
+        )
+    return known, answers
+
+
+def _answers(known: KnownText) -> tuple[NDArray[np.int32], list[tuple[int, int]]]:
+    """What the target makes of each place of a text, and the generated tokens for which it chooses which others."""
+    pair, tokens, begin, settings = known.pair, known.tokens, known.prompt_length, known.settings
+    target = pair.target.fork()
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
     answers: list[NDArray[np.int32]] = []
+    strays: list[tuple[int, int]] = []
     for first in range(0, len(tokens) - 1, PART):
         part = range(first, min(first + PART, len(tokens) - 1))
         logits = target.logits(tokens[part.start : part.stop], part, np.tri(len(part), dtype=np.bool_))
         if processors is not None:
             logits = Logits(processors(logits.rows, tokens[:first], [tokens[first : at + 1] for at in part]))
         choose = chooser(logits, [at + 1 for at in part], settings)
-        for at in part:
-            if at + 1 >= begin and choose(at - first) != tokens[at + 1]:
-                chosen, its = (pair.token_text(token) for token in (choose(at - first), tokens[at + 1]))
-                raise NotRecordedError(
-                    f"another target wrote this text: as generated token {at + 1 - begin} it has {its!r}, and "
-                    f"{pair.target.name} chooses {chosen!r}; load the pair that wrote it"
-                )
+        chosen = {at: choose(at - first) for at in part if at + 1 >= begin}
+        strays += [(at + 2 - begin, token) for at, token in chosen.items() if token != tokens[at + 1]]
         answers.append(logits.successors(KEPT))
-    return known, np.concatenate(answers)
+    return np.concatenate(answers), strays

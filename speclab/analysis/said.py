@@ -243,9 +243,8 @@ class KnownHead(HeadRunner):
         self.calls += 1
         self.length = len(self._places)
         features = [feature for _, feature in self._said.ask(places[wanted], topk) if feature is not None]
-        return SaidLogits(self._said, places[wanted]), torch.stack(features)[-1] if wanted.start else torch.stack(
-            features
-        )
+        states = torch.stack(features)
+        return SaidLogits(self._said, places[wanted]), states[-1] if wanted.start else states
 
 
 def _above(visible: Bools, held: int) -> list[int]:

@@ -64,7 +64,6 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """The tree that `strategy` would have drafted in place of this step's, as far as its record knows.
 
     Args:
-        step: what was decoded.
         strategy: the settings in question, such as `in_force(step).changed(node_budget=8)`.
         sampling: the session's settings; greedy by default.
 

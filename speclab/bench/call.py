@@ -242,7 +242,6 @@ def timed_pair(pair: ModelPair, *, by_module: bool = False) -> tuple[ModelPair, 
     """A pair with caches of its own whose passes are timed, and the clocks: the target's; draft model and heads.
 
     Args:
-        pair: left as it is.
         by_module: take the modules' own forward, not a lean one.
     """
     target, draft = PassClock(pair.target.device), PassClock(pair.target.device)

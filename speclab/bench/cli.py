@@ -22,7 +22,7 @@ from speclab.bench.protocol import find, protocols
 from speclab.bench.result import Result, RunInfo
 from speclab.bench.run import Measurement, finish, open_run, plan, run
 from speclab.bench.summary import Summary, number, summaries, times
-from speclab.bench.workloads import load, names
+from speclab.bench.workloads import WORKLOADS, load
 from speclab.models.pair import load_pair
 
 app = typer.Typer(add_completion=False)
@@ -37,7 +37,7 @@ def _list(wanted: bool) -> None:
         for protocol in protocols().values():
             table.add_row(protocol.name, protocol.title, protocol.source)
         console.print(table)
-        console.print(f"Workloads: {', '.join(names())}, a JSONL file, or a folder of them.")
+        console.print(f"Workloads: {', '.join(WORKLOADS)}, a JSONL file, or a folder of them.")
         raise typer.Exit
 
 
@@ -93,9 +93,7 @@ def bench(
 
 
 @app.command()
-def report(
-    folder: Annotated[Path, typer.Argument(help="Of results.")],
-) -> None:
+def report(folder: Annotated[Path, typer.Argument(help="Of results.")]) -> None:
     """Write the HTML report of what a folder of results holds, also of a run that is not done."""
     from speclab.bench.report import write_report
 
@@ -134,7 +132,7 @@ def _show(console: Console, results: list[Result], info: RunInfo) -> None:
     title = (
         f"{info.protocol}: {info.pair['pair']}, {info.arguments['max_new_tokens']} new tokens, {info.threads} threads"
     )
-    for table in _summary_tables(summaries(results, info), title, [n for n in (info.x_name, info.x2_name) if n]):
+    for table in summary_tables(summaries(results, info), title, [n for n in (info.x_name, info.x2_name) if n]):
         console.print(table)
     for name, why in dict.fromkeys((result.method, result.failed) for result in results if result.failed):
         console.print(f"{name} failed: {why}", highlight=False, soft_wrap=True)
@@ -153,7 +151,7 @@ def _command(ctx: typer.Context, used: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _summary_tables(found: Sequence[Summary], title: str, swept: Sequence[str]) -> Iterator[Table]:
+def summary_tables(found: Sequence[Summary], title: str, swept: Sequence[str]) -> Iterator[Table]:
     """A table for each kind of prompt; `swept`: what the swept values are called."""
     names = [name.partition("(")[2].rstrip(")") or name for name in swept]
     columns = ("method", *names, "tok/s", "× plain", "quartiles", "tok/pass", "host ms", "same")

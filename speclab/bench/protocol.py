@@ -32,7 +32,6 @@ class Method(_Frozen):
     """A named way to decode.
 
     Args:
-        name: what tables call it.
         strategy: of speclab; None for transformers' own `generate`.
         generate: arguments of `generate` beside the greedy ones; `DRAFT` becomes the draft model.
         passes: "module" runs speclab's passes through the transformers module instead of the lean forward.
@@ -69,8 +68,6 @@ class Protocol(_Frozen):
 
     Args:
         name: what `--protocol` calls it.
-        title: what it shows.
-        methods: in the order of the table.
         source: the table or figure that it stands for; "speclab" where no paper has one.
         baseline: the method that speedups are ratios to.
         swept: what `x` of a method is; then it sets that for the call.
@@ -78,7 +75,6 @@ class Protocol(_Frozen):
         workload: prompts by name, where none are given.
         limit: prompts of each kind, where no number is given.
         max_new_tokens: T, where none is given; a shorter context cuts it.
-        limits: T by the name of a workload that has one of its own.
         prompt_tokens: L_max, the most tokens of a prompt; None takes all of it.
         warm_up: new tokens at most of the call before a method's first round on a prompt.
         recorded: each strategy decodes every prompt once more with records, off the clock, for what only records tell:
@@ -95,24 +91,12 @@ class Protocol(_Frozen):
     x_name: str | None = None
     x2_name: str | None = None
     workload: str = "shipped"
-    limit: int = Field(3, ge=1)
-    max_new_tokens: int = Field(128, ge=1)
-    limits: Mapping[str, int] = Field(default_factory=dict)
-    prompt_tokens: int | None = Field(None, ge=1)
-    warm_up: int = Field(64, ge=1)
+    limit: int = Field(default=3, ge=1)
+    max_new_tokens: int = Field(default=128, ge=1)
+    prompt_tokens: int | None = Field(default=None, ge=1)
+    warm_up: int = Field(default=64, ge=1)
     recorded: bool = False
     stop_at_eos: bool = True
-
-
-class EvaluationSet(_Frozen):
-    """Where an original evaluation set lies on the hub, and how a record of it becomes a prompt."""
-
-    path: str
-    prompt: str
-    config: str | None = None
-    split: str = "test"
-    strip: bool = False
-    min_characters: int = 1
 
 
 class _Sweep(_Frozen):
@@ -129,7 +113,6 @@ class _Sweep(_Frozen):
 class _File(_Frozen):
     methods: dict[str, str | dict[str, Any]] = {}
     protocol: list[dict[str, Any]] = []
-    sets: dict[str, EvaluationSet] = {}
 
 
 def parse_toml(kind: type[_Entry], text: bytes, where: str) -> _Entry:
@@ -161,12 +144,6 @@ def methods() -> dict[str, Method]:
 def protocols() -> dict[str, Protocol]:
     """Every shipped protocol by name."""
     return _protocols(_shipped(), methods())
-
-
-@cache
-def evaluation_sets() -> dict[str, EvaluationSet]:
-    """Every original evaluation set by the name of its workload."""
-    return _shipped().sets
 
 
 def find(name: str) -> Protocol:

@@ -18,12 +18,16 @@ from typing import Any, NamedTuple
 
 from speclab.analysis.attribution import synergy
 from speclab.bench import figures, summary
-from speclab.bench.papers import PaperTable, beside, paper_tables
 from speclab.bench.result import Result, RunInfo, Stored, read_results
 from speclab.bench.summary import (
     CALLS,
-    METRICS,
     NONE,
+    PEAK,
+    SPEED,
+    SPEEDUP,
+    TOKENS,
+    TPOT,
+    TTFT,
     Cell,
     Spread,
     Summary,
@@ -50,7 +54,7 @@ REPORT = "report.html"
 MEMORY = {"rss": "resident, of the whole process", "cuda allocator": "of the CUDA allocator"}
 PATHS = ("spine only", "spine continuation", "branch only")
 """Kinds of paths on which accepted tokens lie."""
-_CONFIG = {
+FIGURE_CONFIG = {
     "displaylogo": False, "responsive": True, "scrollZoom": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
     "toImageButtonOptions": {"format": "svg"},
@@ -69,10 +73,6 @@ class Figure(NamedTuple):
     numbers: Table | None = None
 
 
-SPEED, SPEEDUP, TOKENS = (METRICS[name] for name in ("throughput", "speedup", "tokens_per_iteration"))
-TTFT, TPOT, PEAK = (METRICS[name] for name in ("ttft_ms", "tpot_ms", "peak_mb"))
-
-
 def write_report(folder: str | os.PathLike[str]) -> Path:
     """Writes `report.html` into a folder of results; returns its path.
 
@@ -83,9 +83,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     try:
         html = report_html(read_results(folder))
     except ImportError as error:
-        raise MeasurementError(
-            f"A report needs {error.name}, which is not installed: pip install 'speclab[lab,bench]'."
-        ) from None
+        raise MeasurementError(f"A report needs {error.name}, which is not installed: pip install speclab.") from None
     return write_whole(Path(folder) / REPORT, html.encode())
 
 
@@ -104,7 +102,7 @@ def report_html(stored: Stored) -> str:
     numbers = count()
     env.filters |= {"times": times, "number": number, "plural": plural}
     env.filters["drawn"] = lambda plot: plot.to_html(
-        full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=f"figure-{next(numbers)}"
+        full_html=False, include_plotlyjs=False, config=FIGURE_CONFIG, div_id=f"figure-{next(numbers)}"
     )
     return env.get_template("report.html.j2").render(page=page, plotly=get_plotlyjs() if page.rows else "")
 
@@ -188,7 +186,6 @@ class Page:
         """Headings of the parts that have a content, by anchor."""
         found = {
             "short": ("In short", True),
-            "papers": ("Beside the papers", self.papers),
             "speed": ("Speed", self.rows),
             "passes": ("Passes", self.rows),
             "time": ("Time", self.times or self.cost),
@@ -199,13 +196,6 @@ class Page:
             "how": ("How it was measured", True),
         }
         return {anchor: heading for anchor, (heading, content) in found.items() if content}
-
-    @cached_property
-    def papers(self) -> list[tuple[PaperTable, Table]]:
-        """The papers' tables that this protocol stands for, with ours in them."""
-        return [
-            (each, beside(each, self.rows)) for each in paper_tables().values() if self.run.protocol in each.protocols
-        ]
 
     @property
     def speed(self) -> Figure | None:

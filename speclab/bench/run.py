@@ -111,10 +111,7 @@ def plan(
     New tokens come first; but prompts keep a quarter of the context, and then new tokens get what is left.
 
     Args:
-        protocol: what is measured.
-        pair: the models.
-        workload: prompts, as many as are wanted.
-        max_new_tokens: T; by default the protocol's for this workload.
+        max_new_tokens: T; by default the protocol's.
         repeats: rounds that are kept.
         arguments: what `RunInfo.arguments` holds beside the protocol, the prompts and the lengths.
 
@@ -122,7 +119,7 @@ def plan(
         MeasurementError: nothing is left to measure.
         PromptError: the pair has no tokenizer.
     """
-    wanted = max_new_tokens or protocol.limits.get(workload.name, protocol.max_new_tokens)
+    wanted = max_new_tokens or protocol.max_new_tokens
     prompts, notes = _prompts(pair, workload, protocol.prompt_tokens, wanted)
     new = wanted if pair.context is None else min(wanted, pair.context - max(len(prompt.ids) for prompt in prompts))
     if new < wanted:
@@ -184,7 +181,6 @@ def measure(
     """Results in the order they are measured: for each prompt a warm-up, then its rounds.
 
     Args:
-        asked: what to measure.
         done: calls that are there already (`Result.key`); they are left out.
         doing: hears the method's name before each call that is kept.
     """

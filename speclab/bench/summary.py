@@ -45,7 +45,6 @@ class Summary:
     """One method at one swept value over the prompts of one kind: its results, and their figures when asked for.
 
     Args:
-        method, x, x2: what was measured.
         kind: of the prompts, or `ALL`.
         every: its results, failures included.
         baseline: the baseline's results by prompt, round and swept values.
@@ -133,7 +132,6 @@ def summaries(results: Iterable[Result], run: RunInfo) -> list[Summary]:
     """One for each kind, method and swept value, in the order of the run; of several kinds, then each over `ALL`.
 
     Args:
-        results: of one run.
         run: names the baseline and the order of methods.
     """
     kept, order = list(results), {name: place for place, name in enumerate(run.methods)}
@@ -214,8 +212,8 @@ Cell = str | tuple[str, str]
 class Table(NamedTuple):
     """Rows under a heading, the first cell of each being its name.
 
-    `groups`: headings over so many columns each. `text`: how many columns, from the left, hold words. `paper`: the
-    first column of a paper's own figures. `more`: rows that are folded away. `best`: the row to be marked.
+    `groups`: headings over so many columns each. `text`: how many columns, from the left, hold words. `more`: rows that
+    are folded away. `best`: the row to be marked.
     """
 
     head: Sequence[str]
@@ -223,7 +221,6 @@ class Table(NamedTuple):
     caption: str = ""
     groups: Sequence[tuple[str, int]] = ()
     text: int = 1
-    paper: int = 1000
     more: Sequence[Sequence[Cell]] = ()
     best: str = ""
 
@@ -254,18 +251,12 @@ class Metric(NamedTuple):
         return (median, f"{low} to {high}") if quartiles and found.count > 1 else median
 
 
-METRICS = {
-    "throughput": Metric("tokens/s", number, "throughput", timed=True),
-    "speedup": Metric("speedup", times, "speedup", timed=True),
-    "ttft_ms": Metric("TTFT, ms", number, lambda one: one.ttft and 1000 * one.ttft, timed=True),
-    "tpot_ms": Metric("TPOT, ms", number, lambda one: one.tpot and 1000 * one.tpot, timed=True),
-    "paper_acceptance": Metric("acceptance", percent, "paper_acceptance"),
-    "tokens_per_iteration": Metric("tokens per iteration", number, "tokens_per_iteration"),
-    "path_length": Metric("path length", number, "path_length"),
-    "iterations": Metric("iterations", number, lambda one: one.iterations or None),
-    "peak_mb": Metric("peak, MB", lambda mb: number(mb, 5), lambda one: (one.peak_memory_bytes or 0) / 1e6 or None),
-}
-"""By our name for the quantity, as `papers.toml` uses it."""
+SPEED = Metric("tokens/s", number, "throughput", timed=True)
+SPEEDUP = Metric("speedup", times, "speedup", timed=True)
+TTFT = Metric("TTFT, ms", number, lambda one: one.ttft and 1000 * one.ttft, timed=True)
+TPOT = Metric("TPOT, ms", number, lambda one: one.tpot and 1000 * one.tpot, timed=True)
+TOKENS = Metric("tokens per iteration", number, "tokens_per_iteration")
+PEAK = Metric("peak, MB", lambda mb: number(mb, 5), lambda one: (one.peak_memory_bytes or 0) / 1e6 or None)
 CALLS = (
     Metric("target passes", number, lambda one: 100 * one.target_calls / one.new_tokens if one.new_tokens else None),
     Metric("draft passes", number, lambda one: 100 * one.draft_calls / one.new_tokens if one.new_tokens else None),

@@ -1,4 +1,4 @@
-"""Prompts to measure on: the shipped ones, JSONL files and folders of them, and the original sets by name."""
+"""Prompts to measure on: the shipped ones, JSONL files and folders of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
-from speclab.bench.protocol import evaluation_sets
-from speclab.errors import MeasurementError, OfflineError
+from speclab.errors import MeasurementError
 from speclab.files import read_whole
 from speclab.prompts import examples
 
@@ -65,35 +63,27 @@ def load(name: str, limit: int | None = None, *, chat: bool | None = None) -> Wo
     that does not is left out, and a note names file and line.
 
     Args:
-        name: of a workload in `names()`, or a path.
+        name: of a workload in `WORKLOADS`, or a path.
         limit: prompts of each kind; None takes all.
         chat: whether each is what a user says; None: those are that were written so ("shipped-chat").
 
     Raises:
-        MeasurementError: there is no such workload, no prompt in it, or the library for an original set is missing.
-        OfflineError: the hub cannot be reached, or no longer has the set.
+        MeasurementError: there is no such workload, or no prompt in it.
     """
-    if name in _SHIPPED:
-        found = Workload(name, tuple(_SHIPPED[name]()))
-    elif name in evaluation_sets():
-        found = Workload(name, tuple(_fetched(name, limit)))
+    if name in WORKLOADS:
+        found = Workload(name, tuple(WORKLOADS[name]()))
     elif _exists(name):
         found = _from_files(Path(name))
     else:
         raise MeasurementError(
-            f"There is no workload {name!r}, and no such file or folder: choose one of {', '.join(names())}, "
-            "or name a JSONL file."
+            f"There is no workload {name!r}, and no such file or folder: choose one of {', '.join(WORKLOADS)}, or name "
+            "a JSONL file."
         )
     if not found.tasks:
         why = f" ({found.notes[0]})" if found.notes else ""
         raise MeasurementError(f"{name} holds no prompt{why}: a line is an object with the field prompt.")
     found = replace(found, chat=name == _CHAT if chat is None else chat)
     return found if limit is None else found.first(limit)
-
-
-def names() -> list[str]:
-    """Workloads by name: the shipped ones first, then the original sets, which need a network."""
-    return [*_SHIPPED, *evaluation_sets()]
 
 
 def _shipped(*, chat: bool = False) -> Iterator[Task]:
@@ -112,33 +102,9 @@ def _shipped_long() -> Iterator[Task]:
 
 
 _CHAT = "shipped-chat"
-_SHIPPED: dict[str, Callable[[], Iterable[Task]]] = {
+WORKLOADS: dict[str, Callable[[], Iterable[Task]]] = {
     "shipped": _shipped, "shipped-long": _shipped_long, _CHAT: partial(_shipped, chat=True),
 }  # fmt: skip
-
-
-def _fetched(name: str, limit: int | None) -> list[Task]:
-    """Prompts of an original set, through the `datasets` library, the first `limit` of them."""
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise MeasurementError(
-            f"The set {name} needs the datasets library and a network: pip install 'speclab[datasets]', or name a "
-            "JSONL file of prompts."
-        ) from None
-    source = evaluation_sets()[name]
-    try:
-        records = load_dataset(source.path, source.config, split=source.split, streaming=True)
-        texts = (source.prompt.format(**record) for record in records)
-        texts = (text.strip() for text in texts) if source.strip else texts
-        numbered = ((number, text) for number, text in enumerate(texts) if len(text) >= source.min_characters)
-        tasks = (Task(f"{name}-{number}", name, text) for number, text in numbered)
-        return list(islice(tasks, limit))
-    except Exception as error:  # the library raises its own, the hub's and requests' errors
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise OfflineError(
-            f"The set {name} cannot be fetched ({reason}): check the network, or name a JSONL file of prompts."
-        ) from error
 
 
 def _from_files(path: Path) -> Workload:

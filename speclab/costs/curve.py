@@ -31,7 +31,7 @@ class Curve(BaseModel):
     seconds: tuple[float, ...]
     prefix: int = Field(ge=0)
     rounds: int = Field(ge=1)
-    spread: float = Field(1.0, ge=1)
+    spread: float = Field(default=1.0, ge=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -18,6 +18,7 @@ from speclab.costs.budget import AcceptanceModel, Choice, Paths, Worth, best_siz
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy, checked
 from speclab.drafters.policies import Gate, closed_gate
+from speclab.errors import SettingsError
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, PassCost
 from speclab.tree import CandidateSampling, DraftTree
 
@@ -35,7 +36,12 @@ LEVEL = 1.5e-4
 
 def drafter_of(strategy: Strategy, pair: ModelPair) -> Drafter:
     """The strategy's drafter, with the budget that it asks for; the first one on a machine measures its costs."""
-    drafter = strategy.drafter(pair)
+    drafter: object = strategy.drafter(pair)
+    if not isinstance(drafter, Drafter):
+        name = type(strategy).__name__
+        raise SettingsError(
+            f"{name}.drafter(pair) gave {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
+        )
     if not strategy.chooses_budget:
         return drafter
     from speclab.costs import measured  # brings torch, which settings and records do without
@@ -134,9 +140,7 @@ class Chooser:
     def restricted(self, draft: Draft) -> tuple[Draft, dict[int, int]]:
         """The part of a draft that is worth verifying, with the record of the choice, and new indices of its nodes."""
         tree, count, extra = draft.tree, len(draft.tree), len(draft.extra.token)
-        if (
-            tree.candidate_sampling is not CandidateSampling.DETERMINISTIC
-        ):  # selecting among samples by probability would change the output
+        if tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
             reason = f"all {count} nodes: to drop sampled candidates by their probability would bias the output"
             event = Event("budget", None, reason, {"verified": count, "drafted": count})
             return replace(draft, events=(*draft.events, event)), {}

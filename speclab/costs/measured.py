@@ -28,7 +28,8 @@ from torch import nn
 from speclab.costs.curve import Curve
 from speclab.drafters.draft_forward import TOP_K
 from speclab.files import read_whole, write_whole
-from speclab.models.heads import HeadConfig, HeadRunner
+from speclab.models.eagle import HeadConfig
+from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch
 

@@ -10,10 +10,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args, overload
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Never, Self, get_args, overload
 
 import numpy as np
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from speclab.errors import SettingsError
 from speclab.settings import SessionSettings, Settings
@@ -43,6 +44,22 @@ Budget = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a strategy is to a serving engine, which knows none of ours; `serving.settings` translates it.
+
+    `kind`: "chain" and "best" (EAGLE-2's dynamic tree) of the draft model, or of the head that `values["head"]` counts;
+    "lookup" (prompt lookup), "suffix" (suffix decoding), "plain" (no drafting); or what no engine has as a setting:
+    "tree", another tree of a draft model, and "own", anything else, of which `why` says what is missing. `instead`:
+    strategies near it that may go where it does not, as `from_str` reads them, the nearest first.
+    """
+
+    kind: Literal["chain", "best", "lookup", "suffix", "plain", "tree", "own"] = "own"
+    values: Mapping[str, Any] = field(default_factory=dict)
+    why: str = "no engine has it as a setting"
+    instead: tuple[str, ...] = ()
+
+
 DEFINED: dict[str, type[Strategy]] = {}
 """Every strategy class by name, wherever it is defined; a cell that is run again replaces its class."""
 
@@ -50,10 +67,12 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a way to draft; the base of every strategy.
 
-    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare or sweep.
+    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare or sweep. `ascending`: names
+    of settings of which none may be above the next.
     """
 
     by_hand: ClassVar[bool] = False
+    ascending: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
@@ -68,6 +87,17 @@ class Strategy(Settings):
         return {"budget": "auto"} if by_cost and values == {} else values
 
     @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for small, large in chain.from_iterable(map(pairwise, self.ascending)):
+            low, high = getattr(self, small), getattr(self, large)
+            if low > high:
+                raise ValueError(
+                    f"{type(self).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
+                    "lower the first or raise the second"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _no_sample_is_dropped(self) -> Self:
         if self.chooses_budget and getattr(self, "candidates", "top") != "top":
             raise ValueError(
@@ -75,6 +105,13 @@ class Strategy(Settings):
                 "distribution of sampled candidates: set candidates='top' or budget='fixed'"
             )
         return self
+
+    def __call__(self, *_: object, **__: object) -> Never:
+        """Refuses: `generate(custom_generate=…)` of transformers calls what it is given, and ignores what it cannot."""
+        raise SettingsError(
+            f"{type(self).__name__} says how to draft and does not generate: for model.generate, pass "
+            f"custom_generate=speclab.custom_generate({type(self).__name__}(…), draft=…)."
+        )
 
     @property
     def needs_draft(self) -> bool:
@@ -121,6 +158,10 @@ class Strategy(Settings):
         """What drafts, where it may be one of several of the pair: answers of one are no answers of another."""
         return None
 
+    def outline(self) -> Outline:
+        """What of it a serving engine could take."""
+        return Outline()
+
     def baselines(self) -> tuple[Strategy, ...]:
         """Simpler strategies that this one is made of: what it should beat on the same text."""
         return ()
@@ -138,9 +179,10 @@ def checked(strategy: object) -> Strategy:
     """
     if isinstance(strategy, Strategy):
         return strategy
-    name = strategy.__name__ if isinstance(strategy, type) else strategy
+    name = repr(strategy) if isinstance(strategy, str) else f"A {type(strategy).__name__}"
+    name = f"The class {strategy.__name__}" if isinstance(strategy, type) else name
     raise SettingsError(
-        f"{name!r} is no strategy: give an instance such as speclab.DynaTree(); speclab.strategies() lists them"
+        f"{name} is no strategy: give an instance such as speclab.DynaTree(); speclab.strategies() lists them"
     )
 
 
@@ -324,11 +366,31 @@ class Drafter:
                 setattr(self, name, value)
 
 
-def check_order(settings: BaseModel, small: str, large: str) -> None:
-    """Refuses settings whose `small` is above their `large`."""
-    low, high = getattr(settings, small), getattr(settings, large)
-    if low > high:
-        raise ValueError(
-            f"{type(settings).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
-            "lower the first or raise the second"
+def checked_draft(draft: object, context: Context, name: str, vocabulary: int, root: Root) -> Draft:
+    """What a drafter proposed, if a pass can verify it and the text stays the target's own whatever it holds.
+
+    Raises:
+        SettingsError: it is no `Draft`, or its tree does not fit the text or the models; the sentence says why.
+    """
+    if not isinstance(draft, Draft) or not isinstance(draft.tree, DraftTree):
+        got = "None" if draft is None else f"a {type(draft).__name__}"
+        raise SettingsError(f"{name} drafted {got}: return Draft(tree), with a DraftTree in it")
+    tree, newest = draft.tree, context.tokens[-1]
+    outside = tree.token[(tree.token < 0) | (tree.token >= vocabulary)]
+    if root == "verified" and tree.token[0] != newest:
+        raise SettingsError(
+            f"the root that {name} drafted is token {tree.token[0]}, and the newest token of the text is {newest}: "
+            "begin the tree with that one (fork(token=…) forces another)"
         )
+    if len(outside):
+        raise SettingsError(
+            f"token {outside[0]}, which {name} drafted, is outside the vocabulary: ids go from 0 to {vocabulary - 1}"
+        )
+    if (deepest := int(tree.depth[-1])) > context.max_depth:
+        raise SettingsError(
+            f"the tree that {name} drafted is {deepest} deep, and the models' context ends {context.max_depth} after "
+            "the root: go no deeper than context.max_depth, or prune it"
+        )
+    if not (tree.log_prob < 1e-3).all():  # a little above 0 is rounding
+        raise SettingsError(f"a log-probability of {name} is above 0 or no number: 0 says that nothing is known")
+    return draft

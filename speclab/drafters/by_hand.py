@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK
+from speclab.drafters.base import Draft, Drafter, Outline, Strategy, TopK
+from speclab.drafters.chain import RootAlone
 from speclab.errors import NotRecordedError, SettingsError
 from speclab.trace.records import Step
 from speclab.tree import Bools, CandidateSampling, DraftTree
@@ -40,13 +41,11 @@ class ByHand(Strategy):
 
     by_hand: ClassVar[bool] = True
 
+    def outline(self) -> Outline:
+        return Outline(why="a person builds each of its trees")
+
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _RootAlone(self)
-
-
-class _RootAlone(Drafter):
-    def draft(self, context: Context) -> Draft:
-        return Draft(DraftTree.root(context.tokens[-1]))
+        return RootAlone(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,37 +194,21 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def given_draft(given: DraftTree | TreeEdit, mask: Any, context: Context, vocabulary: int) -> Draft:
+def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
     """A tree that was handed over, as a draft.
 
     Args:
         mask: `[n, n]`, which nodes each row sees; None: as edited, else its ancestors.
-        vocabulary: ids that the models know.
 
     Raises:
-        SettingsError: it does not fit the text, the models or the mask; it says why.
+        SettingsError: it is no tree, too large, or does not fit the mask; `checked_draft` sees to the rest.
     """
     if not isinstance(given, DraftTree | TreeEdit):
         raise SettingsError(f"A {type(given).__name__} is no tree: give a DraftTree or a TreeEdit.")
     edit = given if isinstance(given, TreeEdit) else TreeEdit(given)
     tree, mask = edit.tree, edit.mask if mask is None else mask
-    newest, largest, deepest = context.tokens[-1], int(tree.token.max()), int(tree.depth.max())
-    if tree.token[0] != newest:
-        raise SettingsError(
-            f"The root is token {int(tree.token[0])} and the newest token of the text is {newest}: start from that "
-            "one, or force the other with fork(token=…)."
-        )
-    if largest >= vocabulary or tree.token.min() < 0:
-        outside = largest if largest >= vocabulary else int(tree.token.min())
-        raise SettingsError(f"Token {outside} is outside the vocabulary: ids go from 0 to {vocabulary - 1}.")
     if len(tree) > MOST:
         raise SettingsError(f"The tree has {len(tree)} nodes, and one pass takes {MOST}: prune it.")
-    if deepest > context.max_depth:
-        raise SettingsError(
-            f"The tree is {deepest} deep, and the models' context ends {context.max_depth} after the root: prune it."
-        )
-    if not (tree.log_prob <= 0).all():
-        raise SettingsError("A log-probability of the tree is above 0 or no number: 0 says that nothing is known.")
     return Draft(tree, topk=edit.topk(), mask=None if mask is None else _mask(mask, tree))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
 from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Depth, TokenProbability
 from speclab.drafters.policies import depth_gate, fixed_breadth, token_gate
@@ -20,10 +20,15 @@ class Autoregressive(Strategy):
     """The target alone, one token per pass: the baseline of every comparison."""
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _Nothing(self)
+        return RootAlone(self)
+
+    def outline(self) -> Outline:
+        return Outline("plain")
 
 
-class _Nothing(Drafter):
+class RootAlone(Drafter):
+    """Drafts nothing: the pass verifies the root alone."""
+
     def draft(self, context: Context) -> Draft:
         return Draft(DraftTree.root(context.tokens[-1]))
 
@@ -31,16 +36,14 @@ class _Nothing(Drafter):
 class LinearSpeculation(GrownStrategy):
     """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
 
-    draft_tokens: Depth = Field(5, ge=1, le=64, title="K", description="tokens drafted per iteration")
+    draft_tokens: Depth = Field(default=5, ge=1, le=64, title="K", description="tokens drafted per iteration")
     budget: Budget = "fixed"
     confidence_stop: TokenProbability = Field(
-        0.0,
-        ge=0,
-        lt=1,
+        default=0.0, ge=0, lt=1,
         description="stop after a token that the draft gave less than this; 0 never stops (not in the paper)",
-    )
+    )  # fmt: skip
     candidates: Literal["top", "independent"] = Field(
-        "top",
+        default="top",
         description="each token: the most probable one (as in DynaTree), or a sample (Leviathan et al.); at "
         "temperature 0 the most probable one",
     )
@@ -61,3 +64,7 @@ class LinearSpeculation(GrownStrategy):
         gates = (depth_gate("draft_tokens", self.draft_tokens), token_gate("confidence_stop", self.confidence_stop))
         # One node more than the chain has, so that `draft_tokens` is what stops it.
         return Plan(fixed_breadth(1), gates, node_budget=self.draft_tokens + 2, candidates=self.candidates)
+
+    def outline(self) -> Outline:
+        values = {"tokens": self.draft_tokens, "head": self.head, "stop": self.confidence_stop}
+        return Outline("chain", {**values, "sampled": self.candidates != "top"})

@@ -69,7 +69,6 @@ class _RunnerForward(DraftForward):
     """Runs a draft model or head over the nodes of one tree; a row sees the committed text and its own ancestors.
 
     Args:
-        runner: the model or the head.
         source: what its nodes are said to come from.
         width: most probable next tokens wanted of each node.
         sampling: to warp the draft's distributions as the target's, where candidates are sampled.
@@ -198,7 +197,6 @@ def drafting_runner(pair: ModelPair, head: int | None, name: str, otherwise: str
 
     Args:
         head: which of the pair's heads; None: the draft model, or the first head where there is none.
-        name: of the strategy.
         otherwise: what to do where there is neither.
 
     Raises:
@@ -226,7 +224,7 @@ class ForwardDrafter(Drafter):
         self,
         settings: Strategy,
         pair: ModelPair,
-        head: int | None,
+        head: int | None = None,
         root: Root = "verified",
         commit: Commit = "gather",
         otherwise: str = "take a strategy that needs none",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field
 
 from speclab.drafters import measures
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, TopK
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
-from speclab.drafters.growth import stop_event
-from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, closed_gate
+from speclab.drafters.growth import Nodes, stop_event
+from speclab.drafters.policies import BLANK_GATE, Gate, closed_gate
 from speclab.trace.records import Event
 from speclab.tree import DraftTree
 
@@ -41,7 +41,7 @@ class DraftHead(Strategy):
     budget: Budget = "fixed"
     depth: Depth = 7
     children: Children = 10
-    head: int = Field(0, ge=0, le=15, description="which of the pair's heads, counted from 0")
+    head: int = Field(default=0, ge=0, le=15, description="which of the pair's heads, counted from 0")
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -84,6 +84,13 @@ class DraftHead(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         return _HeadDrafter(self, pair)
 
+    def outline(self) -> Outline:
+        drafting = {"head": self.head, "either": not self.heads_needed}
+        if self.children == 1:
+            return Outline("chain", {"tokens": max(1, min(self.depth, self.node_budget - 1)), **drafting})
+        values = {"depth": self.depth, "children": self.children, "nodes": self.node_budget, **drafting}
+        return Outline("best", values, instead=(f"DraftHead(depth={self.depth}, children=1, head={self.head})",))
+
 
 class _HeadDrafter(ForwardDrafter):
     settings: DraftHead
@@ -123,13 +130,13 @@ def best_first(limits: DraftHead, forward: DraftForward, context: Context) -> Dr
     return draft
 
 
-class _Candidates:
-    """Every node so far, in the order found: columns, the top-k next tokens of those expanded, ranks by level."""
+class _Candidates(Nodes):
+    """Every node so far, the top-k next tokens of those expanded, ranks by level."""
 
     def __init__(self, limits: DraftHead, root: int) -> None:
+        super().__init__()
+        self.add(-1, ((root, 0.0),))
         self._limits = limits
-        self.token, self.parent, self.depth = [root], [-1], [0]
-        self.log_prob, self.path_log_prob = [0.0], [0.0]
         self._tops: dict[int, TopK] = {}
         self._stops: dict[int, Gate] = {}
         self._rank: dict[int, tuple[int, int]] = {}
@@ -152,12 +159,7 @@ class _Candidates:
         first = len(self.token)
         for node, top in zip(nodes, tops, strict=True):
             self._tops[node] = top
-            for token, log_prob in top[: self._limits.children]:
-                self.token.append(token)
-                self.parent.append(node)
-                self.depth.append(self.depth[node] + 1)
-                self.log_prob.append(log_prob)
-                self.path_log_prob.append(self.path_log_prob[node] + log_prob)
+            self.add(node, top[: self._limits.children])
         return list(range(first, len(self.token)))
 
     def finish(self, source: str) -> tuple[Draft, dict[int, int]]:
@@ -177,7 +179,7 @@ class _Candidates:
             if self._tops.get(node):
                 events += self._expanded(node, index, len(tree.children[index]), least)
             else:
-                events.append(stop_event(index, self._gate(node), self._candidate(node)))
+                events.append(stop_event(index, self._gate(node), self.candidate(node)))
         tops = {index: self._tops[node] for node, index in place.items() if node in self._tops}
         return Draft(tree, tuple(events), tops), place
 
@@ -187,9 +189,6 @@ class _Candidates:
 
     def _best(self, count: int) -> list[int]:
         return nsmallest(count, range(len(self.token)), key=self._order)
-
-    def _candidate(self, node: int) -> Candidate:
-        return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
 
     def _expanded(self, node: int, index: int, kept: int, least: float) -> list[Event]:
         """Why a node of the tree was expanded, and which of its children did not come into the tree."""

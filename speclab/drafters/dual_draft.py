@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, field_serializer, field_validator
 
 from speclab.drafters import from_str, to_str
-from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Outline, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -43,11 +43,11 @@ class DualDraft(Strategy):
     """Two draft heads, or any two strategies: both draft, and the tree of the larger mean confidence is verified."""
 
     mode: Literal["route", "merge", "first", "second"] = Field(
-        "route",
+        default="route",
         description="verify the tree of the larger mean confidence, or both trees as one; or draft with one alone",
     )
     confidence: Literal["mean", "recent"] = Field(
-        "mean",
+        default="mean",
         title="μ_h",
         description="trees are compared by their mean confidence, as in the paper; or (not in the paper) by this times "
         "the square of the tokens that each part recently got right",
@@ -57,10 +57,12 @@ class DualDraft(Strategy):
     depth: Depth = 7
     children: Children = 10
     first: Strategy | None = Field(
-        None, description="a strategy in place of the first head, such as DynaTree(base_depth=3); its own budget holds"
+        default=None,
+        description="a strategy in place of the first head, such as DynaTree(base_depth=3); its own budget holds",
     )
     second: Strategy | None = Field(
-        None, description="a strategy in place of the second head, such as PromptLookup; its own node budget holds"
+        default=None,
+        description="a strategy in place of the second head, such as PromptLookup; its own node budget holds",
     )
 
     @field_validator("first", "second", mode="before")
@@ -101,6 +103,11 @@ class DualDraft(Strategy):
 
     def describe(self) -> dict[str, float | int | str | bool | None]:
         return super().describe() | {"first": self._text(self.first), "second": self._text(self.second)}
+
+    def outline(self) -> Outline:
+        if self.mode in PARTS:
+            return self.part(PARTS.index(self.mode)).outline()
+        return Outline(why="no engine drafts two trees for one text")
 
     def part(self, place: int) -> Strategy:
         """What drafts the first tree (0), or the second (1)."""
@@ -356,7 +363,6 @@ def route(names: Sequence[str], drafts: Sequence[Draft], recent: Sequence[float]
     """The draft of the larger mean confidence, of two equal ones the first (section 5); and its place.
 
     Args:
-        names: what the two are called.
         drafts: both, from one root.
         recent: tokens that each part recently got right, to weigh the means by; None compares the means.
     """

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Budget, Commit, Drafter, Outcome, Root, Strategy, TopK, check_order
-from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan
+from speclab.drafters.base import Budget, Commit, Drafter, Outcome, Outline, Root, Strategy, TopK
+from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan, tree_outline
 from speclab.drafters.measures import Confidence, Depth, Nodes, PathProbability
 from speclab.drafters.policies import (
     CANDIDATES_HELP,
@@ -41,67 +41,68 @@ class DynaTree(GrownStrategy):
     """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history."""
 
     high_confidence: Confidence = Field(
-        0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches"
+        default=0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches"
     )
-    low_confidence: Confidence = Field(0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches")
-    min_branches: int = Field(1, ge=1, le=16, title="B_min", description="children where the draft is confident")
-    mid_branches: int = Field(2, ge=1, le=16, title="B_mid", description="children in between")
-    max_branches: int = Field(3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
+    low_confidence: Confidence = Field(
+        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches"
+    )
+    min_branches: int = Field(
+        default=1, ge=1, le=16, title="B_min", description="children where the draft is confident"
+    )
+    mid_branches: int = Field(default=2, ge=1, le=16, title="B_mid", description="children in between")
+    max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
     base_depth: Depth = Field(
-        5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
+        default=5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
     )
-    max_depth: Depth = Field(8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
+    max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
     stop_probability: PathProbability = Field(
-        0.1, ge=0, lt=1, title="ρ_stop", description="paths less likely than this are not expanded"
+        default=0.1, ge=0, lt=1, title="ρ_stop", description="paths less likely than this are not expanded"
     )
     deep_probability: PathProbability = Field(
-        0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
+        default=0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
     )
     prune_probability: PathProbability = Field(
-        0.05,
-        ge=0,
-        lt=1,
-        title="τ",
+        default=0.05, ge=0, lt=1, title="τ",
         description="leaves less likely than this are not verified, unless they were sampled",
-    )
+    )  # fmt: skip
     node_budget: Nodes = Field(
-        256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
+        default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
     budget: Budget = Field(
-        "fixed",
+        default="fixed",
         description="fixed: the thresholds shape the tree. auto (not in the paper; the default where no setting at all "
         "is given): measured costs take the place of ρ_stop, ρ_deep, τ and base_depth, which then change nothing",
     )
     history: Literal["iteration", "prompt", "off"] = Field(
-        "iteration",
+        default="iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
     )
     history_statistic: Statistic = Field(
-        "path",
+        default="path",
         title="a_r",
         description="what history looks at: committed tokens over those that the longest drafted path would give (not "
         "in the paper) or that a path of base_depth + 1 would (the published code), or accepted over drafted nodes "
         "(section 3.3)",
     )
     root: Root = Field(
-        "verified", description="node 0: the target's newest token (speclab default), or drafted as in the paper"
+        default="verified",
+        description="node 0: the target's newest token (speclab default), or drafted as in the paper",
     )
     commit: Commit = Field(
-        "gather", description="keep accepted cache rows (speclab default), or roll back and run again (paper)"
+        default="gather", description="keep accepted cache rows (speclab default), or roll back and run again (paper)"
     )
     drafting: Drafting = Field(
-        "level", description="one draft pass per level (speclab default), or one per node as in the paper"
+        default="level", description="one draft pass per level (speclab default), or one per node as in the paper"
     )
-    candidates: Candidates = Field("top", description=CANDIDATES_HELP)
+    candidates: Candidates = Field(default="top", description=CANDIDATES_HELP)
     head: HeadChoice = None
+    ascending = (
+        ("low_confidence", "high_confidence"), ("min_branches", "mid_branches", "max_branches"),
+        ("base_depth", "max_depth"), ("stop_probability", "deep_probability"),
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        check_order(self, "low_confidence", "high_confidence")
-        check_order(self, "min_branches", "mid_branches")
-        check_order(self, "mid_branches", "max_branches")
-        check_order(self, "base_depth", "max_depth")
-        check_order(self, "stop_probability", "deep_probability")
         if self.candidates != "top" and self.root == "drafted":
             raise ValueError(
                 f"DynaTree: candidates={self.candidates!r} needs root='verified': a drafted root is the draft's "
@@ -166,9 +167,7 @@ class DynaTree(GrownStrategy):
         if self.chooses_budget:  # measured costs say what is worth drafting, in place of the thresholds
             gates, prune = (end,), None
         breadth = Breadth(self.max_branches, self._branches, self._why)
-        return Plan(
-            breadth, gates, self.node_budget, prune, self.root, self.commit, self.drafting, self.candidates
-        )  # fmt: skip
+        return Plan(breadth, gates, self.node_budget, prune, self.root, self.commit, self.drafting, self.candidates)
 
     def _branches(self, top: TopK) -> int:
         """B(u): few children where the draft is confident, many where it is unsure (section 3.3)."""
@@ -186,6 +185,9 @@ class DynaTree(GrownStrategy):
         return f"confidence {c:.2f} " + (
             f"between {low:.2f} and {high:.2f}" if c >= low else f"< low_confidence {low:.2f}"
         )
+
+    def outline(self) -> Outline:
+        return tree_outline(self.base_depth, self.max_branches, self.node_budget, self.head)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _DynaTreeDrafter(self, pair)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Strategy
-from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
+from speclab.drafters.base import Budget, Outline, Strategy
+from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan, tree_outline
 from speclab.drafters.measures import Depth, Nodes, PathProbability
 from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, fixed_breadth, probability_gate
 
@@ -13,20 +13,17 @@ from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, f
 class FixedTree(GrownStrategy):
     """A tree of fixed depth and branching from the draft model or a head; the paper's static baseline."""
 
-    depth: Depth = Field(5, ge=1, le=32, title="D", description="levels below the root")
-    branching: int = Field(2, ge=1, le=16, title="B", description="children of every node")
+    depth: Depth = Field(default=5, ge=1, le=32, title="D", description="levels below the root")
+    branching: int = Field(default=2, ge=1, le=16, title="B", description="children of every node")
     prune_probability: PathProbability = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        title="τ",
+        default=0.0, ge=0, lt=1, title="τ",
         description="paths less likely than this are neither expanded nor verified; sampled ones are always verified",
-    )
+    )  # fmt: skip
     node_budget: Nodes = Field(
-        256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
+        default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
     budget: Budget = "fixed"
-    candidates: Candidates = Field("top", description=CANDIDATES_HELP)
+    candidates: Candidates = Field(default="top", description=CANDIDATES_HELP)
     head: HeadChoice = None
 
     @classmethod
@@ -42,3 +39,9 @@ class FixedTree(GrownStrategy):
         prune = probability_gate("prune_probability", self.prune_probability)
         gates = (prune, depth_gate("depth", self.depth))
         return Plan(fixed_breadth(self.branching), gates, self.node_budget, prune, candidates=self.candidates)
+
+    def outline(self) -> Outline:
+        if self.branching > 1 or self.prune_probability:
+            return tree_outline(self.depth, self.branching, self.node_budget, self.head)
+        tokens = max(1, min(self.depth, self.node_budget - 1))
+        return Outline("chain", {"tokens": tokens, "head": self.head, "sampled": self.candidates != "top"})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Strategy, check_order
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Outline, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.spine_tree import Branches, Limits
@@ -26,11 +26,10 @@ from speclab.drafters.training_free import (
     Successors,
     TableDrafter,
     Which,
-    context_index,
     draft_of,
     match_event,
 )
-from speclab.sources.context import Match
+from speclab.sources.context import ContextIndex, Match
 from speclab.sources.trie import LookedUp, Trie
 from speclab.theory import optimal_widths
 from speclab.trace.records import Adaptation, Event, Value
@@ -49,101 +48,100 @@ CERTAIN, UNLIKELY = 0.99, 0.01
 SURE_ENOUGH = 0.6
 """Above this confidence a chain is matched again at its own end (authors' code)."""
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 class Goose(Strategy):
     """A spine copied from the text so far, branches from a table of transitions, in a shape that follows acceptance."""
 
-    node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
-    budget: Budget = "fixed"
-    reserved_share: float = Field(
-        0.0, ge=0, le=1, description="share of the node budget that only confidence in a match releases (authors' code)"
+    node_budget: Nodes = Field(
+        default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
     )
-    branch_depth: int = Field(6, ge=1, le=64, title="D", description="longest branch, counted as depth_from says")
+    budget: Budget = "fixed"
+    reserved_share: Share = Field(
+        default=0.0, description="share of the node budget that only confidence in a match releases (authors' code)"
+    )
+    branch_depth: int = Field(
+        default=6, ge=1, le=64, title="D", description="longest branch, counted as depth_from says"
+    )
     depth_from: Literal["branch", "root"] = Field(
-        "branch",
+        default="branch",
         description="D counts from where a branch leaves the spine; or, as in the authors' code, from the root, and a "
         "branch that leaves deeper has one token",
     )
-    max_spine: int = Field(20, ge=1, le=256, description="most tokens that one match copies")
+    max_spine: int = Field(default=20, ge=1, le=256, description="most tokens that one match copies")
     extended_spine: int = Field(
-        0,
-        ge=0,
-        le=512,
+        default=0, ge=0, le=512,
         description="where confidence is above 0.6, the chain is matched again at its own end up to so many tokens "
         "(authors' code: 100); 0 is off",
-    )
+    )  # fmt: skip
     filling: Literal["best", "breadth"] = Field(
-        "best",
+        default="best",
         description="branches grow by the probability of their path; or level by level, each as wide as its score "
         "allows (authors' code)",
     )
     successors: Successors = 10
     scores: Literal["vocabulary", "kept"] = Field(
-        "kept",
+        default="kept",
         description="a successor's score is its share among the successors kept (authors' code; the paper's text does "
         "not say); or its probability",
     )
-    score_threshold: float = Field(0.01, ge=0, lt=1, description="successors with a lower score are not drafted")
-    spine_branch_ratio: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        title="β",
-        description="share of the branches that goes along the spine; the root gets the rest",
+    score_threshold: float = Field(
+        default=0.01, ge=0, lt=1, description="successors with a lower score are not drafted"
     )
-    low_ratio: float = Field(0.15, ge=0, le=1, description="share of the nodes for the spine where copies often fail")
-    mid_ratio: float = Field(0.30, ge=0, le=1, description="the same in between")
-    high_ratio: float = Field(0.50, ge=0, le=1, description="the same where copies are mostly right")
-    low_acceptance: float = Field(
-        0.5, ge=0, le=1, description="copies accepted less often than this get low_ratio (bounds not in the paper)"
+    spine_branch_ratio: Share = Field(
+        default=0.5, title="β", description="share of the branches that goes along the spine; the root gets the rest"
     )
-    high_acceptance: float = Field(0.8, ge=0, le=1, description="copies accepted at least so often get high_ratio")
+    low_ratio: Share = Field(default=0.15, description="share of the nodes for the spine where copies often fail")
+    mid_ratio: Share = Field(default=0.30, description="the same in between")
+    high_ratio: Share = Field(default=0.50, description="the same where copies are mostly right")
+    low_acceptance: Share = Field(
+        default=0.5, description="copies accepted less often than this get low_ratio (bounds not in the paper)"
+    )
+    high_acceptance: Share = Field(default=0.8, description="copies accepted at least so often get high_ratio")
     statistic: Statistic = Field(
-        "tried",
+        default="tried",
         description="running acceptance of copies: accepted over those the verification came to; or the mean accepted "
         "share of the spine (authors' code)",
     )
-    smoothing: float = Field(0.3, gt=0, le=1, description="weight of the newest iteration in the running acceptance")
+    smoothing: float = Field(
+        default=0.3, gt=0, le=1, description="weight of the newest iteration in the running acceptance"
+    )
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     pick: Which = "last"
     consensus: Literal["lengths", "occurrences"] = Field(
-        "lengths",
+        default="lengths",
         description="matches agree where two n-gram lengths give the same next token; or where all occurrences of the "
         "longest match do, two at least (authors' code)",
     )
     bypass: Literal["either", "both", "consensus", "length", "off", "gradual"] = Field(
-        "either",
+        default="either",
         description="a chain instead of a tree: where matches agree, where the match is long, or never; gradual: "
         "confidence moves nodes from the branches to the spine (authors' code)",
     )
-    bypass_length: int = Field(8, ge=1, le=256, description="tokens from which a match is long")
-    bypass_acceptance: float = Field(
-        0.8,
-        ge=0,
-        le=1,
+    bypass_length: int = Field(default=8, ge=1, le=256, description="tokens from which a match is long")
+    bypass_acceptance: Share = Field(
+        default=0.8,
         description="a bypass needs copies to be accepted at least so often (not in the paper); 0 as in the paper",
     )
     spine: Literal["context", "transitions", "off"] = Field(
-        "context", description="what the spine is made of; the others are ablations: its shape kept, and none at all"
+        default="context",
+        description="what the spine is made of; the others are ablations: its shape kept, and none at all",
     )
-    spine_branches: bool = Field(True, description="branches along the spine, not only at the root")
+    spine_branches: bool = Field(default=True, description="branches along the spine, not only at the root")
     schedule: Literal["harmonic", "optimal", "equal"] = Field(
-        "harmonic",
+        default="harmonic",
         description="branches along the spine: as 1, 1/2, 1/3, … (paper), the straight line of theory, or as many "
         "everywhere",
     )
     bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        check_order(self, "shortest_ngram", "longest_ngram")
-        check_order(self, "low_ratio", "mid_ratio")
-        check_order(self, "mid_ratio", "high_ratio")
-        check_order(self, "low_acceptance", "high_acceptance")
-        return self
+    ascending = (
+        ("shortest_ngram", "longest_ngram"), ("low_ratio", "mid_ratio", "high_ratio"),
+        ("low_acceptance", "high_acceptance"),
+    )  # fmt: skip
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -187,6 +185,9 @@ class Goose(Strategy):
             return self.low_ratio
         return self.mid_ratio if acceptance < self.high_acceptance else self.high_ratio
 
+    def outline(self) -> Outline:
+        return Outline(why="no engine drafts a tree of copies and transitions")
+
     def drafter(self, pair: ModelPair) -> Drafter:
         return _GooseDrafter(self, pair)
 
@@ -208,7 +209,7 @@ class _GooseDrafter(TableDrafter):
 
     def __init__(self, settings: Goose, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.bigram_entries)
-        self._index = context_index(settings)
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
         self._rates = Rates()
         self._spine, self._tree = 0, DraftTree.root(0)
 

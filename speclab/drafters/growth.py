@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Commit, Context, Draft, Drafter, LevelGate, Root, Strategy, TopK
+from speclab.drafters.base import Commit, Context, Draft, Drafter, LevelGate, Outline, Root, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
 from speclab.drafters.policies import (
     BLANK_GATE,
@@ -72,6 +72,13 @@ class Plan:
     drafting: Drafting = "level"
     candidates: Candidates = "top"
     budget_name: str = "node_budget"
+
+
+def tree_outline(depth: int, children: int, nodes: int, head: int | None) -> Outline:
+    """Of a tree that the draft model or a head grows by rules of its own: near it are EAGLE-2's tree, and a chain."""
+    own = "" if head is None else f", head={head}"
+    best = f"DraftHead(depth={min(depth, 32)}, children={children}, node_budget={nodes}{own})"
+    return Outline("tree", instead=(best, f"LinearSpeculation(draft_tokens={depth}{own})"))
 
 
 class GrownStrategy(Strategy):
@@ -135,42 +142,21 @@ def grow(plan: Plan, forward: DraftForward, context: Context) -> Draft:
         context.check()
         batch = frontier if plan.drafting == "level" else frontier[:1]
         frontier = frontier[len(batch) :] + growth.expand(batch, ask)
-    for node, candidate in zip(frontier, growth.candidates(frontier), strict=True):
-        growth.events.append(stop_event(node, growth.full, candidate))
+    growth.events += [stop_event(node, growth.full, growth.candidate(node)) for node in frontier]
     draft, place = growth.finish()
     forward.renumber(place)
     return draft
 
 
 @dataclass
-class _Growth:
-    """The columns of a tree under construction, and the record of every decision."""
+class Nodes:
+    """The columns of a tree under construction, its nodes in the order they are found."""
 
-    plan: Plan
-    gates: tuple[Gate, ...]
-    forward: DraftForward
-    sampler: CandidateSampler | None
-    level_gate: LevelGate | None
-    full: Gate
-    copies: set[int] = field(default_factory=set)
     token: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
     log_prob: list[float] = field(default_factory=list)
     path_log_prob: list[float] = field(default_factory=list)
-    tops: dict[int, TopK] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, plan: Plan, forward: DraftForward, context: Context) -> _Growth:
-        sampler = candidate_sampler(plan.candidates, context)
-        gates = (depth_gate("the context", context.max_depth), *plan.gates)
-        full = budget_gate(plan.budget_name, plan.node_budget)
-        return cls(plan, gates, forward, sampler, context.level_gate if sampler is None else None, full)
-
-    @property
-    def room(self) -> int:
-        return self.plan.node_budget - len(self.token)
 
     def add(self, parent: int, picked: TopK) -> range:
         """Adds the children of a node; a root has the parent -1."""
@@ -184,13 +170,41 @@ class _Growth:
             self.path_log_prob.append(log_prob + path)
         return range(first, len(self.token))
 
-    def candidates(self, nodes: Sequence[int]) -> list[Candidate]:
-        return [Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node])) for node in nodes]
+    def candidate(self, node: int) -> Candidate:
+        """The node as gates see it."""
+        return Candidate(self.depth[node], exp(self.log_prob[node]), exp(self.path_log_prob[node]))
+
+
+@dataclass(kw_only=True)
+class _Growth(Nodes):
+    """A tree that grows by a plan, and the record of every decision."""
+
+    plan: Plan
+    gates: tuple[Gate, ...]
+    forward: DraftForward
+    sampler: CandidateSampler | None
+    level_gate: LevelGate | None
+    full: Gate
+    copies: set[int] = field(default_factory=set)
+    tops: dict[int, TopK] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, plan: Plan, forward: DraftForward, context: Context) -> _Growth:
+        sampler = candidate_sampler(plan.candidates, context)
+        gates = (depth_gate("the context", context.max_depth), *plan.gates)
+        full = budget_gate(plan.budget_name, plan.node_budget)
+        level_gate = context.level_gate if sampler is None else None
+        return cls(plan=plan, gates=gates, forward=forward, sampler=sampler, level_gate=level_gate, full=full)
+
+    @property
+    def room(self) -> int:
+        return self.plan.node_budget - len(self.token)
 
     def expand(self, batch: Sequence[int], ask: Callable[[Sequence[int]], list[TopK]]) -> list[int]:
         """Gives children to the nodes of `batch` that no gate stops; returns the children."""
         room = self.room
-        candidates = dict(zip(batch, self.candidates(batch), strict=True))
+        candidates = {node: self.candidate(node) for node in batch}
         closed = dict(zip(batch, closed_gates(self.gates, candidates.values()), strict=True))
         closed.update(dict.fromkeys(self.copies.intersection(batch), COPY_GATE))
         wanted = [node for node in batch if closed[node] is None][:room]
@@ -256,7 +270,7 @@ class _Growth:
     def _pruned(self, prune: Gate) -> dict[int, Event]:
         """The nodes that are taken out, and why."""
         found = dict[int, Event]()
-        candidates = self.candidates(range(len(self.token)))
+        candidates = list(map(self.candidate, range(len(self.token))))
         for node, gate in enumerate(closed_gates((prune,), candidates)):
             if gate is not None and node > 0:
                 values = {"token": self.token[node], "path_prob": candidates[node].path_prob, **gate.values}

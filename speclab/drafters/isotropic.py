@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import (
     BigramEntries,
@@ -17,10 +17,10 @@ from speclab.drafters.training_free import (
     Successors,
     TableDrafter,
     Which,
-    context_index,
     draft_of,
     match_event,
 )
+from speclab.sources.context import ContextIndex
 from speclab.sources.trie import Trie
 
 if TYPE_CHECKING:
@@ -33,22 +33,22 @@ COPIED = 0.5
 class IsotropicTree(Strategy):
     """A uniform tree, filled breadth-first: the copied token first, then the most probable transitions."""
 
-    branching: int = Field(3, ge=1, le=16, title="b", description="children of every node")
-    node_budget: Nodes = Field(60, ge=1, le=512, title="N", description="most nodes a tree may have, root included")
+    branching: int = Field(default=3, ge=1, le=16, title="b", description="children of every node")
+    node_budget: Nodes = Field(
+        default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
+    )
     budget: Budget = "fixed"
     successors: Successors = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
     pick: Which = "last"
-    copies: bool = Field(True, description="the copied token first; or, as in the authors' code, transitions alone")
+    copies: bool = Field(
+        default=True, description="the copied token first; or, as in the authors' code, transitions alone"
+    )
     bigram_entries: BigramEntries = 32768
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        check_order(self, "shortest_ngram", "longest_ngram")
-        return self
+    ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -59,6 +59,9 @@ class IsotropicTree(Strategy):
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
+    def outline(self) -> Outline:
+        return Outline(why="no engine drafts a tree of copies and transitions")
+
     def drafter(self, pair: ModelPair) -> Drafter:
         return _IsotropicDrafter(self, pair)
 
@@ -68,7 +71,7 @@ class _IsotropicDrafter(TableDrafter):
 
     def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.bigram_entries)
-        self._index = context_index(settings)
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
 
     def draft(self, context: Context) -> Draft:
         s = self.settings

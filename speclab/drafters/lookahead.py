@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, Outline, Strategy
 from speclab.drafters.training_free import draft_of
 from speclab.sources.ngram_pool import Gram, NgramPool
 from speclab.sources.trie import Trie
@@ -39,14 +39,24 @@ Window = tuple[tuple[int, ...], ...]
 class Lookahead(Strategy):
     """N-grams that the target itself makes ahead of the text, several places at once; those that fit are verified."""
 
-    window: int = Field(15, ge=1, le=64, title="W", description="places of the window, each of which gives an n-gram")
-    ngram: int = Field(5, ge=3, le=16, title="N", description="tokens of an n-gram; the window has one level less")
-    guesses: int = Field(15, ge=1, le=64, title="G", description="most n-grams that are verified in an iteration")
-    pool_per_token: int = Field(15, ge=1, le=256, description="n-grams kept of each first token; the oldest give way")
-    text_ngrams: bool = Field(True, description="the text's own n-grams enter the pool, too, as in the published code")
+    window: int = Field(
+        default=15, ge=1, le=64, title="W", description="places of the window, each of which gives an n-gram"
+    )
+    ngram: int = Field(
+        default=5, ge=3, le=16, title="N", description="tokens of an n-gram; the window has one level less"
+    )
+    guesses: int = Field(
+        default=15, ge=1, le=64, title="G", description="most n-grams that are verified in an iteration"
+    )
+    pool_per_token: int = Field(
+        default=15, ge=1, le=256, description="n-grams kept of each first token; the oldest give way"
+    )
+    text_ngrams: bool = Field(
+        default=True, description="the text's own n-grams enter the pool, too, as in the published code"
+    )
     budget: Budget = "fixed"
     window_seed: int = Field(
-        0, ge=0, lt=2**32, description="picks the places of the text that the window's columns start from"
+        default=0, ge=0, lt=2**32, description="picks the places of the text that the window's columns start from"
     )
 
     @classmethod
@@ -57,6 +67,12 @@ class Lookahead(Strategy):
             "the window alone": cls(text_ngrams=False),
             "resting where it does not pay (not in the paper)": cls(budget="auto"),
         }
+
+    def outline(self) -> Outline:
+        return Outline(
+            why="no engine's server has its window of extra rows "
+            "(llama.cpp has a program of its own for it, llama-lookahead)"
+        )
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _LookaheadDrafter(self)

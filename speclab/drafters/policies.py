@@ -38,9 +38,7 @@ class Breadth:
 def fixed_breadth(branching: int) -> Breadth:
     """The same number of children everywhere."""
     return Breadth(
-        branching,
-        lambda _: branching,
-        lambda top: f"confidence {confidence(top):.2f}; every node gets {branching}",
+        branching, lambda _: branching, lambda top: f"confidence {confidence(top):.2f}; every node gets {branching}"
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
-from speclab.drafters.training_free import LongestNgram, ShortestNgram, Which, context_index, draft_of, match_event
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.training_free import LongestNgram, ShortestNgram, Which, draft_of, match_event
+from speclab.sources.context import ContextIndex
 from speclab.sources.trie import Trie
 from speclab.trace.records import Event
 
@@ -21,13 +22,9 @@ class PromptLookup(Strategy):
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1
     pick: Which = "last"
-    draft_tokens: int = Field(10, ge=1, le=256, title="K", description="most tokens to copy")
+    draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="most tokens to copy")
     budget: Budget = "fixed"
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        check_order(self, "shortest_ngram", "longest_ngram")
-        return self
+    ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -40,13 +37,17 @@ class PromptLookup(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         return _PromptLookupDrafter(self)
 
+    def outline(self) -> Outline:
+        names = {"tokens": "draft_tokens", "longest": "longest_ngram", "shortest": "shortest_ngram", "pick": "pick"}
+        return Outline("lookup", {ours: getattr(self, name) for ours, name in names.items()})
+
 
 class _PromptLookupDrafter(Drafter):
     settings: PromptLookup
 
     def __init__(self, settings: PromptLookup) -> None:
         super().__init__(settings)
-        self._index = context_index(settings)
+        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
 
     def draft(self, context: Context) -> Draft:
         """The chain after the longest n-gram that is found. A copy has no probability: each token counts as certain."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy, check_order
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import draft_of
-from speclab.sources.suffix_array import Found, SuffixArray, corpus
+from speclab.sources.suffix_tree import Places, SuffixTree, corpus
 from speclab.sources.trie import Trie
 from speclab.trace.records import Event
 
@@ -22,22 +22,21 @@ if TYPE_CHECKING:
 class Retrieval(Strategy):
     """A tree of what followed the longest match of the text's end in a text of yours, the most frequent first."""
 
-    text: str = Field("", description="a text file or a folder of them; empty: the shipped prompts")
-    longest_match: int = Field(16, ge=1, le=64, description="tokens of the longest match, which is tried first")
-    shortest_match: int = Field(2, ge=1, le=64, description="tokens of the shortest match")
+    text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
+    longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, which is tried first")
+    shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
     node_budget: Nodes = Field(
-        65,
-        ge=1,
-        le=512,
-        title="c",
+        default=65, ge=1, le=512, title="c",
         description="most nodes a tree may have, root included; REST verifies 64 and the root",
-    )
+    )  # fmt: skip
     budget: Budget = "fixed"
+    ascending = (("shortest_match", "longest_match"),)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        check_order(self, "shortest_match", "longest_match")
-        return self
+    def outline(self) -> Outline:
+        return Outline(
+            why="no engine drafts from a text of yours by these rules "
+            "(SGLang's NGRAM can load one, with --speculative-ngram-external-corpus-path, and matches it by its own)"
+        )
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _RetrievalDrafter(self, corpus(pair, self.text))
@@ -47,46 +46,41 @@ class _RetrievalDrafter(Drafter):
     settings: Retrieval
     host_seconds = 3e-4
 
-    def __init__(self, settings: Retrieval, texts: SuffixArray) -> None:
+    def __init__(self, settings: Retrieval, texts: SuffixTree) -> None:
         super().__init__(settings)
         self._texts = texts
 
     def draft(self, context: Context) -> Draft:
         """The most frequent continuations of the longest match: always the node that occurs most often."""
-        match, trie = self._match(context), Trie(context.tokens[-1])
+        s, trie = self.settings, Trie(context.tokens[-1])
+        matches = self._texts.suffixes(context.tokens[-s.longest_match :])
+        length = len(matches) if len(matches) >= s.shortest_match else 0
+        occurrences = len(matches[-1]) if length else 0
         context.check()
-        if match.places:
-            self._fill(trie, match, context.max_depth)
+        if length:
+            self._fill(trie, matches[-1], context.max_depth)
         if not len(self._texts):
             reason = "plain: there is no text to look in"
-        elif not match.places:
-            reason = f"plain: the last {self.settings.shortest_match} tokens do not occur in the text"
+        elif not length:
+            reason = f"plain: the last {s.shortest_match} tokens do not occur in the text"
         else:
-            reason = f"the last {match.length} tokens occur {match.places} times in the text"
+            reason = f"the last {length} tokens occur {occurrences} times in the text"
         values = {
             "route": "retrieved" if len(trie) > 1 else "plain",
-            "match": match.length if match.places else 0,
-            "occurrences": match.places,
+            "match": length,
+            "occurrences": occurrences,
             "text_tokens": len(self._texts),
         }
         return draft_of(trie, [Event("route", None, reason, values)])
 
-    def _match(self, context: Context) -> Found:
-        end = context.tokens[-self.settings.longest_match :]
-        for length in range(len(end), self.settings.shortest_match - 1, -1):
-            found = self._texts.find(end[len(end) - length :])
-            if found.places:
-                return found
-        return Found(0, 0, 0)
-
-    def _fill(self, trie: Trie, match: Found, max_depth: int) -> None:
-        waiting: list[tuple[int, int, int, int, float, Found]] = []
+    def _fill(self, trie: Trie, match: Places, max_depth: int) -> None:
+        waiting: list[tuple[int, int, int, int, float, Places]] = []
         ages = count()
 
-        def offer(node: int, found: Found) -> None:
+        def offer(node: int, found: Places) -> None:
             if trie.depth[node] < max_depth:
-                for token, after in self._texts.following(found):
-                    heappush(waiting, (-after.places, next(ages), node, token, after.places / found.places, after))
+                for token, after in self._texts.children(found):
+                    heappush(waiting, (-len(after), next(ages), node, token, len(after) / len(found), after))
 
         offer(0, match)
         while waiting and len(trie) < self.settings.node_budget:

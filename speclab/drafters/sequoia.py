@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Strategy, TopK
+from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Outline, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
-from speclab.drafters.growth import HeadChoice, stop_event
+from speclab.drafters.growth import HeadChoice, stop_event, tree_outline
 from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
@@ -37,15 +37,16 @@ STEP = 0.05
 class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
-    node_budget: Nodes = Field(60, ge=1, le=512, description="most nodes a tree may have, root included")
+    node_budget: Nodes = Field(default=60, ge=1, le=512, description="most nodes a tree may have, root included")
     budget: Budget = "fixed"
-    depth: Depth = Field(6, ge=1, le=32, description="most levels below the root")
+    depth: Depth = Field(default=6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
-        "transitions", description="where candidates come from: a table of transitions, or the draft model or a head"
+        default="transitions",
+        description="where candidates come from: a table of transitions, or the draft model or a head",
     )
-    successors: int = Field(8, ge=1, le=64, description="children that a node may have")
+    successors: int = Field(default=8, ge=1, le=64, description="children that a node may have")
     rank_acceptance: str = Field(
-        "",
+        default="",
         description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured while decoding, from a prior that is "
         "not in the paper",
     )
@@ -93,6 +94,11 @@ class SequoiaTree(Strategy):
                 raise NotRecordedError(f"with another {name} the table of transitions would have held other rows")
         route = next((event for event in record.step.events if event.kind == "route"), None)
         return filled(self, measured, _WholeRows(forward), record.context, route)
+
+    def outline(self) -> Outline:
+        if self.source == "draft":
+            return tree_outline(self.depth, self.successors, self.node_budget, self.head)
+        return Outline(why="no engine keeps a table of transitions to draft from")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _FromDraft(self, pair) if self.source == "draft" else _FromTransitions(self, pair)

@@ -45,11 +45,6 @@ class Branches:
     """Grows branches of transitions on a tree whose spine is laid.
 
     Beside a copied token that is right with probability p, a transition of score s has probability (1 − p) s.
-
-    Args:
-        trie: the tree.
-        look_up: what the table has after a node.
-        limits: when to stop.
     """
 
     def __init__(self, trie: Trie, look_up: LookUp, limits: Limits) -> None:

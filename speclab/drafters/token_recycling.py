@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
 
@@ -30,13 +30,10 @@ class TokenRecycling(Strategy):
     """A static tree: each node is a successor that the target last gave its parent's token, the most probable first."""
 
     node_budget: Nodes = Field(
-        81,
-        ge=1,
-        le=512,
-        description="nodes of the static tree, root included; 81 is the tree of the paper",
+        default=81, ge=1, le=512, description="nodes of the static tree, root included; 81 is the tree of the paper"
     )
     budget: Budget = "fixed"
-    successors: int = Field(8, ge=1, le=64, title="k", description="successors kept of each token")
+    successors: int = Field(default=8, ge=1, le=64, title="k", description="successors kept of each token")
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
 
@@ -50,6 +47,9 @@ class TokenRecycling(Strategy):
             "carried over between prompts": cls(carry="carried"),
             "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
+
+    def outline(self) -> Outline:
+        return Outline(why="no engine keeps a table of transitions to draft from")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _TokenRecyclingDrafter(self, pair)

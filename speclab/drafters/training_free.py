@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy, TopK
-from speclab.sources.context import ContextIndex, Match, Pick
+from speclab.sources.context import Match, Pick
 from speclab.sources.transitions import TransitionTable
 from speclab.sources.trie import LookedUp, Trie
 from speclab.trace.records import Adaptation, Event, Lookup, Value
@@ -31,8 +31,7 @@ Carry = Annotated[
 ]
 Successors = Annotated[int, Field(ge=1, le=64, description="successors kept of each token, and of each pair of tokens")]
 BigramEntries = Annotated[
-    int,
-    Field(ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only"),
+    int, Field(ge=0, le=1 << 22, description="pairs of tokens with successors of their own; 0 for single tokens only")
 ]
 Megabytes = Annotated[
     int, Field(ge=1, le=4096, description="bound on the transition table's memory, in MiB; rows beyond it are hashed")
@@ -40,15 +39,6 @@ Megabytes = Annotated[
 
 PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
 """A prompt is run in chunks of at most so many rows, and so many logits."""
-
-
-class MatchSettings(Protocol):
-    """Settings with lengths of n-grams."""
-
-    @property
-    def longest_ngram(self) -> int: ...
-    @property
-    def shortest_ngram(self) -> int: ...
 
 
 class TableSettings(Protocol):
@@ -60,11 +50,6 @@ class TableSettings(Protocol):
     def carry(self) -> Literal["cold", "carried"]: ...
     @property
     def table_megabytes(self) -> int: ...
-
-
-def context_index(settings: MatchSettings) -> ContextIndex:
-    """An empty index of n-grams of these lengths."""
-    return ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
 
 
 def match_event(match: Match) -> Event:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event as Flag
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from speclab.costs.drafter import drafter_of
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked, checked_draft
 from speclab.engine.acceptance import (
     Acceptance,
     Choice,
@@ -29,7 +30,6 @@ from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabil
 from speclab.errors import CancelledError, ContextExceededError
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
-from speclab.models.processors import Processors
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch
 from speclab.models.transfers import Logits
@@ -51,7 +51,9 @@ def iterate(decoding: Decoding, propose: Callable[[Context], Draft] | None = Non
     lengths, calls = cache_lengths(pair), _calls(pair)
     watch = Stopwatch(pair.target.device)
 
-    draft = (propose or drafter.draft)(_context(decoding))  # candidates: a tree of n nodes
+    context = _context(decoding)
+    draft = (propose or drafter.draft)(context)  # candidates: a tree of n nodes
+    draft = checked_draft(draft, context, type(strategy).__name__, pair.target.vocab_size, drafter.root)
     decoding.check()
     watch.mark("draft")
     verification = verify(decoding, draft)  # the target's logits after each node, [n, V], in one pass
@@ -85,7 +87,7 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
     logits = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
     if decoding.processors is not None and not logits.decided:
-        logits = Logits(decoding.processors(logits.rows, prefix, draft.paths()))
+        logits = decoding.processors.of(logits, prefix, draft.paths())
     choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
     of_nodes, of_extra = logits.part(slice(len(tree))), logits.part(slice(len(tree), None))
     if decoding.drafter.root == "verified":
@@ -114,7 +116,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
     tree, settings, first = draft.tree, decoding.settings, len(decoding.tokens)
 
     def p(node: int) -> Probabilities:  # the target's distribution after a node, [V]
-        return probabilities(verification.logits.rows[node], settings)
+        return probabilities(verification.logits.scores(node), settings)
 
     def rng(node: int) -> PositionalRng:
         return PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
@@ -125,13 +127,8 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
         root = None
         if verification.root_logits is not None and verification.root_choice is not None:
             root = probabilities(verification.root_logits.rows[0], settings), verification.root_choice
-        return typical_acceptance(
-            tree,
-            p,
-            verification.choose,
-            lambda probs: typical_floor(probs, settings.typical_epsilon, settings.typical_delta),
-            root,
-        )
+        floor = partial(typical_floor, epsilon=settings.typical_epsilon, delta=settings.typical_delta)
+        return typical_acceptance(tree, p, verification.choose, floor, root)
     assert verification.root_choice is None, "the root of a tree of samples is the target's own token"
     reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
     return reject(tree, p, draft.draft_probs.__getitem__, rng)
@@ -174,14 +171,24 @@ def _catch_up(decoding: Decoding) -> None:
 # Before the first iteration
 
 
-def start(pair: ModelPair, strategy: Strategy, prompt_ids: Sequence[int], settings: SessionSettings) -> Decoding:
+def start(
+    pair: ModelPair,
+    strategy: Strategy,
+    prompt_ids: Sequence[int],
+    settings: SessionSettings,
+    processors: LogitsRules | None = None,
+) -> Decoding:
     """Prefills the prompt and commits the first token.
+
+    Args:
+        processors: what the target's logits go through, in place of what its generation_config asks for.
 
     Raises:
         ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
     """
-    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids))
-    pair.rules.warn(pair.target.name)
+    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), processors)
+    if processors is None:
+        pair.rules.warn(pair.target.name)
     logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
     decoding.tokens.append(chooser(logits, [len(prompt_ids)], settings)(0))
     _catch_up(decoding)
@@ -216,10 +223,16 @@ def resume(
 
 
 def _decoding(
-    pair: ModelPair, strategy: Strategy, settings: SessionSettings, tokens: list[int], prompt_length: int
+    pair: ModelPair,
+    strategy: Strategy,
+    settings: SessionSettings,
+    tokens: list[int],
+    prompt_length: int,
+    processors: LogitsRules | None = None,
 ) -> Decoding:
-    processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
-    pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
+    if processors is None:
+        processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
+        pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
     decoding = Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
     _check_context(decoding)
     return decoding
@@ -240,6 +253,14 @@ class Snapshot(NamedTuple):
     lengths: tuple[int, ...]
 
 
+class LogitsRules(Protocol):
+    """What logits go through before anything is chosen from them, such as `speclab.models.processors.Processors`."""
+
+    def of(self, logits: Logits, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Logits:
+        """Of rows that share a prefix; `paths`: for each row the ids after it, its own included."""
+        ...
+
+
 @dataclass
 class Decoding:
     """The state of one text being decoded: `tokens` is the prompt and everything committed since.
@@ -254,7 +275,7 @@ class Decoding:
     settings: SessionSettings
     tokens: list[int]
     prompt_length: int
-    processors: Processors | None = None
+    processors: LogitsRules | None = None
     next_logits: Logits | None = None
     cancel: Flag = field(default_factory=Flag)
 
@@ -297,7 +318,7 @@ class Decoding:
     def processed(self, logits: Logits, ids: Sequence[int]) -> Logits:
         """The last row of the target's logits, which is after `ids`, as its generation_config has it."""
         last = logits.part(slice(-1, None))
-        return last if self.processors is None or logits.decided else Logits(self.processors(last.rows, ids))
+        return last if self.processors is None or logits.decided else self.processors.of(last, ids)
 
     def check(self) -> None:
         """Raises where the run was cancelled."""

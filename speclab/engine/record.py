@@ -116,13 +116,7 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
     entropy = _entropy(probs, scores if greedy else None)
-    columns = [
-        ids.float(),
-        best,
-        choice_prob,
-        probs[parents, tokens][:, None],
-        entropy[:, None],
-    ]  # ids < 2^24 are exact
+    columns = [ids.float(), best, choice_prob, probs[parents, tokens][:, None], entropy[:, None]]  # ids < 2^24: exact
     numbers = torch.cat(columns, 1).cpu().numpy()  # [n, 2 k + 3]
     k = best.shape[-1]
     top = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -242,7 +241,8 @@ class Session:
                 ahead = len(past.steps) - past.cursor
                 raise SettingsError(f"{ahead} iterations lie ahead of the cursor: fork here, or go to the end")
             self._decoding.cancel.clear()
-            self._decode(past, partial(given_draft, tree, mask, vocabulary=self.pair.vocab_size))
+            given = given_draft(tree, mask)
+            self._decode(past, lambda _: given)
             return self._past.steps[past.cursor]
 
     def back(self) -> Step | None:
@@ -336,10 +336,8 @@ class Session:
             if found is None:
                 return None
             if at < len(self.steps):  # our own drafter stays where it is: another one goes back
-                former, known = (
-                    drafter_of(self.strategy, replace(self.pair, shared_state={})),
-                    self._learned_by(None, at),
-                )
+                former = drafter_of(self.strategy, replace(self.pair, shared_state={}))
+                known = self._learned_by(None, at)
                 if known is not None:
                     former.restore(known.state)
                 found = former.lookup(token, previous)

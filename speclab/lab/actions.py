@@ -37,13 +37,7 @@ def action(busy: str = "", key: str = "", *, yields: bool = False) -> Callable[[
 class Actions:
     """Runs work on the lab's worker; a failure ends in the error panel and in the log.
 
-    Args:
-        state: what is shown.
-        worker: where it runs.
-        controller: its methods are what can be asked for.
-
-    Attributes:
-        workers: the lab's own, and those of panels that work besides it.
+    `controller`: its methods are what can be asked for. `workers`: the lab's own, and those of panels besides it.
     """
 
     def __init__(self, state: LabState, worker: Worker, controller: SessionController) -> None:

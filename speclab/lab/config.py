@@ -11,6 +11,7 @@ from ipywidgets import HTML, Box, Dropdown, HBox, ToggleButtons, VBox
 
 from speclab.drafters import strategies
 from speclab.errors import ModelNotFoundError, SettingsError, SpeclabError
+from speclab.lab.export_panel import TOOLTIP, ExportPanel
 from speclab.lab.form import Fold, Form, main_fields
 from speclab.lab.models import ModelPicker, describe_models, drafts_of, has_template
 from speclab.lab.prompt_picker import PromptPicker
@@ -25,6 +26,7 @@ from speclab.views.registry import Frame
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
+    from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
 
 CUSTOM = "custom"
@@ -33,17 +35,12 @@ _SAMPLING = ("top_k", "top_p", "seed", "acceptance")
 
 
 class ConfigForm(VBox):
-    """One line on what runs, and "Change", which unfolds the pickers; `strategy` stands in the tab "What if".
+    """One line on what runs; "Change" unfolds the pickers, "Export" a line for an engine. `strategy` is in "What if".
 
     It is read and validated once per change, not at each iteration. What is changed and not yet applied stands in the
     state: `pending` in words, `refused` where it cannot be, `change` as settings.
-
-    Args:
-        state: `applied` says what the session shown was made of.
-        pair: models given to the lab.
-        models: those to begin with where none were given.
-        strategy, prompt, settings: what to begin with.
-        apply: called by the button of the tab; with whether to redo the iteration shown.
+    `models`: those to begin with where no pair was given. `apply` gets whether to redo the iteration shown. `session`
+    gives the one that runs, whose models an export names.
     """
 
     def __init__(
@@ -55,6 +52,7 @@ class ConfigForm(VBox):
         prompt: Prompt | None,
         settings: SessionSettings,
         apply: Callable[[bool], Any],
+        session: Callable[[], Session | None],
     ) -> None:
         self._state, self._pair, self._first = state, pair, models
         self._config: LabConfig | SpeclabError | None = None
@@ -70,9 +68,10 @@ class ConfigForm(VBox):
         self.models_line, self.sampling_line = HTML(), HTML()
         self.quote = button("quote", "", "change the prompt", "", self.unfold)
         self.toggle = toggle("change", "Change", "models, strategy, prompt, length, temperature", self._fold)
-        line = HBox([self.models_line, self.quote, self.sampling_line, self.toggle]).add_class("speclab-setup")
+        self.export, self.exported = toggle("export", "Export", TOOLTIP, lambda _: self._export()), ExportPanel(session)
+        controls = [self.models_line, self.quote, self.sampling_line, self.toggle, self.export]
         self.pickers = VBox().add_class("speclab-pickers")
-        super().__init__([line, self.pickers])
+        super().__init__([HBox(controls).add_class("speclab-setup"), self.pickers, self.exported])
         set_visible(self.pickers, visible=False)
         state.observe(lambda _: self._show(), names=["applied", "frame"])
         self._ready = True
@@ -89,11 +88,7 @@ class ConfigForm(VBox):
         self.prompt.text.focus()
 
     def read(self) -> LabConfig:
-        """The configuration as it stands.
-
-        Raises:
-            SpeclabError: its parts contradict each other.
-        """
+        """The configuration as it stands; raises SpeclabError where its parts contradict each other."""
         if self._config is None:
             try:
                 settings = self.session.read().model_dump()
@@ -124,6 +119,11 @@ class ConfigForm(VBox):
         if "models" in vars(self):
             return self.models.read()
         return self._first
+
+    def _export(self) -> None:
+        """What is set, as an engine's line; as it was while that cannot be."""
+        with suppress(SettingsError):
+            self.exported.show(self.strategy.read() if self.export.value else None)
 
     def _fold(self, wanted: bool) -> None:
         if wanted and not self.pickers.children:
@@ -172,6 +172,8 @@ class ConfigForm(VBox):
         note = tag("span", escape(refused), class_="sl-bad") if refused else escape(changed)
         set_if_changed(self.note, value=note)
         set_if_changed(self.apply, disabled=not changed, tooltip=changed or refused or "nothing has changed")
+        if self.export.value:
+            self._export()
 
     def _show_line(self) -> None:
         """What a Step would run; as it was while what is set cannot be."""
@@ -255,11 +257,7 @@ class StrategyPicker(VBox):
         return self._forms[self.kind]
 
     def read(self) -> Strategy:
-        """The strategy as it stands.
-
-        Raises:
-            SettingsError: its settings contradict each other.
-        """
+        """The strategy as it stands; raises SettingsError where its settings contradict each other."""
         return self.form.read()  # type: ignore[no-any-return]
 
     def write(self, strategy: Strategy) -> None:

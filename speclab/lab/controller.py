@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.routing import Regret, regret
 from speclab.errors import CancelledError, SettingsError
+from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.decoding import REDRAW_SECONDS, Decoder
 from speclab.lab.models import prompt_ids, token_ids
 from speclab.lab.prompt_picker import examples_in_turn
-from speclab.lab.runs import CURRENT, named_strategies
+from speclab.lab.runs import CURRENT, cache_bytes, named_strategies
 from speclab.lab.state import Progress
 from speclab.prompts import as_messages, is_conversation
 from speclab.settings import SessionSettings
@@ -183,28 +184,32 @@ class SessionController(Decoder):
             raise SettingsError("No node of a live run is selected: its attention needs the models.")
         return self.session.attentions(frame.selected, frame.cursor)
 
+    @action()
+    def drop(self, number: int) -> None:
+        """Lets a run go that is not shown, its caches with it."""
+        dropped, beside = self.runs.drop(number), self._state.frame.beside
+        if beside is not None and beside.number == number:
+            self._state.change_frame(beside=None)
+        self._state.forks = self.runs.describe()
+        freed = byte_count(cache_bytes(dropped.session.pair))
+        self._state.status = f"Dropped run {number}, {dropped.name}: {freed} of KV caches."
+
     # Files.
 
     @action("saving")
     def save(self, what: str, path: str | os.PathLike[str]) -> Path:
-        """Writes the run (`what` is "trace" or "page"), the comparison ("table"), or a view of the iteration shown."""
+        """Writes the run (`what` is "trace" or "page"), or a view of the iteration shown."""
         if not str(path):
             raise SettingsError("No path is named: write one, such as run.json.gz.")
-        written = self._written(what, path)
+        frame = self._state.frame
+        if what == TRACE:
+            written: Path = frame.trace.save(path)
+        elif what == PAGE:
+            written = export_html(frame.trace, path, frame.cursor, frame.beside)
+        else:
+            written = save_view(frame.trace, frame.cursor, what, path, None if frame.edited else frame.selected)
         self._state.status = f"Saved {written}."
         return written
-
-    def _written(self, what: str, path: str | os.PathLike[str]) -> Path:
-        frame, compared = self._state.frame, self._state.compared
-        if what == TRACE:
-            return frame.trace.save(path)  # type: ignore[no-any-return]
-        if what == PAGE:
-            return export_html(frame.trace, path, frame.cursor, frame.beside)
-        if what != "table":
-            return save_view(frame.trace, frame.cursor, what, path, None if frame.edited else frame.selected)
-        if compared is None:
-            raise SettingsError("Nothing is compared yet: Compare runs the strategies, then their table can be saved.")
-        return compared.save(path)  # type: ignore[no-any-return]
 
     @action("opening")
     def open_trace(self, source: str | os.PathLike[str] | Callable[[], Trace], name: str = "") -> None:

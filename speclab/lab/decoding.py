@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from speclab.drafters import setting_names
 from speclab.drafters.by_hand import ByHand, TreeEdit
 from speclab.errors import CancelledError, SettingsError
-from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.models import LoadedModels, prompt_ids
 from speclab.lab.navigation import Navigator, begun, counted
-from speclab.lab.runs import Runs, cache_bytes, differences
+from speclab.lab.runs import Runs, differences
 from speclab.lab.state import LabConfig, LabState, Prompt, SetBreakpoint
 from speclab.prompts import Message, checked_messages, is_conversation
 from speclab.trace.conditions import Condition, compiled, stateful
@@ -40,13 +40,7 @@ class Decoder(Navigator):
 
     A recording is walked through as what is decoded is. Where it ends the models take over, in the same place if it is
     a run of what the form says. What the form says and is not in force is applied before anything is decoded.
-
-    Args:
-        state: where everything is shown.
-        cancelled, stopped: as those of a `Worker`.
-        pair: models given by the caller; else they are loaded.
-        read: reads the configuration form.
-        write: shows a configuration in it, where another run is switched to.
+    `cancelled`, `stopped`: as those of a `Worker`. `read`, `write`: of the form with the configuration.
     """
 
     def __init__(
@@ -61,7 +55,7 @@ class Decoder(Navigator):
         super().__init__(state)
         self.runs = Runs()
         self.other: Session | None = None  # at work besides the session shown: Stop ends it too
-        self.models = LoadedModels(pair, stopped, self._say)
+        self.models = LoadedModels(pair, stopped, partial(setattr, state, "status"))
         self._cancelled, self._read, self._write = cancelled, read, write
 
     # Sessions.
@@ -77,7 +71,7 @@ class Decoder(Navigator):
     def prepare(self) -> None:
         """Loads the models that the form names, before they are asked for; a recording can be walked meanwhile."""
         models = self._read().models
-        if self._state.trace.steps and not self._state.frame.live:
+        if self.asking.whole(self._state.frame).steps and not self._state.frame.live:
             self.models.expect(models)
         else:
             self.models.load(models)
@@ -140,7 +134,7 @@ class Decoder(Navigator):
         """Decodes the iteration shown anew with what the form says, in a fork, and shows both."""
         self.leave_edit()
         config, applied, old, at = self._read(), self._state.applied, self._state.step, self._state.cursor - 1
-        if old is None or applied is None or not config.forks_from(applied):
+        if self._state.frame.asked or old is None or applied is None or not config.forks_from(applied):
             return self.step()
         session, config = self._forked(at, config.strategy, config.settings)
         with self._working(session):
@@ -186,17 +180,21 @@ class Decoder(Navigator):
 
         What the form says and is not in force is applied first.
         """
+        if self._state.frame.asked:
+            self.reveal()
+            return self._state.step  # type: ignore[no-any-return]
         applied, state = self._apply_pending(), self._state
-        if not state.frame.live and state.cursor < len(state.trace.steps):
+        if not state.frame.live and state.cursor < len(self.asking.whole(state.frame).steps):
             return self._show_at(state.cursor + 1)
         ended = "The recording ends here; the models go on. " if not state.frame.live and state.cursor else ""
         session = self._live()
         if self._cancelled.is_set():
             raise CancelledError("Stopped before the iteration began.")
         try:
-            return session.step()
+            made = session.step()
         finally:  # where it fails, what was decoded before is shown all the same
             self._show(applied or ended)
+        return None if state.frame.asked else made
 
     @action("decoding", yields=True)
     def run(self, until: Condition | None = None) -> Step | None:
@@ -221,7 +219,7 @@ class Decoder(Navigator):
         if speed <= 0:
             raise SettingsError(f"The speed is {speed:g} moments per second: choose one above 0.")
         self._apply_pending()
-        while self._moved(1) or self._decoded():
+        while self._moved(1) or (not self._state.frame.asked and self._decoded()):
             if self._cancelled.wait(1 / speed):
                 return
 
@@ -239,6 +237,10 @@ class Decoder(Navigator):
 
     def _run(self, points: tuple[SetBreakpoint, ...]) -> Step | None:
         self._apply_pending()
+        with self._unasked():
+            return self._run_on(points)
+
+    def _run_on(self, points: tuple[SetBreakpoint, ...]) -> Step | None:
         state, drawn = self._state, monotonic()
         asked = [(point, stateful(point.condition, state.step)) for point in points]
         held: list[SetBreakpoint] = []
@@ -301,25 +303,12 @@ class Decoder(Navigator):
             again = beside is not None and beside.number == number
             state.change_frame(beside=None if again else self.runs.beside(number))
 
-    @action()
-    def drop(self, number: int) -> None:
-        """Lets a run go that is not shown, its caches with it."""
-        dropped, beside = self.runs.drop(number), self._state.frame.beside
-        if beside is not None and beside.number == number:
-            self._state.change_frame(beside=None)
-        self._state.forks = self.runs.describe()
-        freed = byte_count(cache_bytes(dropped.session.pair))
-        self._state.status = f"Dropped run {number}, {dropped.name}: {freed} of KV caches."
-
     # What the others share.
 
     @property
     def loaded(self) -> ModelPair | None:
         """The models, once there are any."""
         return self.models.pair if self.session is None else self.session.pair
-
-    def _say(self, status: str) -> None:
-        self._state.status = status
 
     @contextmanager
     def _working(self, session: Session) -> Iterator[None]:

@@ -30,9 +30,7 @@ NOTHING = -1
 class TreeEditor(VBox):
     """The button that opens it stands elsewhere: `toggle`. What is edited stays through errors and moves, until Verify.
 
-    Args:
-        state: while a tree is edited, `frame.edited` is what the stage shows.
-        actions: what the controls ask for.
+    While a tree is edited, `state.frame.edited` is what the stage shows.
     """
 
     def __init__(self, state: LabState, actions: Actions) -> None:
@@ -72,7 +70,9 @@ class TreeEditor(VBox):
 
     def update(self, frame: Frame) -> None:
         """Shows what can be done with the selected node; nothing where no tree is edited."""
-        shown = frame.edited is not None
+        shown = frame.edited is not None and not frame.asked
+        if self.toggle.disabled is not frame.asked:
+            self.toggle.disabled = frame.asked
         if not shown and self.layout.display == "none":
             return
         if not self.children:
@@ -95,7 +95,7 @@ class TreeEditor(VBox):
         """A cell of the mask, as it is clicked; of the prefix every row sees all."""
         if column < 0:
             raise SettingsError("Every row sees the whole prefix: only cells between nodes can be redrawn.")
-        if self._state.frame.edited is not None:
+        if self._state.frame.edited is not None and not self._state.frame.asked:
             self._changed(self._edits[-1].show(row, column), row)
 
     def _begun(self, start: str) -> None:
@@ -172,7 +172,9 @@ class TreeEditor(VBox):
         except SpeclabError:
             self._show(frame.selected or 0)
             raise
-        if base is not None and (base.root_choice is not None or base.tree.token[0] == step.tree.token[0]):
+        if base is None or self._state.frame.asked:
+            return
+        if base.root_choice is not None or base.tree.token[0] == step.tree.token[0]:
             self._state.status = comparison(step, base)
 
     def _selected(self) -> int:

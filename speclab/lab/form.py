@@ -184,12 +184,7 @@ class _Controls(dict[str, DOMWidget]):
 
 
 class Form:
-    """The settings of `kind` as data and as controls; `read` gives them back, checked.
-
-    Args:
-        kind: a settings model.
-        changed: called after anything changed.
-    """
+    """The settings of `kind` as data and as controls; `read` gives them back, checked."""
 
     def __init__(self, kind: type[Settings], changed: Callable[[], None]) -> None:
         self.kind = kind
@@ -207,11 +202,7 @@ class Form:
             self._values.setdefault(name, field.default)
 
     def read(self) -> Any:
-        """The settings as they stand; validated once per change.
-
-        Raises:
-            SettingsError: they contradict each other.
-        """
+        """The settings as they stand, validated once per change; raises SettingsError where they cannot be."""
         if self._read is None:
             try:
                 self._read = self.kind(**self._values)

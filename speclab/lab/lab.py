@@ -85,6 +85,7 @@ class Lab(VBox):
         strategy: by default DynaTree with settings for a low-confidence draft.
         prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
             the first shipped example: a user's question where there is a template, else a text to continue.
+        predict: whether it is asked of each iteration what will be accepted, before that is shown.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
     """
 
@@ -94,6 +95,7 @@ class Lab(VBox):
         strategy: Strategy | None = None,
         *,
         prompt: Prompt | None = None,
+        predict: bool = False,
         **settings: Any,
     ) -> None:
         self._prepared = False
@@ -106,7 +108,7 @@ class Lab(VBox):
         session = self._session_settings(settings)
         self.config = form = ConfigForm(
             self.state, given, models, strategy, prompt, session,
-            lambda redo: self._actions.ask(do.redo if redo else do.apply),
+            lambda redo: self._actions.ask(do.redo if redo else do.apply), lambda: do.session,
         )  # fmt: skip
         stops = self._worker.cancelled, self._worker.stopped
         self._controller = do = SessionController(self.state, *stops, given, form.read, form.write)
@@ -125,6 +127,8 @@ class Lab(VBox):
             self._wait(do.start)
         elif models is not None and prompt is None:
             do.begin(recorded(models.name))
+        if predict:
+            self._wait(do.predicting, at_once=True)
         if pair is None and models != ModelChoice(REAL):
             self.state.status = f"{self.state.status} A real model in place of the mini family: speclab fetch {REAL}."
 
@@ -140,6 +144,9 @@ class Lab(VBox):
     phase = _asked(SessionController.phase)
     run = _asked(SessionController.run)
     play = _asked(SessionController.play)
+    predicting = _asked(SessionController.predicting)
+    predict = _asked(SessionController.predict)
+    reveal = _asked(SessionController.reveal)
     redo = _asked(SessionController.redo)
     verify = _asked(SessionController.verify)
     select = _asked(SessionController.select)
@@ -165,10 +172,6 @@ class Lab(VBox):
     def forks(self) -> list[Fork]:
         """Every run of this lab and every fork of one, with what its caches take; `present` marks the one shown."""
         return list(self._controller.runs.describe())
-
-    def save_comparison(self, path: str | os.PathLike[str]) -> Path | None:
-        """Writes the newest comparison as comma-separated values; the path, None if it failed."""
-        return self._wait(self._controller.save, "table", path)  # type: ignore[no-any-return]
 
     def snapshot(self) -> str:
         """What is shown as static HTML, which needs no kernel."""

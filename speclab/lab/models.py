@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -28,31 +29,21 @@ PACE = 0.25
 class Loading:
     """One load, on a thread of its own.
 
-    A library at work cannot be interrupted from outside. A load that is left behind ends at its next report; what it
-    still brings is dropped.
-
-    Args:
-        models: what to load.
-        stopped: set by a Stop, which leaves the load behind.
+    A library at work cannot be interrupted from outside. A load that is left behind, which a Stop (`stopped`) does,
+    ends at its next report; what it still brings is dropped.
     """
 
     def __init__(self, models: ModelChoice, stopped: Event) -> None:
         self.name = "/".join(Path(models.target or models.name).parts[-2:])
         self._models, self._status = models, f"Loading {self.name}…"
-        self._ended, self._stopped, self._left = Event(), stopped, False
-        self._pair: ModelPair | None = None
-        self._error: BaseException | None = None
+        self._loaded: Future[ModelPair] = Future()
+        self._stopped, self._left = stopped, False
         Thread(target=self._work, name="speclab-loading", daemon=True).start()
 
     def pair(self, say: Callable[[str], None]) -> ModelPair:
-        """Waits for the models, telling `say` what is being done.
-
-        Raises:
-            CancelledError: it was left.
-            SpeclabError: as `load_pair` raises.
-        """
+        """Waits for the models, telling `say` what is being done; raises as `load_pair`, or that it was left."""
         say(f"Loading {self.name}…")
-        while not self._ended.wait(PACE):
+        while not wait([self._loaded], PACE).done:
             if self._stopped.is_set():
                 self._left = True
                 raise CancelledError(
@@ -60,23 +51,18 @@ class Loading:
                     "when it ends."
                 )
             say(self._status)
-        if self._error is not None:
-            say(f"{self.name} is not loaded: everything stays as it was.")
-            raise self._error
-        assert self._pair is not None
-        say(f"{self.name} is loaded: Step decodes with it.")
-        return self._pair
+        failed = self._loaded.exception() is not None
+        say(f"{self.name} is {'not loaded: everything stays as it was' if failed else 'loaded: Step decodes with it'}.")
+        return self._loaded.result()
 
     def _work(self) -> None:
         try:
             import speclab.engine.session  # noqa: F401  # with all it needs, some seconds the first time: here Stop is heard
             from speclab.models.pair import load_pair
 
-            self._pair = load_pair(**self._models.arguments(), report=self._report)
+            self._loaded.set_result(load_pair(**self._models.arguments(), report=self._report))
         except BaseException as error:  # noqa: BLE001  # whoever waits for the pair gets it
-            self._error = error
-        finally:
-            self._ended.set()
+            self._loaded.set_exception(error)
 
     def _report(self, sentence: str) -> None:
         if self._left:
@@ -85,13 +71,7 @@ class Loading:
 
 
 class LoadedModels:
-    """The models of a lab: those it was given, or the newest it loaded.
-
-    Args:
-        given: the pair that the caller gave.
-        stopped: set by a Stop, which leaves a load behind.
-        say: hears what a load is doing.
-    """
+    """The models of a lab: those it was given, or the newest it loaded; `say` hears what a load is doing."""
 
     def __init__(self, given: ModelPair | None, stopped: Event, say: Callable[[str], None]) -> None:
         self.pair, self._given = given, given
@@ -235,11 +215,7 @@ class ModelPicker(HBox):
         self._fit()
 
     def read(self) -> ModelChoice | None:
-        """The choice; None for the pair that the lab was given.
-
-        Raises:
-            ModelNotFoundError: models of one's own, and no target is named.
-        """
+        """The choice, None for the pair given; raises ModelNotFoundError where no target of one's own is named."""
         if self.name.value == GIVEN:
             return None
         device, dtype = (None if way.value == AUTOMATIC else way.value for way in (self.device, self.dtype))

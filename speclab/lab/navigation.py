@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
 from speclab.lab.actions import action
+from speclab.lab.predicting import Asking, most_tokens, path_to
+from speclab.lab.prediction import Sentence
 from speclab.lab.state import LabState, SetBreakpoint
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.records import Step
-from speclab.views.explain import position_summary, summary
+from speclab.views.explain import plural, position_summary, summary
 from speclab.views.export import describe
 from speclab.views.node_chart import draws
 from speclab.views.playback import PHASES, WHOLE, PlaybackPosition, positions
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
     from speclab.engine.session import Session
 
 
+_NOTHING_ASKED = "Nothing is asked: switch Predict on, and Step to an iteration that is not revealed yet."
+
+
 class Navigator:
     """What of the run is shown. A session that is shown follows; a recording needs none."""
 
     def __init__(self, state: LabState) -> None:
         self.session: Session | None = None
         self._state = state
+        self.asking = Asking()
 
     @action(key="goto")
     def goto(self, index: int) -> Step | None:
@@ -45,7 +52,7 @@ class Navigator:
     @action()
     def back(self, until: Condition | None = None) -> Step | None:
         """Goes back by one iteration, or to the last one before it where `until` holds; no model call."""
-        before = max(self._state.cursor - 1, 0)
+        before = max(self._state.cursor - (not self._state.frame.asked), 0)
         if until is None:
             return self.goto(before)
         # Asked from the beginning on: an expression may look at the step before.
@@ -68,7 +75,10 @@ class Navigator:
         """The next (1) or the previous (-1) position; past the ends, of the neighbouring iteration."""
         if not self._moved(count):
             end = "This is the end of what is decoded: Step goes on."
-            self._state.status = end if count > 0 else "This is the beginning."
+            if self._state.frame.asked:
+                self._reveal(PlaybackPosition("verify"))
+            else:
+                self._state.status = end if count > 0 else "This is the beginning."
 
     @action(key="select")
     def select(self, node: int | None) -> None:
@@ -77,7 +87,10 @@ class Navigator:
         if node is not None and (step is None or not 0 <= node < len(step.tree)):
             count = len(step.tree) if step else 0
             raise SettingsError(f"There is no node {node}: this tree has {count}, numbered from 0.")
-        self._state.change_frame(selected=node)
+        if self._state.frame.asked and node is not None:
+            self.predict(node)
+        else:
+            self._state.change_frame(selected=node)
 
     @action()
     def draw_by(self, count: int) -> None:
@@ -89,7 +102,7 @@ class Navigator:
 
     def leave_edit(self) -> None:
         """Shows the iteration as it was decoded, and no tree that is edited."""
-        if self._state.frame.edited is not None:
+        if self._state.frame.edited is not None and not self._state.frame.asked:
             self._show_at(self._state.cursor)
 
     def resize(self, room: Mapping[str, Any]) -> None:
@@ -124,6 +137,80 @@ class Navigator:
             return None
         return self._show_at(earlier[-1], f"Back at {counted(self._state.breakpoints, earlier[-1])}. ")
 
+    # Predict mode.
+
+    @action(key="predicting")
+    def predicting(self, wanted: bool = True, *, at_once: bool = False) -> None:
+        """Asks from the next iteration on, `at_once` of the one shown too, what will be accepted; or no longer."""
+        asking, frame = self.asking, self._state.frame
+        if wanted and not asking.on:
+            asking.on, asking.silent = True, not at_once
+            try:
+                self._show_frame(replace(frame, edited=None))
+            finally:
+                asking.silent = False
+        elif asking.on and not wanted:
+            run, cursor = asking.whole(frame), frame.cursor + frame.asked
+            asking.on = False
+            self._show_frame(frame.at(cursor, run), status=describe(frame.at(cursor, run)), **asking.held)
+
+    @action()
+    def predict(
+        self, nodes: int | Sequence[int] | None = None, *, tokens: int | None = None, hands: Sequence[int] | None = None
+    ) -> None:
+        """Says what will be accepted: the path to these nodes, or how many tokens the pass gives.
+
+        `hands`: of a class, how many say 1 token, 2 tokens, and so on; most of them count where nothing else is said.
+        """
+        frame, step, answer = self._state.frame, self._state.step, self.asking.answer
+        if not frame.asked or step is None:
+            raise SettingsError(_NOTHING_ASKED)
+        if tokens is not None and not 1 <= tokens <= most_tokens(step):
+            raise SettingsError(f"This pass can give 1 to {most_tokens(step)} tokens, not {tokens}.")
+        marked, selected = None, None
+        if nodes is not None:
+            marked = path_to(step, [nodes] if isinstance(nodes, int) else list(nodes))
+            selected = max(marked, default=0)
+        if hands is not None:
+            self.asking.answer = replace(answer, hands=tuple(hands))
+        elif nodes is not None or tokens is not None:
+            self.asking.answer = replace(answer, marked=marked, tokens=tokens)
+            self._state.change_frame(selected=selected, marked=marked)
+
+    @action(key="reveal")
+    def reveal(self) -> Sentence:
+        """Shows the iteration that is asked about; what came of the prediction, which counts, in words."""
+        if not self._state.frame.asked:
+            raise SettingsError(_NOTHING_ASKED)
+        return self._reveal()
+
+    def _reveal(self, position: PlaybackPosition = WHOLE) -> Sentence:
+        frame, run = self._state.frame, self.asking.whole(self._state.frame)
+        at = frame.cursor + 1
+        step = run.steps[frame.cursor]
+        words = self.asking.reveal(step, self.asking.answer)
+        shown = replace(frame.at(at, run), position=position)
+        status = summary(step) if position == WHOLE else position_summary(step, position)
+        self._show_frame(shown, status=status, **self.asking.held)
+        return Sentence(words)
+
+    @contextmanager
+    def _unasked(self) -> Iterator[None]:
+        """While a run goes on, iterations are shown and none is asked about."""
+        asking, frame, before = self.asking, self._state.frame, len(self.asking.revealed)
+        if asking.on:
+            run = asking.whole(frame)
+            asking.silent = True
+            self._state.change_frame(
+                trace=run, cursor=frame.cursor + frame.asked, edited=None, asked=False, marked=None
+            )
+        try:
+            yield
+        finally:
+            asking.silent = False
+            if count := len(asking.revealed) - before:
+                self._state.status += f" Predict: {plural(count, 'iteration')} shown without being asked about."
+
     # What the controller builds on.
 
     def _needs_breakpoints(self) -> None:
@@ -135,10 +222,17 @@ class Navigator:
         self.leave_edit()
         state = self._state
         places = positions(state.step) if state.step else ()
+        asked = state.frame.asked
+        if asked:
+            places = tuple([place for place in places if not place.reached("verify")])
         at = _index(places, state.position) + count
-        if 0 <= at < len(places):
+        if asked and at < 0:
+            self._show_at(state.cursor)
+        elif asked and at >= len(places):
+            return False
+        elif 0 <= at < len(places):
             self._show_position(places[at])
-        elif not 0 <= state.cursor + count <= len(state.trace.steps):
+        elif not 0 <= state.cursor + count <= len(self.asking.whole(state.frame).steps):
             return False
         else:
             self._show_at(state.cursor + count, begins=count > 0)
@@ -149,19 +243,24 @@ class Navigator:
         step = self._state.step
         if step is None:
             raise SettingsError("No iteration is shown: Step first, then look at its phases.")
-        words = summary(step) if position == WHOLE else position_summary(step, position)
-        self._state.update(status=words, frame=replace(self._state.frame, position=position))
+        if self._state.frame.asked and position.reached("verify"):
+            self._reveal(position)
+        else:
+            words = summary(step) if position == WHOLE else position_summary(step, position)
+            self._state.update(status=words, frame=replace(self._state.frame, position=position))
 
     def _show_at(self, index: int, reason: str = "", *, begins: bool = False) -> Step | None:
         """Another iteration of the run shown: whole, or (`begins`) as its first moment is."""
         if self._state.frame.live and self.session is not None:
             self.session.goto(index)
-        frame = self._state.frame.at(index)
+        frame = self._state.frame.at(index, self.asking.whole(self._state.frame))
         self._show_frame(begun(frame) if begins else frame, status=reason + describe(frame))
         return self._state.step  # type: ignore[no-any-return]
 
     def _show_frame(self, frame: Frame, **changes: Any) -> None:
         """Shows the frame, its breakpoints counted over its run."""
+        if self.asking.on:
+            frame = self.asking.veil(frame, changes)
         points = changes.get("breakpoints", self._state.breakpoints)
         if points or frame.hits:
             points = changes["breakpoints"] = tuple([point.over(frame.trace.steps) for point in points])

@@ -27,9 +27,7 @@ MEAN = -1
 class SessionPanel(VBox):
     """A picture of what the session holds. The session may be at work: it is drawn on the worker's thread, where seen.
 
-    Args:
-        name, title: of the slot, and above it.
-        controls: a change of theirs draws it anew.
+    A change of its controls draws it anew.
     """
 
     def __init__(

@@ -17,6 +17,7 @@ from speclab.lab.aggregates_panel import AggregatesPanel
 from speclab.lab.curves_panel import CurvesPanel
 from speclab.lab.editing import TreeEditor
 from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
+from speclab.lab.predict_panel import PredictPanel
 from speclab.lab.runs_panel import ComparePanel, RunsPanel
 from speclab.lab.screen import Screen, Slot, caption_html
 from speclab.lab.state import LabState, PendingChange
@@ -36,15 +37,8 @@ _log = logging.getLogger(__name__)
 class Panels(VBox):
     """The timeline, the stage with tree and mask, what is said of them, the text, and tabs; only what is seen is drawn.
 
-    Args:
-        state: `frame` and `change` decide what is drawn.
-        actions: what the controls ask for.
-        screen: what draws.
-        status: the line between stage and text.
-        settings: the controls of the strategy, for the tab "What if".
-
-    Attributes:
-        views: the slot of every view that is not in a tab, by its name.
+    `status`: the line between stage and text. `settings`: the controls of the strategy, for the tab "What if". `views`:
+    the slot of every view that is not in a tab, by its name.
     """
 
     def __init__(
@@ -69,12 +63,13 @@ class Panels(VBox):
         self.tabs = Tabs(state, actions, screen, settings)
         stage = Box([self.views[view.name] for view in placed("stage")]).add_class("speclab-stage")
         self.editor = TreeEditor(state, actions)
-        controls = HBox([self.editor.toggle, self.masks])
+        self.predict = PredictPanel(actions)
+        controls = HBox([self.predict.toggle, self.editor.toggle, self.masks])
         legend = HBox([*([self.views["legend"]] if "legend" in self.views else []), controls])
         legend.add_class("speclab-under")
         above, below = ([self.views[view.name] for view in placed(place)] for place in ("above", "below"))
         below = [slot for slot in below if slot is not self.views.get("legend")]
-        rows = [*above, stage, legend, self.editor, status, *below, self.text, self.tabs]
+        rows = [*above, stage, legend, self.predict, self.editor, status, *below, self.text, self.tabs]
         super().__init__(rows, _dom_classes=["speclab-panels"])
         state.observe(lambda _: self.update(), names=["frame", "change"])
         self.update()
@@ -86,6 +81,7 @@ class Panels(VBox):
             for slot in self.views.values():
                 slot.update(frame)
             self.editor.update(frame)
+            self.predict.update(frame)
             self.text.update(frame)
             self.tabs.update(frame)
 
@@ -101,7 +97,7 @@ class Panels(VBox):
 
     def _draw_mask(self, frame: Frame) -> Drawing:
         """The mask; while a tree is edited, the one that Verify would give, whose cells can be clicked."""
-        if frame.edited is None:
+        if frame.edited is None or frame.asked:
             return VIEWS[self.masks.value].render(frame)
         drawn = VIEWS[self.masks.value].render(replace(frame, position=PlaybackPosition("verify")))
         for trace in drawn["data"] if isinstance(drawn, dict) else ():
@@ -277,6 +273,7 @@ class Tabs(Tab):
 
     def update(self, frame: Frame) -> None:
         """Draws the tab that is open."""
+        set_visible(self, not frame.asked)
         set_visible(self.measure, frame.live and self._controller.has_baselines)
         set_visible(self.verify, frame.live and frame.step is not None and bool(frame.step.proposals))
         set_if_changed(self.pin, description="Unpin" if frame.pinned is frame.step is not None else "Pin")

@@ -22,13 +22,9 @@ CHAT, PLAIN = "chat", "plain text"
 
 
 class PromptPicker(VBox):
-    """Examples by kind, how the text is given to the models, and the text itself.
+    """Examples by kind, how the text is given to the models, and the text itself; at first the first example.
 
-    Args:
-        prompt: None for the first example.
-        pair: models given to the lab.
-        changed: called after anything changed.
-        templated: as `offer`.
+    `templated`: as `offer`.
     """
 
     def __init__(
@@ -80,8 +76,7 @@ class PromptPicker(VBox):
     def read(self) -> Prompt:
         """The prompt: as it was given if it was left alone, else the text, or messages.
 
-        Raises:
-            PromptError: it was emptied, or made longer than the models given can take.
+        Raises PromptError where it was emptied, or made longer than the models given can take.
         """
         if self._fields() == self._written:
             return self._given

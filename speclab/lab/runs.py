@@ -77,11 +77,7 @@ class Runs:
         return found
 
     def drop(self, number: int) -> Run:
-        """Lets a run go, its caches with it; its forks stay and hang on its parent.
-
-        Raises:
-            SettingsError: there is no such run, or it is shown.
-        """
+        """Lets a run go that is not shown, its caches with it; its forks stay and hang on its parent."""
         found = self.find(number)
         if number == self._present:
             raise SettingsError(f"Run {number} is shown: switch to another one, then drop it.")
@@ -89,11 +85,7 @@ class Runs:
         return found
 
     def find(self, number: int) -> Run:
-        """The run of this number.
-
-        Raises:
-            SettingsError: there is none.
-        """
+        """The run of this number."""
         if number not in self._runs:
             there = ", ".join(map(str, self._runs)) or "none"
             raise SettingsError(f"There is no run {number}: these are kept: {there}.")
@@ -173,11 +165,7 @@ def _short(value: Any) -> str:
 
 
 def named_strategies(strategies: Iterable[Any]) -> dict[str, Strategy]:
-    """Strategies, classes of them or their names, by the name each goes by: what it changes of the default included.
-
-    Raises:
-        SettingsError: there is no such strategy.
-    """
+    """Strategies, classes of them or their names, by the name each goes by: what it changes of the default included."""
     found: dict[str, Strategy] = {}
     for given in strategies:
         strategy = _strategy(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, Text, VBox
+from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, VBox
 
 from speclab.drafters import strategies
 from speclab.lab.actions import Actions
@@ -100,22 +100,14 @@ class ComparePanel(VBox):
             lambda: ask(do.compare, self.chosen, max_new_tokens=self.tokens.value), "primary",
         )  # fmt: skip
         self.end = button("compare-stop", "Stop", "stop; what has run stays", "stop", actions.stop)
-        self.path = Text("comparison.csv", tooltip="a path on the machine that runs the notebook")
-        self.path.add_class("speclab-path")
-        self.save = button(
-            "compare-save", "Save as CSV", "write the table as comma-separated values", "save",
-            lambda: ask(do.save, "table", self.path.value.strip()),
-        )  # fmt: skip
         self.progress = HTML().add_class("speclab-compare-progress")
         self.picture = Slot(screen, "compared", self._draw, lambda _: (state.compared,))
-        self.saving = HBox([self.save, self.path]).add_class("speclab-files")
         bar = HBox([self.tokens, self.go, self.end]).add_class("speclab-files")
-        parts = (self.grid, bar, self.progress, self.picture, self.saving)
-        super().__init__([heading("Strategies on the prompt above"), *parts], _dom_classes=["speclab-compare-panel"])
+        parts = [heading("Strategies on the prompt above"), self.grid, bar, self.progress, self.picture]
+        super().__init__(parts, _dom_classes=["speclab-compare-panel"])
         state.observe(lambda _: self.update(state.frame), names="compared")
         state.observe(lambda change: self._follow(change["new"]), names="progress")
         self._follow(None)
-        set_visible(self.saving, visible=False)
 
     @property
     def chosen(self) -> list[str]:
@@ -135,7 +127,6 @@ class ComparePanel(VBox):
 
     def update(self, frame: Frame) -> None:
         """Draws what was compared, if the panel is seen and it is new."""
-        set_visible(self.saving, visible=self._state.compared is not None)
         self.picture.update(frame)
 
     def _draw(self, _: Frame) -> Drawing:

@@ -104,12 +104,8 @@ def packed(drawing: Drawing) -> str:
 class Slot(Box):
     """One view's place, drawn only when it is seen and only when it would differ.
 
-    Args:
-        screen: what draws.
-        name: the box has the class `speclab-name`.
-        draw: the view, a pure function.
-        key: what of the frame the view depends on; equal keys are not drawn again.
-        cached: whether drawings are kept: for a view that depends on its key alone.
+    `key`: what of the frame the view depends on; equal keys are not drawn again. `cached`: whether drawings are kept,
+    for a view that depends on its key alone.
     """
 
     def __init__(

@@ -18,11 +18,8 @@ from speclab.views.registry import Frame
 class Status(VBox):
     """Shows `status`, `busy`, progress and `error` of the state, what a pending change would do, and memory in use.
 
-    Args:
-        state: what is said.
-        screen: where the line is drawn: it goes out in the same message as the pictures it speaks of.
-        usage: tells the memory; asked when another line is on its way anyway.
-        would_be: one sentence on what a pending change would have done; empty where there is none.
+    The line goes out in one message with the pictures it speaks of. `usage` tells the memory; it is asked when another
+    line is on its way anyway. `would_be`: what a pending change would have done; empty where there is none.
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class Status(VBox):
         state = self._state
         if state.status != self._shown:
             self._shown, self._used = state.status, self._usage()
-        name = "live" if frame.live else "recorded" if frame.trace.steps else "ready"
+        name = "live" if frame.live else "recorded" if frame.trace.steps or frame.asked else "ready"
         badge = tag("span", name, class_="sl-badge", title=_BADGES[name])
         spinner = tag("span", class_="sl-spinner", title=escape(state.busy)) if state.busy else ""
         said = tag("span", linked(state.status), role="status", aria_live="polite")

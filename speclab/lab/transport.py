@@ -37,11 +37,7 @@ SCALE = 1.6
 class Transport(VBox):
     """One row of buttons, which ask and return at once; what "⋯" unfolds stands below, in `unfolded`.
 
-    Args:
-        state: `frame`, `pending`, `refused`, `busy` and `breakpoints` decide what the buttons say.
-        actions: what they ask for.
-        screen: where the race is drawn.
-        note: what is pending, in words; it stands below Step.
+    `note`: what is pending, in words; it stands below Step.
     """
 
     def __init__(self, state: LabState, actions: Actions, screen: Screen, note: Widget) -> None:
@@ -140,7 +136,7 @@ class Transport(VBox):
     def _draw(self, _: Any = None) -> None:
         state = self._state
         does = state.refused or state.pending or "one iteration on: recorded, decoded before, or decoded now (Space)"
-        words = "Apply & step" if state.pending else "Step"
+        words = "Reveal" if state.frame.asked else "Apply & step" if state.pending else "Step"
         set_if_changed(self.step, description=words, tooltip=does, disabled=bool(state.refused))
         set_visible(self.note, bool(state.pending or state.refused))
         set_visible(self.live, bool(state.trace.steps) and not state.frame.live)
@@ -210,11 +206,7 @@ class RunUntil(VBox):
         self._chosen(0)
 
     def read(self) -> Expression:
-        """The condition as it stands.
-
-        Raises:
-            SettingsError: the argument is not of the condition's type.
-        """
+        """The condition as it stands; raises SettingsError where the argument is not of its type."""
         point = BREAKPOINTS[self.condition.value]
         settings = setting_names() if point == ANY_EXPRESSION else ()
         return point.parse(_parse(point, self.argument.value), settings)

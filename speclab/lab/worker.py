@@ -23,12 +23,8 @@ class _Request:
 class Worker:
     """Runs requests one after another on a thread of its own.
 
-    Args:
-        interrupt: called, from any thread, to stop what runs now.
-
-    Attributes:
-        cancelled: set while what runs now should end, because of a Stop or because something newer was asked for.
-        stopped: set while what runs now should end because of a Stop.
+    `interrupt`: called, from any thread, to stop what runs now. `cancelled`: set while what runs now should end;
+    `stopped`: set while that is because of a Stop, and not because something newer was asked for.
     """
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
@@ -41,13 +37,7 @@ class Worker:
         self._closed = False
 
     def submit(self, work: Work, key: str = "", *, yields: bool = False) -> Future[Any]:
-        """Queues `work`; from the worker's own thread it runs at once.
-
-        Args:
-            work: what to do.
-            key: a waiting request with the same key gives way: of several wishes only the newest counts.
-            yields: whether it ends, cancelled, as soon as anything else is asked for.
-        """
+        """Queues `work`; from the worker's own thread it runs at once. `key` and `yields`: as of `actions.action`."""
         request = _Request(work, key, yields)
         if current_thread() is self._thread:
             _run(request)

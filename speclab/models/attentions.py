@@ -38,7 +38,6 @@ def attention_weights(
         prefix: ids that all rows see, where no window hides them.
         tokens, positions: of the `n` rows.
         visible: `[n, n]` bool, which rows each row sees.
-        row: whose weights.
 
     Raises:
         UnsupportedModelError, NotRecordedError: its attention cannot be read; the message says why.
@@ -68,7 +67,10 @@ def attention_weights(
     except SpeclabError:
         raise
     except Exception as error:  # whatever a foreign module raises, the reason is the same
-        raise _unreadable(runner, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:120]}") from error
+        why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:120]}"
+        raise UnsupportedModelError(
+            f"{runner.name} gives no attention weights ({why}): choose another target."
+        ) from error
     found: NDArray[np.float32] = weights[..., :-1]
     found[..., len(prefix) + row] += weights[..., -1]
     return found
@@ -83,7 +85,3 @@ class _EagerForward(ModuleForward):
         output, mask = self._run(batch, cache, output_attentions=True)
         self.weights = output.attentions or ()
         return ForwardOutput(output.logits[0], None, mask)
-
-
-def _unreadable(runner: Runner, why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"{runner.name} gives no attention weights ({why}): choose another target.")

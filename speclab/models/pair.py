@@ -21,16 +21,7 @@ from speclab.files import byte_count
 from speclab.models.chat import encode_messages, has_template
 from speclab.models.head_files import HeadSource, listed, load_head
 from speclab.models.heads import HeadRunner
-from speclab.models.loading import (
-    Loader,
-    ModelPath,
-    Report,
-    Source,
-    parse_device,
-    parse_dtype,
-    silent,
-    unwrapped,
-)
+from speclab.models.loading import Loader, ModelPath, Report, Source, parse_device, parse_dtype, silent, unwrapped
 from speclab.models.presets import Preset, find
 from speclab.models.probe import check_trees
 from speclab.models.processors import GenerationRules
@@ -384,6 +375,8 @@ def load_pair(
 def _preset(name: str, draft: object, source: str | None) -> Preset:
     if draft is not None:
         raise SettingsError("A draft needs its target: pass target= as well, or the name of a pair.")
+    if not isinstance(name, str):
+        raise SettingsError(f"A {type(name).__name__} is no name of a pair: pass a model as target=….")
     preset = find(name)
     if source is not None:
         if source != "hub" or preset.hub is None:

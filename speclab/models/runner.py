@@ -104,6 +104,7 @@ class Runner:
         plan: how masks are made; by default as the config says.
         fast: use the faster implementations of `speclab.models.fast`; False: every pass is the module's own.
         bitwise: compute so that a row's bits depend on its own text alone, as `SharedForward` explains.
+        pack: multiply by packed copies of the weights where that is faster; False: no weight is copied.
 
     Attributes:
         length: entries in the cache.
@@ -128,6 +129,7 @@ class Runner:
         *,
         fast: bool = True,
         bitwise: bool | None = False,
+        pack: bool = True,
     ) -> None:
         self.model: Any = model
         self.name = name
@@ -137,7 +139,7 @@ class Runner:
         self.hidden: HiddenStates | None = None
         self.allow_nonfinite = False
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._plan, self._shared = plan, SharedForward(model, fast=fast, bitwise=bitwise)
+        self._plan, self._shared = plan, SharedForward(model, fast=fast, bitwise=bitwise, pack=pack)
         self._read()
         self.implementation: Forward = self._own
         self.vocab_size = self._vocabulary

@@ -92,18 +92,13 @@ class Logits:
     """What a pass computed: `rows` `[m, V]`, in the model's dtype and on its device, and what the host reads of them.
 
     Args:
-        rows: the logits.
         k: how many tokens per row `summary` holds; 0 of the argmax.
         summary: what `summarize` gives, where it came with the pass; else it is worked out when it is asked for.
         ids: the token id of each column, int64 `[V]`, where the columns are those of a draft vocabulary.
     """
 
     def __init__(
-        self,
-        rows: Tensor,
-        k: int = 0,
-        summary: NDArray[np.int32] | None = None,
-        ids: NDArray[np.int64] | None = None,
+        self, rows: Tensor, k: int = 0, summary: NDArray[np.int32] | None = None, ids: NDArray[np.int64] | None = None
     ) -> None:
         self._rows, self.ids, self._k, self._summary = rows, ids, k, summary
         self._searched: tuple[Tensor, Tensor] | None = None
@@ -121,6 +116,10 @@ class Logits:
     def choice(self, row: int) -> int:
         """The argmax of a row."""
         return self.choices[row]
+
+    def scores(self, row: int) -> Tensor:
+        """What the target's distribution after a row is made of, `[V]`: the row itself."""
+        return self.rows[row]
 
     def part(self, rows: slice | list[int]) -> Logits:
         """Some of the rows; where they are all of them, the same object, with what was worked out of it."""
@@ -184,7 +183,6 @@ def check_finite(
         logits: `[m, V]`.
         summary: what `summarize` gives of them, if it was worked out with the pass.
         k: as in `summarize`.
-        name: of the model.
         allow_nonfinite: whoever reads them replaces those that are not finite, so they are not refused.
         ids: the token id of each column, as in `Logits`.
 

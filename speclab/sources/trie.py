@@ -45,16 +45,4 @@ class Trie:
 
     def grown(self) -> tuple[DraftTree, list[int]]:
         """The finished tree, breadth-first, and for each of its nodes the number it had here."""
-        order = [0]
-        for node in order:
-            order += self.children[node].values()
-        places = [0] * len(order)
-        for place, node in enumerate(order):
-            places[node] = place
-        tree = DraftTree.of(
-            [self.token[node] for node in order],
-            [-1, *(places[self.parent[node]] for node in order[1:])],
-            [log(self.prob[node]) for node in order],
-            [self.source[node] for node in order],
-        )
-        return tree, order
+        return DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)

@@ -32,7 +32,6 @@ def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> T
     """Reads a trace saved by `Trace.save`; a file of any origin may be opened, it can only be refused.
 
     Args:
-        path: of the file.
         max_bytes: most bytes that it may unpack to.
 
     Raises:
@@ -46,7 +45,9 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     raw = _json(_unpacked(packed, name, max_bytes), name)
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > VERSION:
-        raise TraceError(f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade")
+        raise TraceError(
+            f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade speclab"
+        )
     try:
         trace = adapter(Trace).validate_python(raw)
         wrong = next(_contradictions(trace), None)
@@ -59,7 +60,10 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
 
 def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
     if not packed.startswith(b"\x1f\x8b"):
-        raise TraceError(f"{name} is not a trace: it is not gzipped; save one with trace.save()")
+        raise TraceError(
+            f"{name} is not a trace: it is not gzipped; save one with trace.save(), or open an engine's log with "
+            "speclab.load_acceptance"
+        )
     try:
         with gzip.open(BytesIO(packed)) as stream:
             data = stream.read(max_bytes + 1)

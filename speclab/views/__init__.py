@@ -12,8 +12,10 @@ these functions, so they are right in whatever order modules are imported.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import wraps
+from html import unescape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +33,21 @@ _FIGURES = {
     "beside": ("side_by_side.trees_spec", ""),
     "whatif": ("whatif_tree.whatif_spec", ""),
     "attention": ("attention_chart.attention_drawing", ""),
+    "sglang_tree": ("serving_tree.sglang_drawing", ""),
     "timeline": ("metrics_chart.timeline_spec", ""),
     "metrics": ("metrics_chart.metrics_drawing", "This run has no iteration yet: decode one first."),
     "strategy": ("drafter_state.course_drawing", "This strategy says nothing of its own, as GOOSE and others do."),
     "routing": ("proposals.routing_drawing", "No iteration of this run had two draft trees."),
+    "suffixes": (
+        "suffix_chart.suffixes_drawing",
+        "No suffix tree was searched in this iteration: SuffixDecoding does.",
+    ),
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
     "acceptance": ("acceptance_chart.acceptance_drawing", "No drafted node of these runs was tried."),
     "calibration": ("acceptance_chart.calibration_drawing", "No drafted node of these runs was tried."),
     "curve": ("setting_curve.curve_drawing", "A table of strategies has no figure: curve a setting's range."),
+    "logged": ("acceptance_log.timeline_drawing", ""),
+    "depths": ("acceptance_log.depths_drawing", "These logs have rates or totals alone, and no counts by depth."),
     "forks": ("runs.forks_spec", ""),
     "race": ("race_chart.race", "This run has no iteration yet: decode one first."),
 }
@@ -57,6 +66,9 @@ class Html(str):
     """HTML that a notebook shows."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:  # its words, where only text is shown
+        return unescape(" ".join(re.sub(r"<style.*?</style>|<[^>]*>", " ", self, flags=re.DOTALL).split()))
 
     def _repr_html_(self) -> str:
         return str(self)

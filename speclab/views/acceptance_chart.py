@@ -148,11 +148,11 @@ def acceptance_drawing(found: Aggregate, by: str = "depth", by2: str | None = No
     return cells_drawing(cells) if cells.tried.any() else []
 
 
-def cells_drawing(cells: Cells, start: int = 0) -> list[Part]:
+def cells_drawing(cells: Cells) -> list[Part]:
     """The picture of cells, its sentence, and its table."""
     table = tag("details", tag("summary", "as a table"), cells_table(cells))
     words = f"{sentence(cells)} Hatched: fewer than {FEW} tries. A node is tried where its parent was accepted."
-    return [cells_spec(cells, start), tag("p", markup.escape(words), class_="sl-said") + table]
+    return [cells_spec(cells), tag("p", markup.escape(words), class_="sl-said") + table]
 
 
 # Calibration

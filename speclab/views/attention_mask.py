@@ -124,15 +124,10 @@ def mask_spec(
     width: float = 420,
     scale: float = 1.0,
 ) -> Spec:
-    """The mask as a figure; a click on a row selects its node.
+    """The mask as a figure of `width` by `height` pixels; a click on a row selects its node.
 
-    Args:
-        step: an iteration.
-        selected: a node whose row and column are framed.
-        position: how much of the iteration is shown.
-        mode: `full` draws the prefix token by token; `compare` sets a dot wherever the ancestor closure has an entry.
-        height, width: pixels.
-        scale: of type and marks.
+    `selected`: a node whose row and column are framed. `mode`: `full` draws the prefix token by token; `compare` sets a
+    dot wherever the ancestor closure has an entry. `scale`: of type and marks.
     """
     whole, n, prefix = categories(step, position), len(step.tree), step.prefix_length
     codes, full = whole[:, prefix:], mode == "full"

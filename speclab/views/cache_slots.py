@@ -140,14 +140,9 @@ def cache_spec(
 ) -> Spec:
     """The caches as a figure, nothing where no cache was recorded; a click on a slot of the target's selects its node.
 
-    Args:
-        step: an iteration.
-        selected: a node whose slot is framed.
-        position: how much of the iteration is shown; at commit rows move to their new slots.
-        prompt_length: how many of the first slots hold the prompt.
-        width: pixels; as wide as its place by default.
-        scale: of type.
-        compact: the target's cache alone, and of it the rows that hold the path.
+    `selected`: a node whose slot is framed. `position`: at commit rows move to their new slots. `prompt_length`: how
+    many of the first slots hold the prompt. `width`: pixels; as wide as its place by default. `scale`: of type.
+    `compact`: the target's cache alone, and of it the rows that hold the path.
     """
     strips = [Strip(record, step.prefix_length, prompt_length, position) for record in step.caches
               if record.name == TARGET or not compact]  # fmt: skip

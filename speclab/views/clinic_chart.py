@@ -33,5 +33,5 @@ def acceptance_spec(runs: Mapping[str, Sequence[Step]]) -> Spec:
         data, label=f"Acceptance by depth, from 1 on: {'; '.join(said)}.", height=300, showlegend=True,
         legend={"x": 1.02, "y": 1}, margin={"l": 56, "r": 12, "t": 12, "b": 42}, dragmode=False,
         xaxis={"title": {"text": "depth"}, "dtick": 1},
-        yaxis={"title": {"text": "accepted / drafted so deep"}, "range": [-0.03, 1.05], "tickformat": ".0%"},
+        yaxis={"title": {"text": "accepted / drafted at this depth"}, "range": [-0.03, 1.05], "tickformat": ".0%"},
     )  # fmt: skip

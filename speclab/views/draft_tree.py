@@ -38,8 +38,8 @@ _LINKS: Mapping[str, tuple[str, float, str, str]] = {
 _BENDS = tuple((t, 3 * t**2 - 2 * t**3) for t in (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0))
 _LOOKS = {
     **LOOKS,
-    GONE: Look("would not be drafted", MUTED, "circle", "", "", filled=False),
-    "folded": Look("folded", MUTED, "square", "", "", filled=False),
+    GONE: Look("would not be drafted", MUTED, "circle", filled=False),
+    "folded": Look("folded", MUTED, "square", filled=False),
 }
 _COMMITTED = {"root", "accepted", "bonus", "corrected"}
 
@@ -52,10 +52,12 @@ def tree_spec(
     width: float = 640,
     height: float = 420,
     scale: float = 1.0,
+    marked: frozenset[int] | None = None,
 ) -> Spec:
     """The tree as a figure of `width` by `height` pixels; what is too high for it is folded into `+37` stubs.
 
     Places are the same at every position, so a growing tree does not jump. `scale`: of type and marks.
+    `marked`: nodes that a person predicted to be accepted.
     """
     whole = graph(step, tops=False)
     now = whole if position == WHOLE else graph(step, position, tops=False)
@@ -71,7 +73,10 @@ def tree_spec(
     notes = {node: _brief(events) for node, events in decided.items()}
     if position.phase in {"verify", "accept"}:
         notes = {node.index: f"→{markup.label(node.target_choice, step.texts)}" for node in step.nodes}
-    rings = fresh | {OWN} if position.phase == "accept" else fresh
+    if marked is not None:
+        signs = _signs(step, marked, position)
+        notes |= {node: f"{sign[0]} {notes[node]}" if node in notes else sign for node, sign in signs.items()}
+    rings = fresh | {OWN} if position.phase == "accept" else fresh | (marked or set())
     faint, name = position.phase == "commit", f"tree-{step.index + 1}"
     ink = Ink(tips, notes, rings, selected, faint=faint, name=name)
     said = summary(step) if position == WHOLE else position_summary(step, position)
@@ -132,13 +137,9 @@ def small_tree_specs(
 ) -> list[Spec]:
     """Trees to compare (of `networks.graph` or `tree_graph`), each a small figure, all on the same columns.
 
-    A node may have a `symbol` of its own, a name of plotly's.
-
-    Args:
-        labels: what a screen reader says of each.
-        width: of each, in pixels; the height follows from the rows.
-        rows: leaves of each at most, the rest is folded.
-        pick: which of them is the tree shown: its nodes can be selected.
+    A node may have a `symbol` of its own, a name of plotly's. `labels`: what a screen reader says of each. `width`: of
+    each, in pixels; the height follows from the `rows`, its leaves at most, the rest is folded. `pick`: which of them
+    is the tree shown: its nodes can be selected.
     """
     scale, pitch = scale * 11 / FONT, 18.0
     folded = [fold(made, rows) for made in graphs]
@@ -310,6 +311,13 @@ def _kind(at: Mapping[str, Any], parent: Mapping[str, Any]) -> str:
     if at["verdict"] in _COMMITTED or at["verdict"] == GONE:
         return "struck" if at["verdict"] == GONE else "path"
     return "choice" if "target_choice" in parent and parent["target_choice"] == at.get("token") else "plain"
+
+
+def _signs(step: Step, marked: frozenset[int], position: PlaybackPosition) -> dict[Any, str]:
+    """What is said of each node that was predicted to be accepted, or should have been."""
+    known = playback.verdicts(step, position)
+    said = {node: {"drafted": "☑ yours", "accepted": "✓ right"}.get(known[node], "✗ wrong") for node in marked}
+    return said | {node: "○ missed" for node in step.accepted if known[node] == "accepted" and node not in marked}
 
 
 def _brief(events: Sequence[Event]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from speclab.trace.records import Event, Step, Trace, Value
 from speclab.views import markup
 from speclab.views.markup import all_quoted, escape, quoted, tag
-from speclab.views.playback import WHOLE, PlaybackPosition, decisions, own_kind, verified_root
+from speclab.views.playback import WHOLE, Decision, PlaybackPosition, decisions, own_kind, verified_root
 
 
 def percent(probability: float) -> str:
@@ -188,13 +188,9 @@ def position_summary(step: Step, position: PlaybackPosition = WHOLE) -> str:
 
 
 def _draft(step: Step, position: PlaybackPosition) -> str:
-    depth, count = step.tree.depth, len(step.events)
-    if position.event:
-        event = step.events[min(position.event, count) - 1]
-        where = "" if event.node is None else f" node {event.node}"
-        return f"Draft, decision {position.event} of {count}:{where} {sentence(event)}."
+    depth = step.tree.depth
     level = int(depth.max()) if position.level is None else position.level
-    if not level or position.event == 0:
+    if not level:
         return "Draft: the root alone."
     return f"Draft, level {level} of {depth.max()}: {plural(int((depth == level).sum()), 'node')} added."
 
@@ -204,7 +200,17 @@ def _accept(step: Step, position: PlaybackPosition) -> str:
     if not steps:
         return "Accept: nothing to decide."
     taken = len(steps) if position.level is None else min(position.level, len(steps))
-    decision = steps[max(taken - 1, 0)]
+    return f"Accept, decision {taken} of {len(steps)}: {_outcome(step, steps[max(taken - 1, 0)])}"
+
+
+def ending(step: Step) -> str:
+    """Why its accept path ended: After node 5 the target chose '␣the'; no child carries it, ..."""
+    steps = decisions(step)
+    said = _outcome(step, steps[-1]) if steps else "nothing was to decide."
+    return said[0].upper() + said[1:]
+
+
+def _outcome(step: Step, decision: Decision) -> str:
     where = f"after node {decision.at}" if decision.at >= 0 else "before the root"
     choice = quoted(decision.choice, step.texts)
     if decision.winner is not None:
@@ -213,7 +219,7 @@ def _accept(step: Step, position: PlaybackPosition) -> str:
         outcome = "no child carries it, so it is the correction and the accept path ends"
     else:
         outcome = "there is no child, so it is the bonus token"
-    return f"Accept, decision {taken} of {len(steps)}: {where} the target chose {choice}; {outcome}."
+    return f"{where} the target chose {choice}; {outcome}."
 
 
 def table(trace: Trace, cursor: int | None = None) -> str:

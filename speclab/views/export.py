@@ -23,18 +23,17 @@ from speclab.errors import SettingsError, SpeclabError, TraceError
 from speclab.files import write_whole
 from speclab.trace.records import Step, Trace
 from speclab.views import explain, token_text
-from speclab.views.explain import linked, position_summary, prompt_words, run_words, summary, warning
+from speclab.views.explain import linked, plural, position_summary, prompt_words, run_words, summary, warning
 from speclab.views.figures import NO_PLOTLY, Drawing, Part, figure
 from speclab.views.markup import escape, label, tag, written
-from speclab.views.networks import save_graph
 from speclab.views.palette import THEMES, ThemeName
 from speclab.views.playback import PHASES, WHOLE, positions
-from speclab.views.registry import VIEWS, Frame, Room, View, find
+from speclab.views.registry import ASKED, VIEWS, Frame, Room, View, find
 from speclab.views.side_by_side import Beside
 
 ROOM = Room(tree=840, mask=420, height=400)
 """The stage of a page on a screen of 1,366 pixels and more; it scrolls sideways on others."""
-_ENDINGS = (".html", ".png", ".svg", ".graphml")
+_ENDINGS = (".html", ".png", ".svg")
 NO_KALEIDO = (
     "A .png or .svg needs the package kaleido and Chrome or Chromium: pip install kaleido, name the browser in "
     "BROWSER_PATH if it is not on the PATH, or save as .html and use the picture's own buttons."
@@ -46,6 +45,8 @@ def describe(frame: Frame) -> str:
     step = frame.step
     if step is None:
         return f"Before the first iteration: {prompt_words(frame.trace)} alone."
+    if frame.asked:
+        return f"Iteration {step.index + 1}: {plural(step.counts.drafted, 'node')} drafted. {ASKED}"
     return summary(step) if frame.position == WHOLE else f"{summary(step)} {position_summary(step, frame.position)}"
 
 
@@ -84,7 +85,7 @@ def save_view(
 ) -> Path:
     """Writes a view of `speclab.views.registry.VIEWS` by the ending of the path; returns that.
 
-    `.html`: a page of its own; `.png`, `.svg`: its first figure; `.graphml`: the draft tree as a graph.
+    `.html`: a page of its own; `.png`, `.svg`: its first figure.
 
     Raises:
         SettingsError: another ending, no such view, theme or iteration, or a view without a figure as a picture.
@@ -101,8 +102,6 @@ def save_view(
     if not first <= cursor <= len(trace.steps):
         raise SettingsError(f"No iteration {cursor} has a picture of its {view}: {first} to {len(trace.steps)} have.")
     frame = Frame(trace, cursor, selected=selected)
-    if ending == ".graphml" and frame.step is not None:
-        return save_graph(frame.step, place)
     parts = parts_of(made.render(frame))
     if ending == ".html":
         return write_whole(place, _document(view, tag("main", id="view"), {"parts": _pack(parts)}).encode())
@@ -253,9 +252,11 @@ def _body(frame: Frame, name: str, note: str) -> Iterator[str]:
     node = tag("aside", id="node", aria_live="polite", aria_label="the selected node")
     yield tag("main", *map(_slot, _placed("above")), tag("div", *map(_slot, _placed("stage")), class_="stage"),
               *map(_slot, _placed("below")), said, tag("div", _text(trace), node, class_="beside"),
-              *map(_folded, _placed("tab")), _fold("Tables", tag("div", id="tables")))  # fmt: skip
+              *(_fold(view.heading, _slot(view)) for view in _placed("tab")),
+              _fold("Tables", tag("div", id="tables")))  # fmt: skip
     shown = [tag("li", escape(explain.summary(step))) for step in trace.steps]
-    yield tag("noscript", tag("p", "Without scripts this page shows its text and what each iteration did."),
+    hidden = tag("style", "header>:not(.what),[data-view],#said,#node,details{display:none!important}")
+    yield tag("noscript", hidden, tag("p", "Without scripts this page shows its text and what each iteration did."),
               tag("ol", *shown))  # fmt: skip
     every = ", ".join([f"{key} {value}" for key, value in {**trace.settings, **trace.models}.items()])
     yield tag("footer", escape(every))
@@ -267,10 +268,6 @@ def _placed(place: str) -> list[View]:
 
 def _slot(view: View) -> str:
     return tag("div", data_view=view.name, class_=f"speclab-{view.name}")
-
-
-def _folded(view: View) -> str:
-    return _fold(view.heading, _slot(view))
 
 
 def _fold(title: str, body: str) -> str:

@@ -109,21 +109,15 @@ _AXIS: dict[str, Any] = {
 }
 
 
-def stacked(
-    heights: Sequence[float], names: Sequence[str], ends: Sequence[str], xaxis: Mapping[str, Any], left: float = 170
-) -> Spec:
+def stacked(heights: Sequence[float], names: Sequence[str], ends: Sequence[str], xaxis: Mapping[str, Any]) -> Spec:
     """Panels above each other on one x axis, as more arguments of `spec`; their traces go on `y`, `y2` and so on.
 
-    Args:
-        heights: of each, pixels; one below 50 has no ticks.
-        names: beside each, to the left.
-        ends: to the right of each, such as the newest value.
-        xaxis: of plotly.
-        left: room for the names.
+    `heights`: of each, pixels; one below 50 has no ticks. `names`: beside each, to the left. `ends`: to the right of
+    each, such as the newest value.
     """
     gap, count = 14.0, len(heights)
     whole, top = sum(heights) + gap * (count - 1), 0.0
-    layout: Spec = {"height": whole + 50, "margin": {"l": left, "r": 76 if any(ends) else 12, "t": 8, "b": 42}}
+    layout: Spec = {"height": whole + 50, "margin": {"l": 170, "r": 76 if any(ends) else 12, "t": 8, "b": 42}}
     layout["xaxis"] = {"anchor": f"y{count}" if count > 1 else "y", **xaxis}
     notes: list[Spec] = []
     for row, (high, name, end) in enumerate(zip(heights, names, ends, strict=True), start=1):

@@ -44,9 +44,7 @@ HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillm
 def timeline_spec(trace: Trace, cursor: int | None = None, hits: Collection[int] = ()) -> Spec:
     """A strip of bars; a click anywhere above an iteration goes there.
 
-    Args:
-        cursor: iterations shown, by default all; those after it are fainter.
-        hits: iterations at which breakpoints hold.
+    `cursor`: iterations shown, by default all; those after it are fainter. `hits`: those at which breakpoints hold.
     """
     cursor = len(trace.steps) if cursor is None else cursor
     first, steps = window(trace, cursor)
@@ -59,7 +57,8 @@ def timeline_spec(trace: Trace, cursor: int | None = None, hits: Collection[int]
     for kind in ("bonus", "corrected"):
         at = [i for i, one in enumerate(own) if one == kind]
         base = [drafted[i] for i in at]
-        data.append(bars([1] * len(at), LOOKS[kind].color, x=[places[i] for i in at], base=base))
+        # Their own width: plotly takes the least distance between a trace's bars, and these skip iterations.
+        data.append(bars([1] * len(at), LOOKS[kind].color, x=[places[i] for i in at], base=base, width=0.8))
     data[-1]["marker"]["pattern"] = HATCH  # the colour is not alone
     said = [
         f"{kind} {token_text(step.texts.get(step.bonus, f'#{step.bonus}'))}" if step.bonus is not None

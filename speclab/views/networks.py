@@ -6,20 +6,15 @@ last child, so no two links cross; one unit is a pixel. What is too high is fold
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import count
 from math import exp
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import networkx as nx
 import numpy as np
 
-from speclab.files import write_whole
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 from speclab.views import playback
@@ -29,7 +24,6 @@ from speclab.views.playback import WHOLE, PlaybackPosition
 Graph: TypeAlias = "nx.DiGraph[Any]"
 OWN = "own"
 """The node of the target's own token, the bonus or the correction; drafted nodes have their numbers."""
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def graph(step: Step, position: PlaybackPosition = WHOLE, *, tops: bool = True) -> Graph:
@@ -38,7 +32,7 @@ def graph(step: Step, position: PlaybackPosition = WHOLE, *, tops: bool = True) 
     Nodes are the numbers of the drafted tokens, and "own" for the target's own token. Attributes of nodes: token,
     text, label, parent, depth, position, source, draft_prob, log_prob, path_prob, mask_row, kv_slot, verdict, reason,
     accepted, target_prob, target_choice, target_choice_text, entropy, draft_top, target_top. Of the graph: index,
-    prefix_length, phase, rule, note and the settings in force. All of them can be written as GraphML.
+    prefix_length, phase, rule, note and the settings in force.
 
     Args:
         tops: whether the most probable next tokens are among them, as text: most of what there is to be read.
@@ -102,20 +96,7 @@ def attach(made: Graph, node: Any, token: int, texts: Mapping[int, str], parent:
 
 def _named(token: int, texts: Mapping[int, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"token": token, "label": label(token, texts)}
-    if token in texts:  # as it is, but for what XML cannot hold
-        found["text"] = _NOT_XML.sub(lambda char: f"<U+{ord(char[0]):04X}>", texts[token])
-    return found
-
-
-def save_graph(step: Step, path: str | os.PathLike[str]) -> Path:
-    """Writes the graph of an iteration as GraphML, whole or not at all; returns the path.
-
-    Raises:
-        TraceError: the folder is missing, read-only or full.
-    """
-    buffer = BytesIO()
-    nx.write_graphml(graph(step), buffer)
-    return write_whole(path, buffer.getvalue())
+    return found | {"text": texts[token]} if token in texts else found
 
 
 def fold(made: Graph, rows: int, first: Iterable[Any] = (), then: Iterable[Any] = ()) -> Graph:

@@ -1,4 +1,4 @@
-"""Colours, symbols and names, as data. A colour never speaks alone: each look has a symbol, a letter and a label."""
+"""Colours, symbols and names, as data. A colour never speaks alone: each look has a symbol and a label."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ PLOT_SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one verdict looks. `symbol` is plotly's name of the shape; `letter` stands for it in plain text."""
+    """How one verdict looks. `symbol` is plotly's name of the shape."""
 
     label: str
     color: str
     symbol: str
-    letter: str
-    meaning: str
     filled: bool = True
 
 
 LOOKS: dict[str, Look] = {
-    "root": Look("root", "#4D4D4D", "square", "▪", "the newest committed token, already the target's own"),
-    "accepted": Look("accepted", "#0072B2", "circle", "A", "drafted, and what the target chose"),
-    "rejected": Look("rejected", "#D55E00", "x", "R", "drafted where the target chose another token"),
-    "not reached": Look("not reached", "#999999", "circle-open", "–", "not on the accept path", filled=False),
-    "bonus": Look("bonus", "#56B4E9", "star", "B", "the target's own token after a path accepted to its end"),
-    "corrected": Look("corrected", "#F0E442", "diamond", "C", "the target's own token where every child was rejected"),
-    "drafted": Look("drafted", "#8C6BB1", "circle-open", "D", "drafted, not verified yet", filled=False),
-}  # fmt: skip
+    "root": Look("root", "#4D4D4D", "square"),
+    "accepted": Look("accepted", "#0072B2", "circle"),
+    "rejected": Look("rejected", "#D55E00", "x"),
+    "not reached": Look("not reached", "#999999", "circle-open", filled=False),
+    "bonus": Look("bonus", "#56B4E9", "star"),
+    "corrected": Look("corrected", "#F0E442", "diamond"),
+    "drafted": Look("drafted", "#8C6BB1", "circle-open", filled=False),
+}
 """Verdicts (Wong's colour-blind safe palette; smallest difference 24.8 ΔE over normal and colour-blind vision)."""
 
 PHASE_COLORS: dict[str, str] = {

@@ -29,12 +29,11 @@ class PlaybackPosition:
     """How much of an iteration is shown; by default all of it.
 
     `level` counts, in draft, the levels drafted so far (0: the root alone), in accept the decisions taken so far.
-    `event` counts, in draft, the drafting events so far, in place of whole levels. None: the phase is over.
+    None: the phase is over.
     """
 
     phase: Phase = "adapt"
     level: int | None = None
-    event: int | None = None
 
     def reached(self, phase: Phase) -> bool:
         """Whether `phase` has begun."""
@@ -107,22 +106,13 @@ def positions(step: Step) -> tuple[PlaybackPosition, ...]:
 
 def present(step: Step, position: PlaybackPosition = WHOLE) -> Bools:
     """`[n]` bool: the nodes drafted by then."""
-    depth = step.tree.depth
-    if position.phase != "draft" or (position.level is None and position.event is None):
+    if position.phase != "draft" or position.level is None:
         return np.ones(len(step.tree), dtype=np.bool_)
-    if position.event is None:
-        return depth <= (position.level or 0)
-    asked = {event.node for event in step.events[: position.event] if event.kind == "expand"}
-    shown = np.ones(len(step.tree), dtype=np.bool_)
-    for node, parent in enumerate(step.tree.parent.tolist()):
-        shown[node] = parent < 0 or (shown[parent] and parent in asked)
-    return shown
+    return step.tree.depth <= position.level
 
 
 def events_until(step: Step, position: PlaybackPosition = WHOLE) -> tuple[Event, ...]:
     """The drafting events up to then, in order; a level's decisions come before the next level, pruning comes last."""
-    if position.event is not None:
-        return step.events[: position.event]
     if position.phase != "draft" or position.level is None or position.level >= step.tree.depth.max():
         return step.events
     depth, level = step.tree.depth, position.level
@@ -146,13 +136,8 @@ def fresh(step: Step, position: PlaybackPosition = WHOLE) -> frozenset[int]:
         return frozenset(node for decision in decisions(step)[: position.level][-1:] for node in decision.candidates)
     if position.phase != "draft":
         return frozenset()
-    now = present(step, position)
-    if position.event is not None:
-        now = now & ~present(step, PlaybackPosition("draft", event=max(position.event - 1, 0)))
-    else:
-        level = int(step.tree.depth.max()) if position.level is None else position.level
-        now = now & (step.tree.depth == level)
-    return frozenset(np.flatnonzero(now).tolist()) - {0}
+    level = int(step.tree.depth.max()) if position.level is None else position.level
+    return frozenset(np.flatnonzero(step.tree.depth == level).tolist()) - {0}
 
 
 def own_shown(step: Step, position: PlaybackPosition = WHOLE) -> bool:

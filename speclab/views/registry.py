@@ -23,6 +23,7 @@ from speclab.views import (
     node_chart,
     proposals,
     race_chart,
+    suffix_chart,
 )
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from speclab.analysis.routing import Regret
 
 EDITED = "This tree is edited by hand and not verified yet: Verify runs the target's pass."
+ASKED = "What comes of this tree is not shown yet: predict it, then Reveal."
 """What stands in place of a view that needs a whole iteration."""
 Place = Literal["above", "stage", "below", "text", "tab", "file"]
 
@@ -64,7 +66,9 @@ class Frame:
     `room`: how large the pictures of the stage may be.
     `redone`: the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted
     from 1, at which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all. `edited`: a
-    tree that a person builds in place of the newest iteration's, or for the next one; it is not verified yet.
+    tree that a person builds in place of the newest iteration's, or for the next one; it is not verified yet. `asked`:
+    whether `edited` is what was drafted next, its verdicts left out, because a person is to predict them; `marked`: the
+    nodes that were predicted to be accepted in the iteration shown, None where none were marked.
     """
 
     trace: Trace
@@ -82,6 +86,8 @@ class Frame:
     hits: tuple[int, ...] = ()
     draw: int | None = None
     edited: Step | None = None
+    asked: bool = False
+    marked: frozenset[int] | None = None
     step: Step | None = field(init=False)
     """The iteration shown; None before the first."""
 
@@ -103,7 +109,8 @@ class Frame:
     def at(self, cursor: int, trace: Trace | None = None, **changes: Any) -> Frame:
         """Another iteration, whole, nothing selected."""
         fresh = {"trace": trace or self.trace, "cursor": cursor, "position": WHOLE, "selected": None}
-        return replace(self, **{**fresh, "redone": None, "draw": None, "edited": None, **changes})
+        shown = {"redone": None, "draw": None, "edited": None, "asked": False, "marked": None}
+        return replace(self, **{**fresh, **shown, **changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,7 @@ class View:
     def render(self, frame: Frame) -> Drawing:
         """The drawing; what stands in its place where the frame has no iteration."""
         if frame.edited is not None and self.place == "tab" and "step" in self.needs:
-            return tag("div", escape(EDITED), class_="sl-empty")
+            return tag("div", escape(ASKED if frame.asked else EDITED), class_="sl-empty")
         missing = frame.step is None if "step" in self.needs else not frame.cursor
         if missing and not self.always and "committed" not in self.needs:
             return tag("div", escape(self.empty), class_="sl-empty") if self.empty else ""
@@ -166,7 +173,7 @@ class View:
         return self._of(self.table, frame)
 
     def _of(self, function: Callable[..., str] | None, frame: Frame) -> str:
-        if function is None or (not frame.cursor if frame.edited is None else self.place == "tab"):
+        if function is None or frame.asked or (not frame.cursor if frame.edited is None else self.place == "tab"):
             return ""
         return function(frame.step) if "step" in self.needs else function(frame.trace, frame.cursor)
 
@@ -204,6 +211,7 @@ def _tree(
     room: Room,
     redone: Step | None,
     prompt_length: int,
+    marked: frozenset[int] | None,
 ) -> Drawing:
     """The tree. Where the iteration was decoded anew, as it was above as it is; at commit, the rows that move below."""
     if redone is not None and position == WHOLE:
@@ -213,7 +221,9 @@ def _tree(
         where = partial(cache_slots.cache_spec, width=room.tree, scale=room.scale, compact=True)
         caches.append(where(step, selected, position=position, prompt_length=prompt_length))
     height = room.height - sum([drawn["layout"]["height"] for drawn in caches if drawn])
-    tree = draft_tree.tree_spec(step, selected, position=position, width=room.tree, height=height, scale=room.scale)
+    tree = draft_tree.tree_spec(
+        step, selected, position=position, width=room.tree, height=height, scale=room.scale, marked=marked
+    )
     return [tree, *filter(None, caches)]
 
 
@@ -244,8 +254,9 @@ def _cache(step: Step, selected: int | None, position: PlaybackPosition, prompt_
 _MASK = (_mask, ("step", "selected", "position", "room"))
 for _view in (
     View("timeline", metrics_chart.timeline_spec, ("trace", "cursor", "hits"), place="above", always=True),
-    View("tree", _tree, ("step", "selected", "position", "room", "redone", "prompt_length"), "Draft tree", "stage",
-         table=draft_tree.table, empty="No iteration yet. Step decodes the first: its draft tree appears here."),
+    View("tree", _tree, ("step", "selected", "position", "room", "redone", "prompt_length", "marked"), "Draft tree",
+         "stage", table=draft_tree.table,
+         empty="No iteration yet. Step decodes the first: its draft tree appears here."),
     View("mask", *_MASK, "Attention mask", "stage", attention_mask.summary, attention_mask.table,
          empty="The tree attention mask of an iteration appears here."),
     View("mask-whole", partial(_MASK[0], mode="full"), _MASK[1], "Attention mask, the prefix in full", "file"),
@@ -267,6 +278,8 @@ for _view in (
          empty="", tab="Strategy"),
     View("routing", proposals.routing_drawing, ("trace", "cursor"), "Routing over the run", page="run", empty="",
          tab="Strategy"),
+    View("suffixes", suffix_chart.suffixes_drawing, ("trace", "cursor", "position"), "Suffix trees",
+         table=suffix_chart.suffixes_table, empty="", tab="Strategy"),
     View("course", course_drawing, ("trace", "cursor"), "Strategy over the run", page="run", empty="", tab="Strategy"),
     View("node", node_chart.node_parts, ("step", "selected", "draw"), page="no"),
     View("decisions", _decisions, ("step", "selected", "draw"), table=explain.events_table, unfolded=True, tab="Node"),

@@ -17,7 +17,7 @@ from speclab.views.palette import LOOKS, MONO, PHASE_COLORS, SANS
 
 FIGURES = {
     "tokens per iteration": ("tokens_per_iteration", ".2f"), "target calls": ("target_calls", ""),
-    "draft calls": ("draft_calls", ""), "acceptance rate": ("acceptance_rate", ".0%"), "tokens": ("tokens", ""),
+    "draft calls": ("draft_calls", ""), "acceptance rate": ("acceptance_rate", ".0%"),
 }  # fmt: skip
 ROW, WORDS, DEEPEST, TAIL = 26, 88, 8, 12
 """Pixels of a row, longest name of a run, depths in the table, and tokens shown of a text after it differs."""
@@ -214,28 +214,24 @@ def texts(found: Comparison) -> Mapping[int, str]:
 
 def figures_tables(found: Comparison, kind: str) -> list[str]:
     """Three tables with one row per run: figures and texts, seconds by phase, acceptance by depth."""
+    figures, seconds, depths = list[tuple[str, ...]](), list[tuple[str, ...]](), list[tuple[str, ...]]()
     deepest = min(max(len(run.depths) for run in found.runs), DEEPEST)
-    tables = {
-        {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt": FIGURES,
-        "Seconds by phase": {f"{phase} s": (f"{phase}_seconds", ".4f") for phase in PHASES},
-        "Acceptance by depth: accepted / drafted": {
-            f"depth {depth}": (f"accepted_at_depth_{depth}", ".0%") for depth in range(1, deepest + 1)
-        },
-    }
-    outcomes = []
     for run in found.runs:
-        at = found.differs_at(run)
+        at, metrics = found.differs_at(run), run.trace.metrics if run.trace else None
         text = "did not run" if run.trace is None else "same" if at is None else f"differs from token {at + 1}"
-        outcomes.append(f"{text}{': ' if run.trace is None else '; '}{run.problem}" if run.problem else text)
-    made = []
-    for name, columns in tables.items():
-        rows = [
-            (row["strategy"], *("–" if row[key] == "" else format(row[key], form) for key, form in columns.values()),
-             outcome if columns is FIGURES else "")
-            for row, outcome in zip(found.rows(), outcomes, strict=True)
-        ]  # fmt: skip
-        made.append(markup.table(name, (kind, *columns, "text"), rows))
-    return made
+        outcome = f"{text}{': ' if run.trace is None else '; '}{run.problem}" if run.problem else text
+        shown = [format(getattr(metrics, name), form) if metrics else "–" for name, form in FIGURES.values()]
+        shares = [f"{accepted / drafted:.0%}" if drafted else "–" for drafted, accepted in run.depths[:deepest]]
+        figures.append((run.name, *shown, str(len(run.token_ids)), outcome))
+        seconds.append((run.name, *[f"{run.seconds(phase):.4f}" if metrics else "–" for phase in PHASES]))
+        depths.append((run.name, *shares, *["–"] * (deepest - len(shares))))
+    caption = {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt"
+    levels = [f"depth {depth}" for depth in range(1, deepest + 1)]
+    return [
+        markup.table(caption, (kind, *FIGURES, "tokens", "text"), figures),
+        markup.table("Seconds by phase", (kind, *[f"{phase} s" for phase in PHASES]), seconds),
+        markup.table("Acceptance by depth: accepted / drafted", (kind, *levels), depths),
+    ]
 
 
 def _text(found: Comparison) -> str:

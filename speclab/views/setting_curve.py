@@ -236,18 +236,15 @@ def curve_table(found: Curve) -> str:
             rows.append((*named, "–", "–", "–", "", "–", "–", "–", point.refused))
             continue
         times = point.tokens_per_second / (found.plain.tokens_per_second or 1)
+        inexact = tag("details", tag("summary", "not exact"), markup.escape(point.inexact)) if point.inexact else ""
         rows.append((
             *named, f"{point.tokens_per_iteration:.2f}", f"{point.tokens_per_second:,.0f}", f"{times:.2f}",
             markup.bar(point.tokens_per_second / fastest), point.iterations, point.draft_calls, point.rows,
-            _folded("not exact", point.inexact) if point.inexact else "",
+            markup.Drawn(inexact),
         ))  # fmt: skip
     head = (*map(spaced, found.ranges), "mark", "tokens per iteration", "tokens/s, modelled", "× plain", "",
             "iterations", "draft calls", "rows verified", "notes")  # fmt: skip
     return markup.table(f"Replays of {plural(found.plain.iterations, 'token')} of text", head, rows)
-
-
-def _folded(word: str, reason: str) -> markup.Drawn:
-    return markup.Drawn(tag("details", tag("summary", word), markup.escape(reason)))
 
 
 def spaced(name: str) -> str:

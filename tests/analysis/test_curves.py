@@ -107,7 +107,7 @@ def test_each_point_is_the_replay_of_its_settings_and_values_that_contradict_oth
         budget, depth = point.values
         alone = Replayer(run).replay(DYNATREE.changed(node_budget=budget, base_depth=depth))
         assert point.strategy == alone.strategy
-        nodes = sum(step.nodes for step in alone.steps)
+        nodes = sum(one.nodes for one in alone.passes)
         assert figures(point) == (
             alone.iterations, alone.tokens_per_iteration, alone.draft_calls, nodes, alone.inexact,
         )  # fmt: skip

@@ -1,11 +1,9 @@
-"""What is measured and on what: protocols, methods, prompts; shipped, fetched, or in a file of one's own."""
+"""What is measured and on what: protocols, methods, prompts; shipped, or in a file of one's own."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from refusals import refused
@@ -15,8 +13,8 @@ from words import word_tokenizer
 import speclab
 from speclab.bench.protocol import DRAFT, find, methods, protocols
 from speclab.bench.run import plan
-from speclab.bench.workloads import load, names
-from speclab.errors import MeasurementError, OfflineError
+from speclab.bench.workloads import WORKLOADS, load
+from speclab.errors import MeasurementError
 from speclab.prompts import examples, kinds
 
 PAPERS = {
@@ -43,7 +41,7 @@ def test_every_protocol_holds_together_and_fits_the_shipped_prompts(pair):
         cells = [(one.name, one.x, one.x2) for one in protocol.methods]
         assert len(cells) == len(set(cells)), "no two methods look the same in the results"
         assert protocol.baseline == "plain" == protocol.methods[0].name
-        assert protocol.workload in names()
+        assert protocol.workload in WORKLOADS
         assert (protocol.source == "speclab") == (name not in PAPERS)
         assert (protocol.x_name is not None) == any(one.x is not None for one in protocol.methods)
         assert (protocol.x2_name is not None) == any(one.x2 is not None for one in protocol.methods)
@@ -62,13 +60,6 @@ def test_methods_are_the_papers_presets():
     assert methods()["Goose, authors' code"].strategy in speclab.Goose.presets().values()
     assert methods()["plain, module forward"].passes == "module"
     assert methods()["transformers, assisted"].generate == {"assistant_model": DRAFT}
-
-
-def test_a_workload_may_have_a_limit_of_its_own(pair):
-    protocol, some = protocols()["goose-main"], load("shipped", 1)
-    asked = [plan(protocol, pair, replace(some, name=name)) for name in ("gsm8k", "mbpp")]
-    assert [one.arguments["max_new_tokens"] for one in asked] == [1024, 512]
-    assert plan(protocol, pair, replace(some, name="gsm8k"), max_new_tokens=7).max_new_tokens == 7
 
 
 OWN = """
@@ -189,69 +180,14 @@ def test_the_digest_tells_prompts_apart(tmp_path):
 
 
 def test_an_unknown_name_lists_what_there_is(tmp_path):
-    with refused(MeasurementError, "'humanevil'", "shipped", "openai_humaneval", "JSONL"):
+    with refused(MeasurementError, "'humanevil'", "shipped", "shipped-long", "JSONL"):
         load("humanevil")
-    assert names()[:3] == ["shipped", "shipped-long", "shipped-chat"]
+    assert list(WORKLOADS) == ["shipped", "shipped-long", "shipped-chat"]
     with refused(MeasurementError, "no .jsonl file"):
         load(str(tmp_path))
     (tmp_path / "bad.jsonl").write_text("{\n")
     with refused(MeasurementError, "holds no prompt", "bad.jsonl, line 1"):
         load(str(tmp_path))
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A `datasets` library that holds two records, or raises what it is told to."""
-
-    def load_dataset(path, config, **settings):
-        if hub.raises:
-            raise hub.raises
-        hub.asked = (path, config, settings["split"])
-        return hub.records
-
-    records = [{"question": f"{n} apples?", "answer": "…"} for n in range(3)]
-    hub = SimpleNamespace(raises=None, asked=None, records=records, load_dataset=load_dataset)
-    monkeypatch.setitem(sys.modules, "datasets", hub)
-    return hub
-
-
-def test_an_original_set_by_name(hub):
-    found = load("gsm8k", 2)
-    assert hub.asked == ("openai/gsm8k", "main", "test")
-    assert [task.text for task in found.tasks] == [f"Question: {n} apples?\nAnswer:" for n in range(2)]
-    assert {task.kind for task in found.tasks} == {"gsm8k"}
-
-
-def test_without_a_network_or_the_library_one_sentence_says_how(hub, monkeypatch):
-    hub.raises = ConnectionError("cannot reach the hub\nand so on")
-    with pytest.raises(OfflineError, match=r"cannot reach the hub\): check the network, or name a JSONL"):
-        load("gsm8k")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with refused(MeasurementError, "pip install 'speclab[datasets]'"):
-        load("mt-bench")
-
-
-@pytest.mark.parametrize(
-    ("name", "record", "prompt"),
-    [
-        ("mt-bench", {"prompt": ["first turn", "second"]}, "first turn"),
-        ("goose-mbpp", {"text": "Write f."}, "# Write f.\n"),
-        ("goose-gsm8k", {"question": "q"}, "Question: q\n\nAnswer: Let me solve step by step.\n"),
-        ("classeval", {"skeleton": "class A:\n"}, "class A:\n"),
-        ("wikitext", {"text": " " + "prose " * 100}, ("prose " * 100).strip()),
-        ("wikitext", {"text": "=  Title = \n"}, None),
-        ("mbpp", {"text": "Write f.", "test_list": ["assert f(1)"]}, '"""\nWrite f.\nassert f(1)\n"""\n'),
-        ("pg19", {"text": "x" * 9000}, "x" * 8000),
-        ("openai_humaneval", {"prompt": "def f({x}):"}, "def f({x}):"),
-    ],
-)
-def test_how_records_become_prompts(hub, name, record, prompt):
-    hub.records = [record]
-    if prompt is None:
-        with refused(MeasurementError, "holds no prompt"):
-            load(name)
-    else:
-        assert [task.text for task in load(name).tasks] == [prompt]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero"], ids=["NUL", "long", "device"])

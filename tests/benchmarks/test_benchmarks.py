@@ -8,6 +8,7 @@ import sys
 import clicks
 import gpu
 import host
+import inside_generate
 import pytest
 import torch
 from gpu_models import SHAPES, modelled, random_pair
@@ -49,6 +50,22 @@ def test_a_small_shape_runs_on_a_cpu(tmp_path):
     for wrong in ("--shape huge", "--device mps", "--acceptance 1", "--prefix 500"):
         done = CliRunner().invoke(gpu.app, [*asked, *wrong.split()])
         assert isinstance(done.exception, SettingsError), wrong
+
+
+@pytest.mark.model
+def test_ours_beside_theirs_inside_generate(tmp_path, monkeypatch):
+    """One strategy that drafts with the draft model, one with heads, one with neither."""
+    some = {name: speclab.strategies()[name] for name in ("FixedTree", "DualDraft", "Lookahead")}
+    monkeypatch.setattr(speclab, "strategies", lambda: some)
+    out = tmp_path / "rows.jsonl"
+    asked = ["--tokens", "8", "--rounds", "1", "--limit", "1", "--out", str(out)]
+    done = CliRunner().invoke(inside_generate.app, asked)
+    assert done.exit_code == 0, done.output
+    plain, assisted, lookup, *ours = written(out)
+    assert plain["× generate"] == 1
+    assert "assistant_model" in assisted["method"]
+    assert [row["equal texts"] for row in (lookup, *ours)] == ["1 of 1"] * 4
+    assert [row["method"].partition("(")[0] for row in ours] == [f"speclab.{name}" for name in some]
 
 
 @pytest.mark.model

@@ -10,13 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opened import KERNEL_IDLE, PAINTED, Opened
-from serving import NOTEBOOK, Home, jupyterlab, serving
+from opened import BADGE, KERNEL_IDLE, PAINTED, Opened
+from serving import NOTEBOOK, Home, jupyter, serving
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 """A container's root, its small /dev/shm."""
 FRESH = "import speclab\nlab = speclab.Lab('mini', max_new_tokens=160)\nlab"
+LONGEST = ("test_site", "test_interruptions", "test_hosts", "test_lab_tour", "test_first_screen")
+"""Files of tests that come first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -47,25 +54,32 @@ def outgoing() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="session")
-def notebook(browser: Any, tmp_path_factory: pytest.TempPathFactory, outgoing: socket.socket) -> Iterator[Opened]:
+def server(tmp_path_factory: pytest.TempPathFactory, outgoing: socket.socket) -> Iterator[Home]:
+    """JupyterLab and Notebook 7; every file of tests that disturbs its page or kernel opens a notebook of its own."""
+    home = Home.make(tmp_path_factory.mktemp("jupyter"))
+    with serving(jupyter(home), home, outgoing):
+        yield home
+
+
+@pytest.fixture(scope="session")
+def notebook(browser: Any, server: Home) -> Iterator[Opened]:
     """The lab's notebook in JupyterLab, its kernel idle."""
-    home = Home.make(tmp_path_factory.mktemp("jupyterlab"))
-    with serving(jupyterlab(home), home, outgoing):
-        opened = Opened.at(browser, f"http://127.0.0.1:{home.port}/lab/tree/{NOTEBOOK}?token={home.token}")
-        opened.wait(KERNEL_IDLE)
-        yield opened
-        opened.page.close()
+    opened = Opened.at(browser, server.address(f"lab/tree/{NOTEBOOK}"))
+    opened.wait(KERNEL_IDLE)
+    yield opened
+    opened.page.close()
 
 
 @pytest.fixture(scope="module")
 def lab(notebook: Opened) -> Opened:
-    """A lab of its own, in the notebook's first cell, showing its recorded run; 1280 pixels wide."""
+    """A lab of its own, in the cell of the notebook that shows one, with its recorded run; 1280 pixels wide."""
     notebook.page.set_viewport_size({"width": 1280, "height": 1000})
-    notebook.run(1, FRESH)
+    notebook.run(2, FRESH)
     notebook.page.locator("button.speclab-step").wait_for(state="visible")
-    notebook.wait("document.querySelector('.sl-badge')?.innerText === 'recorded'")
+    notebook.wait(f"{BADGE} === 'recorded'")
     notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
     notebook.wait(PAINTED)
+    notebook.rest(laid_out=True)
     return notebook
 
 

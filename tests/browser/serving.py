@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,22 +44,26 @@ class Home:
     def notebook(self) -> Path:
         return self.folder / "notebooks" / NOTEBOOK
 
-    @property
-    def options(self) -> list[str]:
-        """For JupyterLab and Notebook alike."""
-        told = {"port": self.port, "port_retries": 0, "ip": "127.0.0.1"}
-        server = [f"--ServerApp.{name}={value}" for name, value in told.items()]
-        return [*server, f"--IdentityProvider.token={self.token}", "--no-browser"]
+    def another(self, name: str) -> str:
+        """Puts a second copy of the lab's notebook beside it, for a page and a kernel of its own; its name."""
+        return shutil.copy(ROOT / "notebooks" / NOTEBOOK, self.notebook.with_stem(name)).name
+
+    def address(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/{path}?token={self.token}"
 
 
-def jupyterlab(home: Home) -> list[str]:
-    """As `speclab lab` starts it."""
-    return host.jupyter_command(home.notebook, [*home.options, "--LabApp.expose_app_in_browser=True"])
-
-
-def notebook7(home: Home) -> list[str]:
-    command = [sys.executable, "-m", "notebook", str(home.notebook), "--allow-root"]
-    return [*command, *home.options, "--JupyterNotebookApp.expose_app_in_browser=True"]
+def jupyter(home: Home) -> list[str]:
+    """As `speclab lab` starts it: JupyterLab, and Notebook 7 beside it where that is installed."""
+    told = {
+        "ServerApp.port": home.port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.ip": "127.0.0.1",
+        "IdentityProvider.token": home.token,
+        "LabApp.expose_app_in_browser": True,
+        "JupyterNotebookApp.expose_app_in_browser": True,
+        "AsyncIOLoopKernelRestarter.time_to_dead": 0.5,  # seconds; a kernel that is killed is missed sooner
+    }
+    return host.jupyter_command(home.notebook, [*(f"--{name}={value}" for name, value in told.items()), "--no-browser"])
 
 
 def voila(home: Home) -> list[str]:
@@ -80,7 +83,9 @@ def serving(command: Sequence[str], home: Home, outgoing: socket.socket) -> Iter
         _await(home.port, server, log)
         yield
     finally:
-        _end(server)
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)  # without a farewell: kernels notice that their parent is gone
+            server.wait()
 
 
 def _environment(home: Path, outgoing: socket.socket) -> dict[str, str]:
@@ -112,13 +117,3 @@ def _await(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             time.sleep(0.1)
     pytest.fail(f"{server.args} did not start:\n{log.read_text()[-3000:]}")
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    for signal_ in (signal.SIGTERM, signal.SIGKILL):
-        if server.poll() is None:
-            os.killpg(server.pid, signal_)
-            try:
-                server.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                continue

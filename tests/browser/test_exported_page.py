@@ -27,16 +27,21 @@ RUN = replace(
 _POINT = "[data-view=tree] .scatterlayer .points path >> nth=1"
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return export_html(RUN, tmp_path_factory.mktemp("exported") / "run.html", cursor=2, note="What <if>?")
+
+
 @pytest.fixture(params=["light", "dark"])
-def opened(request, browser, tmp_path):
-    path = export_html(RUN, tmp_path / "run.html", cursor=2, note="What <if>?")
+def opened(request, browser, path):
     page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=request.param)
+    page.set_default_timeout(PATIENCE)
     heard: list[str] = []
     page.on("request", lambda request: heard.append(request.url))
     page.on("console", lambda message: heard.append(message.text))
     page.on("pageerror", lambda error: heard.append(str(error)))
     page.goto(path.as_uri())
-    page.wait_for_function("document.querySelector('#place').textContent", timeout=PATIENCE)
+    page.wait_for_function("document.querySelector('#place').textContent")
     yield page
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"exported_{request.param}.png")
@@ -55,7 +60,7 @@ def test_iterations_phases_and_nodes_are_reached_by_keyboard_and_by_mouse(opened
         opened.wait_for_function(
             "([i, said]) => document.querySelector('#at').value == i"
             " && document.querySelector('#said').textContent.replace(/\\s+/g, ' ') === said",
-            arg=[i, said], timeout=PATIENCE,
+            arg=[i, said],
         )  # fmt: skip
         assert opened.locator("[data-after]:not([hidden])").count() == frame.committed + 1 if i else 1
 
@@ -102,4 +107,4 @@ def test_iterations_phases_and_nodes_are_reached_by_keyboard_and_by_mouse(opened
     assert bars.count() > 3
     box = opened.locator("[data-view=timeline] .nsewdrag").bounding_box()
     opened.mouse.click(box["x"] + 0.5 * box["width"] / last, box["y"] + 0.8 * box["height"])
-    opened.wait_for_function("document.querySelector('#at').value == 1", timeout=20_000)
+    opened.wait_for_function("document.querySelector('#at').value == 1")

@@ -44,7 +44,7 @@ lab
 
 
 def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
-    lab.run(1, HURT)
+    lab.run(2, HURT)
     lab.wait(PAINTED)
     for _ in range(3):
         lab.page.keyboard.press("Escape")
@@ -52,13 +52,14 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
     tabs = lab.page.locator(TABS)
     for i in range(tabs.count()):
         tabs.nth(i).click()
-        lab.page.wait_for_timeout(300)
+        lab.rest()
     nodes = lab.page.locator(".speclab-tree .main-svg").first.bounding_box()
     for i in range(12):  # tooltips too
         lab.page.mouse.move(
             nodes["x"] + 20 + i * nodes["width"] / 14, nodes["y"] + nodes["height"] / 2 + (i % 3 - 1) * 20
         )
         lab.page.wait_for_timeout(60)
+    lab.rest()
     assert lab.read("window.speclabHurt") is None
     assert lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length") == 0
     assert "<img" in lab.read("document.querySelector('.speclab-text').innerText")
@@ -67,7 +68,7 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
 
 def test_pictures_need_no_webgl(lab):
     lab.page.evaluate(NO_WEBGL)
-    lab.run(1, "lab.close()\nlab = speclab.Lab('mini')\nlab")
+    lab.run(2, "lab.close()\nlab = speclab.Lab('mini')\nlab")
     lab.wait(PAINTED)
     assert lab.step() == 2
     assert lab.complaints == []
@@ -75,10 +76,9 @@ def test_pictures_need_no_webgl(lab):
 
 def test_without_plotly_one_sentence_names_the_way_out_and_the_rest_works(lab):
     lab.read("delete globalThis.speclabPlotly")
-    lab.run(1, NO_PLOTLY)
+    lab.run(2, NO_PLOTLY)
     lab.wait("document.querySelector('.speclab-tree[role=alert]')?.innerText.includes('pip install')")
     lab.page.click("button.speclab-step")
     lab.says("Iteration 2:")
-    lab.run(1, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab('mini')\nlab")
-    lab.wait(PAINTED)
-    assert lab.read(CURSOR) == 1
+    lab.run(2, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab('mini')\nlab")
+    lab.wait(f"{PAINTED} && {CURSOR} === 1")

@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from opened import CURSOR, ERROR, MASK, PAINTED, STATUS, TREE
+from opened import BADGE, ERROR, MASK, PAINTED, STATUS, TREE
+from serving import NOTEBOOK, ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -21,17 +22,27 @@ RUN_AND_STOP = f"""async () => {{
 """Both from within the page: a run is soon over, and a test that is slow to click would come too late."""
 
 
+SHIPPED = json.loads((ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"][2]["source"]
+CLOSE = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({code: 'lab.close()'}).done && 1"
+"""The lab further down, which the notebook's own code steps."""
+WRITE = "source => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2].setSource(source)"
+
+
 @pytest.fixture(scope="module")
 def lab(notebook):
-    """The notebook after all its cells ran, the lab in view."""
+    """The notebook after all its cells ran, its first lab in view."""
+    notebook.page.evaluate(WRITE, "".join(SHIPPED))  # other files write labs of their own there
     notebook.run()
-    notebook.page.evaluate("() => jupyterapp.shell.currentWidget.content.scrollToItem(1, 'start')")
+    notebook.read(CLOSE)
+    notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
+    notebook.page.evaluate("() => jupyterapp.shell.currentWidget.content.scrollToItem(2, 'start')")
     notebook.wait(PAINTED)
-    notebook.steady(TREE)  # laid out for the room there is
+    notebook.rest(laid_out=True)
     return notebook
 
 
 def see(lab) -> dict[str, str]:
+    lab.rest()
     return {name: lab.read(js) for name, js in SEEN.items()}
 
 
@@ -71,12 +82,13 @@ def test_phases_replay_the_iteration_and_the_mask_grows_with_the_tree(lab):
 
 
 def test_run_live_takes_over_and_stop_ends_a_run_and_keeps_what_was_decoded(lab):
-    at = lab.read(CURSOR)
+    at = lab.cursor()
     lab.page.click("button.speclab-live")
-    lab.wait("document.querySelector('.sl-badge').innerText === 'live'")
-    assert lab.read(CURSOR) == at, "in the same place"
+    lab.wait(f"{BADGE} === 'live'")
+    assert lab.cursor() == at, "in the same place"
     lab.page.evaluate(RUN_AND_STOP)
     lab.says("Stopped")
+    lab.rest()
     done, total = re.search(r"(\d+) of (\d+) tokens", lab.read(BAR)).groups()
     assert int(done) < int(total)
     click(lab, "step", differs(see(lab), "status"))

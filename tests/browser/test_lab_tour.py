@@ -10,18 +10,17 @@ from pathlib import Path
 
 import access
 import pytest
-from opened import CURSOR, STATUS, quiet
+from opened import BADGE, CURRENT, CURSOR, PATIENCE, STATUS, quiet
 
 pytestmark = pytest.mark.browser
 _quiet = pytest.fixture(autouse=True)(quiet)
 
-TAB = "document.querySelector('.speclab-tabs > .widget-tab-contents > :not(.lm-mod-hidden)')?.innerText.trim()"
-CURRENT = "document.querySelector('.speclab-tabs .lm-mod-current').innerText"
 STEP = "document.querySelector('button.speclab-step')"
 
 
 def tab_to(lab, name: str) -> None:
     """Presses Tab until the focus, always seen and never outside the lab, is on a control of this class."""
+    lab.rest()
     for _ in range(60):
         lab.page.keyboard.press("Tab")
         tag, classes, seen, inside = lab.page.evaluate(access.FOCUSED)
@@ -44,7 +43,7 @@ def test_the_keyboard_alone_gets_from_the_setup_to_the_third_iteration(lab):
     tab_to(lab, "speclab-step")
     for i in (2, 3):  # it goes on from the first iteration of the recording
         page.keyboard.press("Enter")
-        lab.wait(f"{CURSOR} === {i} && document.querySelector('.sl-badge').innerText === 'live'")
+        lab.wait(f"{CURSOR} === {i} && {BADGE} === 'live'")
         lab.wait(f"{STATUS}.includes('Iteration {i}:')")
     tab_to(lab, "speclab-phases")
     page.keyboard.press("Enter")
@@ -69,7 +68,7 @@ def test_an_empty_prompt_disables_step_and_says_why(lab):
     page, prompt = lab.page, lab.page.input_value(".speclab-prompt textarea")
     page.fill(".speclab-prompt textarea", "")
     lab.wait(f"{STEP}.disabled")
-    assert "prompt" in lab.read("document.querySelector('.speclab-transport').innerText.toLowerCase()")
+    lab.wait("document.querySelector('.speclab-transport').innerText.toLowerCase().includes('prompt')")
     page.fill(".speclab-prompt textarea", prompt)
     lab.wait(f"!{STEP}.disabled")
     page.click("button.speclab-change")
@@ -82,7 +81,7 @@ def test_run_until_a_breakpoint_forwards_and_backwards(lab):
     lab.page.click("button.speclab-add-breakpoint")
     lab.page.locator("button.speclab-breakpoint").wait_for()
     lab.press("run-until", "Stopped: ")
-    found = lab.read(CURSOR)
+    found = lab.cursor()
     lab.step()
     lab.page.click("button.speclab-back-until")
     lab.wait(f"{CURSOR} === {found}")
@@ -101,6 +100,7 @@ def test_a_page_is_saved_and_opens_without_a_server(lab, tmp_path):
     page.click("button.speclab-more")
     asked: list[str] = []
     kept = page.context.browser.new_page()
+    kept.set_default_timeout(PATIENCE)
     kept.on("request", lambda request: asked.append(request.url))
     kept.goto(Path(path).as_uri())
     kept.wait_for_selector(".js-plotly-plot .main-svg")
@@ -113,7 +113,8 @@ def test_every_view_can_be_read_in_both_themes_and_has_words(lab, theme):
     page = lab.page
     lab.theme(theme)
     page.set_viewport_size({"width": 1280, "height": 1900})
-    for toggle in ("change", "more"):
+    toggles = ("change", "more", "export")
+    for toggle in toggles:
         page.click(f"button.speclab-{toggle}")
     tabs = page.locator(".speclab-tabs .lm-TabBar-tab")
     faint, wordless = {}, []
@@ -121,13 +122,15 @@ def test_every_view_can_be_read_in_both_themes_and_has_words(lab, theme):
         tabs.nth(i).click()
         name = tabs.nth(i).inner_text()
         lab.wait(f"{CURRENT} === {json.dumps(name)}")
-        lab.steady(TAB, polls=2)
-        faint |= page.evaluate(access.CONTRAST, 4.5)
+        lab.rest()
+        contrast = access.CONTRAST if i == 0 else access.CONTRAST.replace(".speclab-lab", ".speclab-tabs")
+        faint |= page.evaluate(contrast, 4.5)
         wordless += page.evaluate(access.PICTURES)
         page.locator(".speclab-tabs").scroll_into_view_if_needed()
         lab.shot(f"tab_{name.lower().replace(' ', '_')}_{theme.lower()}")
     tabs.first.click()
+    lab.rest()
     assert page.evaluate(access.NAMELESS) == []
-    for toggle in ("change", "more"):
+    for toggle in toggles:
         page.click(f"button.speclab-{toggle}")
     assert (faint, wordless) == ({}, [])

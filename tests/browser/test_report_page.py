@@ -24,6 +24,7 @@ def path(tmp_path_factory):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_figure_is_drawn_and_every_word_can_be_read(browser, path, theme):
     page = browser.new_page(viewport={"width": 1280, "height": 1200}, color_scheme=theme)
+    page.set_default_timeout(PATIENCE)
     heard: list[str] = []
     page.on("request", lambda request: heard.append(request.url))
     page.on("console", lambda message: heard.append(message.text))
@@ -35,7 +36,7 @@ def test_every_figure_is_drawn_and_every_word_can_be_read(browser, path, theme):
     assert page.evaluate(CONTRAST.replace(".speclab-lab", "body"), 4.5) == {}
     for width in (1280, 420):  # figures follow; tables scroll by themselves
         page.set_viewport_size({"width": width, "height": 1200})
-        page.wait_for_function(f"document.documentElement.scrollWidth <= {width}", timeout=PATIENCE)
+        page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
     page.close()
     assert heard == [path.as_uri()]
 

@@ -16,12 +16,7 @@ from speclab.drafters.base import Context, Draft, Outcome, Strategy
 from speclab.tree import DraftTree
 
 TEXT = [2, 1, 0, 1, 2]
-GATES = {
-    "prune_probability": "prune",
-    "max_depth": "max depth",
-    "stop_probability": "stop",
-    "deep_probability": "deep",
-}
+GATES = {"prune_probability": "prune", "max_depth": "max depth", "stop_probability": "stop", "deep_probability": "deep"}
 
 
 def draft_once(
@@ -98,13 +93,7 @@ def test_the_authors_code_has_these_trees(seed, vocab, sharpness, max_depth):
     assert_same_tree(draft.tree, reference.published_tree(after_text(probs), max_depth=max_depth))
 
 
-@given(
-    st.integers(1, 5),
-    st.integers(1, 4),
-    st.floats(0, 0.3),
-    st.integers(1, 60),
-    st.integers(0, 1000),
-)
+@given(st.integers(1, 5), st.integers(1, 4), st.floats(0, 0.3), st.integers(1, 60), st.integers(0, 1000))
 def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
     probs = random_probs(7, seed)
     strategy = speclab.FixedTree(depth=depth, branching=branching, prune_probability=tau, node_budget=budget)

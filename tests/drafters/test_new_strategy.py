@@ -10,6 +10,7 @@ from records import assert_consistent, assert_same
 from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
+from speclab import Draft, Drafter, DraftTree
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import DEFINED
@@ -55,6 +56,7 @@ class Nucleus(GrownStrategy):
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
     """What a test defines is forgotten after it."""
+    speclab.strategies()  # imports them all, into what is put back
     monkeypatch.setattr("speclab.drafters.DEFINED", dict(DEFINED))
     monkeypatch.setattr("speclab.drafters.base.DEFINED", speclab.drafters.DEFINED)
 
@@ -133,3 +135,53 @@ def test_a_cell_that_is_run_again_replaces_the_class():
 def test_classes_that_are_no_choice_are_not_listed():
     run_cell(CELL.replace("Nucleus", "_Hidden"), "_Hidden")
     assert not {"_Hidden", "GrownStrategy", "Strategy"} & speclab.strategies().keys()
+
+
+class Wrong(Drafter):
+    """Drafts what `propose` makes of the context."""
+
+    def __init__(self, settings, propose):
+        super().__init__(settings)
+        self.draft = propose
+
+
+@pytest.mark.parametrize(
+    ("propose", "words"),
+    [
+        (lambda context: None, ("Mine", "drafted None", "return Draft(tree)")),
+        (lambda context: DraftTree.root(context.tokens[-1]), ("DraftTree", "return Draft(tree)")),
+        (lambda context: Draft(DraftTree.root(context.tokens[-1] + 1)), ("Mine", "root", "newest token")),
+        (lambda context: Draft(chain(context, [VOCAB])), ("Mine", str(VOCAB), "outside the vocabulary")),
+        (lambda context: Draft(chain(context, [-1])), ("-1", "outside the vocabulary")),
+        (lambda context: Draft(chain(context, [1] * 40)), ("40 deep", "context.max_depth")),
+        (lambda context: Draft(chain(context, [1], log_prob=0.5)), ("log-probability", "Mine")),
+    ],
+    ids=["nothing", "a tree alone", "another root", "no such token", "negative", "too deep", "log-probability"],
+)
+def test_what_no_pass_can_verify_is_refused_in_one_sentence(propose, words):
+    """A wrong root would have made the text wrong, and the rest ended in the depth of a model."""
+
+    class Mine(speclab.Strategy):
+        def drafter(self, pair):
+            return Wrong(self, propose)
+
+    session = speclab.Session(table_pair(PROBS, NEAR, VOCAB, context=32), Mine(), PROMPT, max_new_tokens=8)
+    with pytest.raises(speclab.SettingsError) as caught:
+        session.step()
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in words)
+    assert session.steps == ()
+
+
+def chain(context, tokens, log_prob=0.0):
+    nodes = len(tokens) + 1
+    return DraftTree.of([context.tokens[-1], *tokens], range(-1, nodes - 1), [0.0, *[log_prob] * len(tokens)], "own")
+
+
+def test_a_strategy_that_gives_no_drafter_is_refused():
+    class Mine(speclab.Strategy):
+        def drafter(self, pair):
+            pass
+
+    with pytest.raises(speclab.SettingsError, match=r"Mine\.drafter.*return a Drafter"):
+        speclab.Session(pair(), Mine(), PROMPT)

@@ -1,4 +1,4 @@
-"""Retrieval: the suffix array against a scan, the tree against direct construction, and texts that cannot be read."""
+"""Retrieval: the suffix tree against a scan, the tree against direct construction, and texts that cannot be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import speclab
 from speclab.drafters.base import Context
 from speclab.drafters.retrieval import _RetrievalDrafter
 from speclab.prompts import examples
-from speclab.sources.suffix_array import BREAK, LARGEST, SuffixArray, corpus
+from speclab.sources.suffix_tree import BREAK, LARGEST, SuffixTree, corpus
 
 VOCAB = 8
 TEXTS = st.lists(st.integers(-1, 3), max_size=60)
@@ -47,7 +47,7 @@ def counting(tmp_path):
 def test_the_tree_is_the_one_of_direct_construction(text, context, budget, depth, data):
     short, long = sorted(data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5))))
     strategy = speclab.Retrieval(node_budget=budget, shortest_match=short, longest_match=long)
-    draft = _RetrievalDrafter(strategy, SuffixArray(text)).draft(Context(context, depth, lambda: None))
+    draft = _RetrievalDrafter(strategy, SuffixTree(text)).draft(Context(context, depth, lambda: None))
     tree = draft.tree
     expected = reference.retrieved(text, context, strategy.model_dump(), depth)
     got = {tuple(tree.token[list(tree.path(node))[1:]].tolist()): node for node in range(len(tree))}
@@ -89,10 +89,10 @@ def test_a_folder_is_all_its_texts_and_no_phrase_goes_over_the_end_of_one(pair, 
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.md").write_text("w4 w5")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    array = corpus(pair, str(tmp_path))
-    assert array.tokens.tolist()[:-1] == [1, 2, 3, BREAK, 4, 5, BREAK]
-    assert array.find([3, 4]).places == 0
-    assert array.following(array.find([2, 3])) == []
+    tree = corpus(pair, str(tmp_path))
+    assert tree.tokens.tolist()[:-1] == [1, 2, 3, BREAK, 4, 5, BREAK]
+    assert len(tree.suffixes([3, 4])) == 1, "4 alone"
+    assert tree.children(tree.suffixes([2, 3])[1]) == []
 
 
 def test_a_text_is_indexed_once_and_anew_when_it_has_changed(pair, counting):

@@ -60,12 +60,6 @@ def test_the_target_is_asked_only_where_the_walk_comes_by(tree, data):
         assert all(tree.token[child] == choices[tree.parent[child]] for child in path[1:])
 
 
-def test_a_wrong_drafted_root_commits_the_targets_token_alone():
-    tree = DraftTree.of([1, 2, 2], [-1, 0, 1], [-0.1, -0.1, -0.1], "draft")
-    taken = sample_and_match(tree, [2, 2, 2].__getitem__, root_choice=0)
-    assert (taken.accepted, taken.bonus) == ((), 0)
-
-
 def test_of_two_matching_children_the_deeper_reaching_one_is_taken():
     tree = DraftTree.of([9, 1, 1, 2, 3], [-1, 0, 0, 2, 3], [0.0] * 5, "merged")
     taken = sample_and_match(tree, [1, 2, 2, 3, 4].__getitem__)
@@ -76,11 +70,6 @@ def test_of_two_equal_paths_the_first_is_taken():
     tree = DraftTree.of([9, 1, 1, 2, 2], [-1, 0, 0, 1, 2], [0.0] * 5, "merged")
     taken = sample_and_match(tree, [1, 2, 2, 5, 5].__getitem__)
     assert (taken.accepted, taken.bonus) == ((1, 3), 5)
-
-
-def test_nothing_drafted_gives_the_bonus_alone():
-    taken = sample_and_match(DraftTree.root(4), [7].__getitem__)
-    assert (taken.accepted, taken.bonus) == ((), 7)
 
 
 # Typical acceptance

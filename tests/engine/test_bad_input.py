@@ -16,7 +16,6 @@ from speclab import (
     Autoregressive,
     ContextExceededError,
     DynaTree,
-    FinishedError,
     FixedTree,
     LinearSpeculation,
     NoDraftError,
@@ -139,12 +138,6 @@ def test_going_where_nothing_is_decoded(session, index):
         with refused(SettingsError, str(index), str(len(session.steps))):
             move(index)
     assert session.cursor == shown
-
-
-def test_stepping_past_the_end(session):
-    with refused(FinishedError, "fork", "max_new_tokens"):
-        session.step()
-    assert len(session.token_ids) == 10
 
 
 @pytest.mark.parametrize(

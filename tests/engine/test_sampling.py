@@ -48,12 +48,7 @@ def test_the_chi_square_test_can_fail():
 # The transforms
 
 
-@given(
-    st.integers(0, 500),
-    st.floats(0.05, 5),
-    st.none() | st.integers(1, 9),
-    st.none() | st.floats(0.05, 1),
-)
+@given(st.integers(0, 500), st.floats(0.05, 5), st.none() | st.integers(1, 12), st.none() | st.floats(0.05, 1))
 def test_transform_is_the_plain_one(seed, temperature, top_k, top_p):
     logits = torch.randn((3, 8), generator=torch.Generator().manual_seed(seed))
     got = transform(logits, SessionSettings(temperature=temperature, top_k=top_k, top_p=top_p))
@@ -83,28 +78,14 @@ def test_top_p_takes_the_token_that_crosses_it():
     assert probs[0].tolist() == pytest.approx([0.5 / 0.8, 0.3 / 0.8, 0.0])
 
 
-def test_top_k_beyond_the_vocabulary_changes_nothing():
-    logits = torch.randn((1, 6), generator=torch.Generator().manual_seed(3))
-    wide = transform(logits, SessionSettings(temperature=1.0, top_k=1000))
-    assert torch.equal(wide, transform(logits, SessionSettings(temperature=1.0)))
-
-
 # The noise and the draw
 
 
 def test_noise_is_uniform_over_seeds_and_places_and_their_neighbours():
-    for noises in (
-        [uniform(seed, 7) for seed in range(4000)],
-        [uniform(7, place) for place in range(4000)],
-    ):
+    for noises in ([uniform(seed, 7) for seed in range(4000)], [uniform(7, place) for place in range(4000)]):
         assert_drawn_from(Counter(int(20 * x) for x in noises), dict.fromkeys(range(20), 1 / 20))
         pairs = Counter((int(5 * a), int(5 * b)) for a, b in itertools.pairwise(noises))
         assert_drawn_from(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
-
-
-def test_noise_depends_on_seed_and_place_alone():
-    assert uniform(3, 5) == uniform(3, 5)
-    assert len({uniform(seed, place) for seed in range(50) for place in range(50)}) == 2500
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 0), st.floats(0, 1))

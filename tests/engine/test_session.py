@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from records import assert_consistent, assert_same
+from refusals import refused
 from sessions import (
     DRAFT,
     NEW,
@@ -50,7 +51,7 @@ def test_the_text_without_a_tokenizer_shows_ids():
 def test_a_finished_session_says_so_and_changes_nothing():
     session = finished()
     before, spent = session.trace, calls(session)
-    with pytest.raises(speclab.FinishedError, match="max_new_tokens"):
+    with refused(speclab.FinishedError, "max_new_tokens", "fork"):
         session.step()
     assert_same(session.trace, before)
     assert calls(session) == spent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 from lab_tools import PROMPT, Messages, click, settle
 
 import speclab
@@ -11,7 +9,7 @@ from speclab.engine.session import Session
 from speclab.lab.runs import CURRENT, named_strategies
 from speclab.models.pair import ModelPair
 
-CACHES, COMPARE = "Caches", "Compare"
+COMPARE = "Compare"
 THREE = ["Autoregressive", speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree]
 
 
@@ -20,19 +18,15 @@ def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
     session, text = lab.session, lab.session.token_ids
     table = lab.compare(THREE, max_new_tokens=24)
     strategies = [speclab.Autoregressive(), speclab.LinearSpeculation(draft_tokens=3), speclab.DynaTree()]
-    for row, entry, strategy in zip(table.rows(), table.runs, strategies, strict=True):
+    for entry, strategy in zip(table.runs, strategies, strict=True):
         alone = Session(pair, strategy, PROMPT, max_new_tokens=24)
         alone.run()
         assert list(entry.token_ids) == alone.token_ids
-        figures = alone.metrics.as_dict()
-        assert all(row[name] == figures[name] for name in ("tokens_per_iteration", "target_calls", "draft_calls"))
+        for name in ("tokens_per_iteration", "target_calls", "draft_calls"):
+            assert getattr(entry.trace.metrics, name) == getattr(alone.metrics, name)
         assert sum(entry.seconds(phase) for phase in ("draft", "verify", "accept", "commit", "adapt")) > 0
-        assert row["differs_from_token"] == ""
-    assert [row["strategy"] for row in table.rows()] == [
-        "Autoregressive",
-        "LinearSpeculation, draft tokens 3",
-        "DynaTree",
-    ]
+        assert table.differs_at(entry) is None
+    assert [entry.name for entry in table.runs] == ["Autoregressive", "LinearSpeculation, draft tokens 3", "DynaTree"]
     assert "all 3 texts are the same, 24 tokens" in lab.state.status
     assert lab.session is session
     assert lab.session.token_ids == text
@@ -50,11 +44,7 @@ def test_one_that_cannot_run_says_why_and_the_others_go_on(make, pair):
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
-    for wrong, said in (
-        (["Nonsense"], "'Nonsense' is no"),
-        ([], "No strategy is chosen"),
-        ([3], "no strategy"),
-    ):
+    for wrong, said in ((["Nonsense"], "'Nonsense' is no"), ([], "No strategy is chosen"), ([3], "no strategy")):
         assert lab.compare(wrong) is None
         assert said in lab.state.error
     assert lab.compare(["Autoregressive"], max_new_tokens=0) is None
@@ -62,8 +52,6 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(lab):
     lab.config.prompt.text.value = ""
     assert lab.compare(["Autoregressive"]) is None
     assert "prompt is empty" in lab.state.error
-    assert lab.save_comparison("nowhere.csv") is None
-    assert "Nothing is compared yet" in lab.state.error
 
 
 def test_without_names_the_strategy_of_the_pickers_runs_and_draws_are_not_held_to_be_equal(lab):
@@ -122,26 +110,15 @@ def test_progress_is_said_for_each_strategy_and_stop_reaches_the_pass_under_way(
     assert told == [lab.session, other]
 
 
-def test_the_table_is_saved_as_csv_and_drawn_only_where_seen(lab, tmp_path, messages):
+def test_the_table_is_drawn_only_where_seen(lab, messages):
     panel = lab.panels.tabs.compare
     messages.clear()
     table = lab.compare(THREE, max_new_tokens=12)
     assert not messages.of(panel.picture)
     assert not messages.of(panel.progress)
-    lab.panels.tabs.show_tab(COMPARE)
-    assert settle(lab)
-    panel.path.value = str(tmp_path / "mine.csv")
-    click(lab, panel.save)
-    assert (tmp_path / "mine.csv").read_text() == table.to_csv()
-    written = lab.save_comparison(tmp_path / "table.csv")
-    with written.open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["strategy"] for row in rows] == [entry.name for entry in table.runs]
-    assert float(rows[2]["tokens_per_iteration"]) == table.rows()[2]["tokens_per_iteration"]
-    assert {"verify_seconds", "draft_calls", "accepted_at_depth_1"} <= rows[0].keys()
-    assert str(table).splitlines()[0].startswith("strategy")
-    assert lab.save_comparison(tmp_path / "missing" / "table.csv") is None
-    assert "cannot be written" in lab.state.error
+    lines = str(table).splitlines()
+    assert lines[0].split() == ["strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls"]
+    assert all(line.startswith(run.name) for line, run in zip(lines[1:], table.runs, strict=True))
 
 
 def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):

@@ -10,8 +10,7 @@ from speclab.analysis.routing import regret
 from speclab.views import proposals
 from speclab.views.explain import CHANGES
 
-CACHES, STRATEGY, NODE = "Caches", "Strategy", "Node"
-STEP_MESSAGES, PANEL_BYTES = 12, 90_000
+STRATEGY, NODE = "Strategy", "Node"
 BOTH = speclab.DualDraft(
     first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01),
     second=speclab.PromptLookup(budget="fixed"),

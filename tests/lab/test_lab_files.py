@@ -67,8 +67,7 @@ def test_a_run_of_something_else_is_not_gone_on_with_and_a_fork_of_it_says_that_
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [(None, "cannot be read"), (b"hello", "not a trace"), (b"\x1f\x8b\x08", "cut short")],
+    ("content", "says"), [(None, "cannot be read"), (b"hello", "not a trace"), (b"\x1f\x8b\x08", "cut short")]
 )
 def test_a_file_that_is_no_trace_is_one_sentence_and_changes_nothing(lab, tmp_path, content, says):
     lab.step()

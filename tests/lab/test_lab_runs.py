@@ -7,7 +7,7 @@ from lab_tools import click, show
 
 import speclab
 
-CACHES, RUNS = "Caches", "Compare"
+RUNS = "Compare"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_every_fork_stays_says_where_it_comes_from_and_is_compared_by_its_figure
     table = forked._controller.runs.comparison()
     assert [entry.name for entry in table.runs] == [run.label for run in forked.forks]
     figures = [forked.session.metrics.target_calls, 1 + sum(s.counts.target_calls for s in forked.session.steps)]
-    assert table.rows()[1]["target_calls"] == figures[0] == figures[1]
+    assert table.runs[1].trace.metrics.target_calls == figures[0] == figures[1]
     before = found.drawing
     forked.step()
     assert found.drawing != before

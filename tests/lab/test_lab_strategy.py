@@ -13,7 +13,6 @@ import speclab
 from speclab.drafters.base import DEFINED
 
 STRATEGY = "Strategy"
-STEP_MESSAGES, PANEL_BYTES = 24, 40_000
 GOOSE = speclab.Goose(node_budget=12, bypass="off")
 
 

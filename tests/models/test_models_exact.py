@@ -83,6 +83,7 @@ STRATEGIES = (
     speclab.FixedTree(budget="fixed"),
     speclab.PromptLookup(budget="fixed"),
     speclab.TokenRecycling(budget="fixed"),
+    speclab.SuffixDecoding(budget="fixed"),
 )
 
 

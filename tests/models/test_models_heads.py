@@ -16,7 +16,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 import speclab
-from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.models.head_files import read_head, save_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
@@ -281,24 +281,6 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     assert not (tmp_path / "sprung").exists()
     torch.load(tmp_path / "eagle/pytorch_model.bin", weights_only=False)
     assert (tmp_path / "sprung").exists(), "else the trap proves nothing"
-
-
-@pytest.mark.parametrize(
-    ("extra", "config", "named"),
-    [
-        ("layers.1.mlp.up_proj.weight", {}, "EAGLE-3"),
-        ("midlayer.hidden_norm.weight", {}, "EAGLE-3"),
-        ("layers.1.x", {"dflash_config": {"mask_token_id": 3}}, "DFlash"),
-        ("layers.1.x", {"architectures": ["DFlashDraftModel"]}, "DFlash"),
-    ],
-)
-def test_a_head_of_another_kind_is_refused_by_its_name(tmp_path, extra, config, named):
-    folder = tmp_path / "eagle"
-    eagle_folder(folder, tiny("llama"))
-    save_file(load_file(folder / "model.safetensors") | {extra: torch.zeros(2)}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
-    with refused(UnsupportedModelError, named, "EAGLE-2"):
-        load(folder)
 
 
 def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():

@@ -178,6 +178,7 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
 
 def test_bad_settings_are_one_sentence():
     for given, error, reason in (
+        ({"name": torch.nn.Linear(2, 2)}, SettingsError, "A Linear is no name of a pair: pass a model as target="),
         ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, smollm2"),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),

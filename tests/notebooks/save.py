@@ -4,6 +4,8 @@ A page without scripts shows no plotly figure and no widget. So each figure gets
 lab one of its stage, in the HTML that stands in its place. A picture whose figure did not change stays as it was saved,
 byte for byte, and no widget state is kept. With --as-run the outputs stay, and pictures alone are added; with
 --redraw every picture is drawn anew. Chromium draws: the one on the PATH, else Playwright's own.
+Each gets the install cell, the link to Colab and slide types of `dressing.py`; with --heads that alone, and nothing
+runs. Slide types that are there stay; --slides chooses them anew.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 import nbformat
 import numpy as np
 import plotly
+from dressing import dress, lay_slides, write_heads
 from nbclient import NotebookClient
 from playwright.sync_api import Page, sync_playwright
 
@@ -34,6 +37,8 @@ FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widg
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STAGE = ("timeline", "tree", "mask")
 """Slots of a lab's screen that its picture shows; the last two side by side."""
+CONTROLS = "Run this cell for its controls."
+"""What stands where a widget has no words of its own."""
 SCALE = 1.5
 """Pixels of a picture for one of the page."""
 _STYLE = ":root{%s}body{margin:0;background:var(--sl-paper);width:1100px;display:grid;grid-template-columns:2fr 1fr}"
@@ -136,6 +141,8 @@ def finish(notebook: Any, painter: Painter, kept: dict[str, str]) -> None:
     notebook.metadata.pop("widgets", None)
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         data, slots = output.get("data", {}), output.pop("slots", None)
+        if slots is not None and "text/html" not in data:
+            data["text/plain"] = CONTROLS  # not what Python calls the widget
         if FIGURE in data:
             data.pop("text/html", None)  # the same figure, with plotly.js
             data["image/png"] = kept.get(_key(data[FIGURE])) or painter.figure(data[FIGURE])
@@ -160,17 +167,24 @@ def save(path: Path, painter: Painter, *, run: bool = True) -> None:
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype"  # for the kernel: figures as data, without plotly.js
     notebook = nbformat.read(path, as_version=4)
     kept = {} if "--redraw" in sys.argv else pictures(notebook)
+    dress(notebook, path.name)
     if run:
         where = {"metadata": {"path": str(path.parent)}}
         Client(
-            notebook, timeout=600, kernel_name="python3", store_widget_state=True, record_timing=False, resources=where
-        ).execute()
+            notebook, timeout=600, kernel_name="python3", store_widget_state=True, record_timing=False, resources=where,
+            coalesce_streams=True,
+        ).execute()  # fmt: skip
     finish(notebook, painter, kept)
+    lay_slides(notebook, anew="--slides" in sys.argv)
     nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":
     names = [name for name in sys.argv[1:] if not name.startswith("--")]
+    if "--heads" in sys.argv:
+        every = [Path(name) for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
+        write_heads(every, anew="--slides" in sys.argv)
+        sys.exit()
     with Painter.opened() as drawer:
         for name in names or sorted(map(str, NOTEBOOKS.glob("*.ipynb"))):
             save(Path(name), drawer, run="--as-run" not in sys.argv)

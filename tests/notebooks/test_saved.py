@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from save import BROWSERS, FIGURE, Painter, save
+from save import BROWSERS, CONTROLS, FIGURE, Painter, save
 
 pytestmark = pytest.mark.notebook
 
@@ -43,6 +43,7 @@ def test_saved_pictures_show_without_a_kernel_and_without_trust(cells):
     assert all("widget-view" not in kind for bundle in bundles for kind in bundle)
     pages = [bundle["text/html"] for bundle in bundles if "text/html" in bundle]
     assert all("<svg" not in page and "<script" not in page for page in pages)
+    assert [bundle["text/plain"] for bundle in bundles if "</" in bundle.get("text/plain", "")] == []
 
 
 def test_a_figure_has_a_small_picture_beside_it(cells):
@@ -57,12 +58,14 @@ def test_saved_outputs_are_small(cells):
 
 
 def test_a_notebook_is_saved_with_pictures_that_stay_while_their_figures_do(tmp_path):
-    """A figure and a lab: run, drawn, written, and once more."""
+    """A figure, a lab, a prediction and a slider: run, drawn, written, and once more."""
     if not any(map(shutil.which, BROWSERS)):
         pytest.skip("no Chromium on the PATH")
     path = tmp_path / "own.ipynb"
     figure = "from plotly.graph_objects import Figure\nFigure({'data': [{'y': [1, 2]}], 'layout': {'template': {}}})"
-    cells = [nbformat.v4.new_code_cell(source) for source in (figure, "import speclab\n\nspeclab.Lab('mini')")]
+    lab, asked = "import speclab\n\nspeclab.Lab('mini')", "speclab.Prediction('How many tokens?', (1, 2, 3))"
+    slider = "import ipywidgets\n\nipywidgets.IntSlider()"
+    cells = [nbformat.v4.new_code_cell(source) for source in (figure, lab, asked, slider)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     with Painter.opened() as painter:
         save(path, painter)
@@ -73,9 +76,12 @@ def test_a_notebook_is_saved_with_pictures_that_stay_while_their_figures_do(tmp_
         nbformat.write(first, path)
         save(path, painter)
     notebook = nbformat.read(path, as_version=4)
-    (figure,), (lab,) = (cell.outputs for cell in notebook.cells)
+    (figure,), (lab,), (asked,), (slider,) = (cell.outputs for cell in notebook.cells)
     assert set(figure.data) == {FIGURE, "image/png"}
     assert figure.data["image/png"] == KEPT, "what is drawn already is not drawn again"
     assert set(lab.data) == {"text/plain", "text/html"}
     assert len(re.findall(r'<img alt="[^"]+" src="data:image/png;base64,', lab.data["text/html"])) == 1
+    assert asked.data["text/plain"] == "How many tokens? (1 · 2 · 3)"
+    assert set(asked.data) == {"text/plain", "text/html"}
+    assert slider.data == {"text/plain": CONTROLS}
     assert "widgets" not in notebook.metadata

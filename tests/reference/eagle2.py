@@ -42,14 +42,14 @@ def mean_confidence(paths: dict[Path, float]) -> float:
 @torch.no_grad()
 def head_probs(head, target, text: Sequence[int], path: Sequence[int]) -> np.ndarray:
     """A head's next-token distribution after `text` and drafted `path`: no cache, no mask, all from scratch."""
-    from speclab.models.heads import rotary
+    from speclab.models.eagle import rotary
 
     states = target(torch.tensor([list(text)]), output_hidden_states=True).hidden_states
     seen = head.fused(torch.cat([states[layer][0] for layer in head.config.layers], dim=-1))[:-1]
     tokens = list(text[1:])
     for token in [*path, None]:
         embeddings = target.get_input_embeddings()(torch.tensor(tokens))
-        out = head(head.join(embeddings, seen)[None], rotary(head.config, torch.arange(len(tokens))))[0]
+        out = head(embeddings[None], seen[None], rotary(head.config, torch.arange(len(tokens))))[0]
         if token is not None:
             tokens.append(token)
             seen = torch.cat([seen, out[-1:]])

@@ -1,4 +1,4 @@
-"""What strategies without a draft search: context matches, n-grams, a suffix array, transitions."""
+"""What strategies without a draft search: context matches, n-grams, a suffix tree, transitions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from reference import lookup, retrieval, transitions
 from reference.lookahead import Pool
 
 from speclab.models.transfers import Logits
+from speclab.sources import suffix_tree
 from speclab.sources.context import COMPARED, REACH, ContextIndex
 from speclab.sources.ngram_pool import NgramPool
-from speclab.sources.suffix_array import BREAK, SuffixArray
+from speclab.sources.suffix_tree import SuffixTree
 from speclab.sources.transitions import TransitionTable
 
 TEXTS = st.lists(st.integers(0, 3), max_size=60)
@@ -87,22 +88,27 @@ PIECES = st.lists(st.integers(-1, 3), max_size=60)
 PHRASES = st.lists(st.integers(0, 3), max_size=6)
 
 
-@given(PIECES, PHRASES)
-def test_the_suffix_array_finds_what_a_scan_finds(text, phrase):
-    array = SuffixArray(text)
-    found = array.find(phrase)
-    assert found.places == (len(retrieval.places([*text, BREAK], phrase)) if phrase else len(text) + 1)
-    if found.places:
-        after = {token: place.places for token, place in array.following(found)}
-        assert after == retrieval.following(text, phrase)
-        assert list(after) == sorted(after)
-
-
-@given(PIECES)
-def test_suffixes_are_in_order(text):
-    array = SuffixArray(text)
-    suffixes = [array.tokens[start:].tolist() for start in array._order]
-    assert suffixes == sorted(suffixes)
+@pytest.mark.parametrize("scanned", [0, 1 << 20], ids=["sorted", "scanned"])
+@given(text=PIECES, parts=st.integers(0, 3), phrase=PHRASES)
+def test_the_suffix_tree_finds_what_a_scan_finds(scanned, text, parts, phrase):
+    """Every suffix of a phrase with its places, and every token that follows it with its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suffix_tree, "SCANNED", scanned)
+        cut = len(text) * parts // 3
+        tree = SuffixTree(text[:cut]).extended(text[cut:])
+        found = tree.suffixes(phrase)
+        for length in range(1, len(phrase) + 1):
+            ends = retrieval.places(text, phrase[-length:])
+            if length > len(found):
+                assert not ends
+                continue
+            assert found[length - 1].tolist() == ends
+            after = {token: places.tolist() for token, places in tree.children(found[length - 1])}
+            assert {token: len(places) for token, places in after.items()} == retrieval.following(
+                text, phrase[-length:]
+            )
+            assert all(text[end - 1] == token for token, places in after.items() for end in places)
+            assert list(after) == sorted(after)
 
 
 GRAMS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), max_size=12)

@@ -161,8 +161,7 @@ def functions() -> tuple[list, list]:
 
 
 def _positions(step) -> None:
-    events = [playback.PlaybackPosition("draft", event=event) for event in range(min(len(step.events), 8) + 1)]
-    for moment in (*playback.positions(step)[:12], *events):
+    for moment in playback.positions(step)[:12]:
         explain.position_summary(step, moment)
         draft_tree.tree_spec(step, 0, position=moment)
         cache_slots.cache_spec(step, 0, position=moment)
@@ -232,6 +231,7 @@ def seeds() -> list[bytes]:
         (speclab.SequoiaTree(**small), {"temperature": 1.0}),
         (speclab.FixedTree(depth=2), {"temperature": 1.0, "acceptance": "typical"}),
         (speclab.TokenRecycling(**small), {}),
+        (speclab.SuffixDecoding(max_spec_factor=4), {}),
         (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup(budget="fixed")), {}),
         (speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second="PromptLookup"), {}),
         (speclab.Autoregressive(), {}),

@@ -23,13 +23,6 @@ from speclab.trace.records import Residual, TokenProb, Trace, Trial
 from speclab.tree import CandidateSampling, DraftTree
 
 
-def test_save_and_load_give_the_same_trace(tmp_path):
-    trace = trace_of(step_of(TREE), step_of(DraftTree.root(9), index=1))
-    path = trace.save(tmp_path / "run.json.gz")
-    assert path == tmp_path / "run.json.gz"
-    assert_same(load_trace(path), trace)
-
-
 @given(draft_trees(max_nodes=20), st.sampled_from(list(CandidateSampling)))
 def test_any_tree_and_mask_survive(tmp_path_factory, tree, probs):
     tree = dataclasses.replace(tree, candidate_sampling=probs)
@@ -106,11 +99,6 @@ SECOND = Counts(
 BOTH = Metrics(FIRST + SECOND, ttft=0.125)
 
 
-def test_counts_add_up():
-    assert Counts(2, 5, 10, 3, 7, 3, 7, 0.75) == FIRST + SECOND
-    assert sum((FIRST, SECOND), Counts()) == FIRST + SECOND
-
-
 DEFINED = {
     "iterations": 2, "tokens_per_iteration": 5 / 2, "acceptance_rate": 3 / 10, "path_acceptance": 3 / 7,
     "paper_acceptance": 5 / 7, "target_calls": 3 + 1, "draft_calls": 7, "target_calls_saved": 1 - 3 / 5,
@@ -123,19 +111,7 @@ def test_definitions():
     assert {name: getattr(BOTH, name) for name in DEFINED} == pytest.approx(DEFINED)
 
 
-def test_paper_acceptance_may_exceed_one_and_the_honest_rates_never():
-    full = Metrics(Counts(1, committed=4, drafted=3, accepted=3, longest_path=3, target_calls=1))
-    assert full.paper_acceptance == pytest.approx(4 / 3)
-    assert full.acceptance_rate == full.path_acceptance == 1.0
-
-
 def test_nothing_decoded_gives_zero_everywhere():
     empty = Metrics(Counts())
     assert all(value == 0 for name, value in empty.as_dict().items() if name != "target_calls")
     assert empty.target_calls == 1
-
-
-def test_plain_decoding_saves_nothing():
-    plain = Metrics(Counts(iterations=3, committed=3, target_calls=3, seconds=1.0))
-    assert plain.target_calls_saved == 0.0
-    assert plain.tokens_per_iteration == 1.0

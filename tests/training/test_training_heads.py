@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from heads import random_head
+from reference.eagle3 import PlainHead
+from refusals import refused
 
 import speclab
 from speclab.drafters.draft_forward import HeadForward, Row
@@ -13,9 +15,20 @@ from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from training import heads as recipe
+from training.head_export import write_head
 from training.heads import HeadsConfig, Lesson, train_head, unrolled_loss
 from training.loop import Schedule
-from training.model import hidden_states
+from training.model import Shape, build, hidden_states
+
+
+@pytest.fixture
+def target():
+    """Of five layers, since no head of the formats reads the last; random weights, so that a wrong pass shows."""
+    model = build(Shape(hidden=16, layers=5, heads=2, context=64, vocab_size=320), 0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
 
 
 @pytest.fixture
@@ -33,9 +46,13 @@ def config(target, corpus: Path, tokenizer_folder: Path, mixture: dict[str, floa
     return make
 
 
-def test_the_loss_is_of_what_a_draft_computes_row_by_row(target) -> None:
+EAGLE3 = {"eagle3": True, "layers": (2, 1, 0), "own_output": True}
+
+
+@pytest.mark.parametrize("kind", [{}, EAGLE3, {**EAGLE3, "fc_norm": True, "norm_output": True}], ids=["1", "3", "3.1"])
+def test_the_loss_is_of_what_a_draft_computes_row_by_row(target, kind) -> None:
     """Each row of the unrolled batch is what the head gives that deep in a drafted chain."""
-    head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24)
+    head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, **kind)
     tokens = torch.randint(0, 320, (9,), generator=torch.Generator().manual_seed(3))
     wanted = target(tokens[None]).logits[0].detach().log_softmax(-1)
     depth, decay, total = 3, 0.7, 0.0
@@ -45,8 +62,8 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target) -> None:
         log_probs = wanted[row + 1 : len(tokens)]
         total += decay**row * float((log_probs.exp() * (log_probs - got)).sum(-1).mean())
     output = target.get_output_embeddings().weight.detach()
-    states = hidden_states(target, tokens[None]).detach()
-    lesson = Lesson(output[tokens[None, 1:]], states[:, :-1], states[:, 1:])
+    states, last = (hidden_states(target, tokens[None], layers).detach() for layers in (head.config.layers, (-1,)))
+    lesson = Lesson(output[tokens[None, 1:]], states[:, :-1], last[:, 1:])
     loss = unrolled_loss(head, lesson, output, depth, decay, 0.0).detach()
     assert float(loss) == pytest.approx(total / sum(decay**row for row in range(depth)), rel=1e-4)
 
@@ -54,7 +71,7 @@ def test_the_loss_is_of_what_a_draft_computes_row_by_row(target) -> None:
 def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Tensor:
     """The head's log-probs `[V]` after the root at place `root` of the text and `rows` drafted tokens."""
     runner = Runner(target)
-    runner.watch((-1,))
+    runner.watch(head.config.layers)
     runner.extend(tokens[:root])
     forward = HeadForward(HeadRunner(head, runner), runner, "head", 320)
     top = forward.after_root(tokens[: root + 1])
@@ -68,17 +85,62 @@ def test_a_stopped_run_ends_with_the_weights_of_an_unbroken_one(config, resumed)
     assert resumed(lambda out: train_head(config(out, 6)))
 
 
+def test_an_output_matrix_of_its_own_learns_as_the_library_would_have_it(target) -> None:
+    head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, **EAGLE3)
+    rows, wanted = torch.randn(7, 16, requires_grad=True), torch.randn(7, 320).softmax(-1)
+    weights, output = torch.rand(7), head.lm_head.weight
+    plain = -((rows @ output.T).log_softmax(-1) * wanted).sum(-1) @ weights
+    for ours, theirs in zip(
+        torch.autograd.grad(recipe.CrossEntropy.apply(rows, wanted, output, weights), (rows, output)),
+        torch.autograd.grad(plain, (rows, output)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.model
-def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path) -> None:
-    trained = train_head(config("heads", 60))
+@pytest.mark.parametrize("kind", ["EAGLE", "EAGLE-3.1"])
+def test_training_learns_and_saves_a_head_that_drafts(config, target, tmp_path: Path, kind) -> None:
+    trained = train_head(config("heads", 60, kind=kind, draft_vocab_size=200))
+    assert trained.config.kind == kind
     log = [json.loads(line) for line in (tmp_path / "heads/prose/log.jsonl").read_text().splitlines()]
     losses = [entry["loss"] for entry in log]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
-    runner = Runner(target, trained.config.target)
-    again = read_head(tmp_path / "heads/prose/head", runner)
+    again = read_head(tmp_path / "heads/prose/head", Runner(target, trained.config.target))
     for name, weight in trained.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], weight, rtol=2e-3, atol=1e-3)
-    pair = speclab.load_pair(target=target, heads=trained.__class__(trained.config.model_copy(update={"target": ""})))
-    pair.heads[0].model.load_state_dict(again.state_dict())
-    result = speclab.generate(pair, speclab.DraftHead(node_budget=8, depth=3, children=3), [1, 2, 3], max_new_tokens=16)
-    assert result.token_ids == speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=16).token_ids
+    for layout in ("EAGLE", "speculators"):
+        write_head(again, tmp_path / layout, layout)
+        theirs = read_head(tmp_path / layout, Runner(target))
+        assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in again.state_dict().items())
+        pair = speclab.load_pair(target=target, heads=tmp_path / layout)
+        tree, plain = speclab.DraftHead(node_budget=8, depth=3, children=3), speclab.Autoregressive()
+        outputs = [speclab.generate(pair, strategy, [1, 2, 3], max_new_tokens=16) for strategy in (tree, plain)]
+        assert outputs[0].token_ids == outputs[1].token_ids
+
+
+@pytest.mark.parametrize("layout", ["EAGLE", "speculators"])
+@pytest.mark.parametrize("kind", [{}, {**EAGLE3, "norm_before_residual": True}], ids=["EAGLE", "EAGLE-3"])
+def test_what_is_written_is_what_the_formats_say(target, tmp_path: Path, layout, kind) -> None:
+    """Against the reference that reads the files by their own names."""
+    head = random_head(
+        target, 1, heads=2, key_value_heads=2, feed_forward=24, **({**kind, "layers": (1, 2, 4)} if kind else {})
+    )
+    write_head(head.half().float(), tmp_path / "head", layout, "someone/tiny")
+    tokens = [5, 9, 2, 40, 33, 7]
+    runner = Runner(target)
+    runner.watch(head.config.layers)
+    runner.logits(tokens)
+    states = runner.hidden.rows(0, len(tokens) - 1, head.config.layers)
+    logits, features = HeadRunner(head, runner).after_each(tokens[1:], states)
+    wanted = PlainHead(tmp_path / "head", target)
+    wanted.weights = {name: it.float() if it.is_floating_point() else it for name, it in wanted.weights.items()}
+    for ours, theirs in zip((features, logits.rows), wanted.rows(tokens), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert read_head(tmp_path / "head", runner).config.layers == head.config.layers
+
+
+def test_a_head_that_no_format_has_is_not_written(target, tmp_path: Path) -> None:
+    head = random_head(target, 1, heads=2, key_value_heads=2, feed_forward=24, layers=(1, 2))
+    with refused(speclab.SpeclabError, "layers", "EAGLE-3"):
+        write_head(head, tmp_path, "EAGLE")

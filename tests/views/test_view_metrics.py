@@ -49,6 +49,7 @@ def test_bars_are_the_tokens_accepted_and_the_targets_own():
     assert accepted["y"] == [2, 0, 0]
     assert (bonus["x"], corrected["x"]) == ([1, 3], [2])
     assert (bonus["base"], corrected["base"]) == ([2, 0], [0])
+    assert bonus["width"] == corrected["width"] < 1, "plotly would make bars as wide as their distance"
     assert "pattern" in corrected["marker"], "colour is not alone"
     assert "2 shown" in metrics_chart.timeline_sentence(run, 2)
 

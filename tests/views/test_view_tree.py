@@ -29,12 +29,11 @@ from view_samples import (
 
 import speclab
 from speclab.analysis.whatif import in_force, what_if
-from speclab.errors import TraceError
 from speclab.trace.records import Step
 from speclab.views import legends, markup, playback
 from speclab.views.draft_tree import small_tree_specs, table, tree_spec
 from speclab.views.figures import escape, figure
-from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places, save_graph
+from speclab.views.networks import OWN, columns, fold, graph, leaf_rows, places
 from speclab.views.palette import LOOKS
 from speclab.views.playback import PlaybackPosition, positions
 from speclab.views.whatif_tree import whatif_sentence, whatif_spec
@@ -104,15 +103,14 @@ def test_no_two_links_cross_and_no_label_reaches_the_next_column(step, room, row
 @pytest.mark.parametrize("make", SAMPLES)
 def test_every_moment_is_a_figure_of_the_size_asked_for(make):
     step = make()
-    events = [PlaybackPosition("draft", event=event) for event in (0, 1, 3)]
-    for position in (*playback.positions(step), *events):
+    for position in playback.positions(step):
         spec = tree_spec(step, min(3, len(step.tree) - 1), position=position, width=600, height=360)
         assert (spec["layout"]["width"], spec["layout"]["height"]) == (600, 360)
         assert len(spec["data"]) == len(tree_spec(one_node())["data"]), "a fixed number of traces"
         assert len(json.dumps(spec)) < 40_000
         sizes = [t["textfont"]["size"] for t in spec["data"] if "textfont" in t]
         assert min(sizes) >= 11
-        if position.phase in {"verify", "adapt"} or position.event == 3:
+        if position.phase in {"verify", "adapt"}:
             figure(spec, "dark")
 
 
@@ -177,6 +175,24 @@ def test_phases_say_what_is_known_by_then():
     assert any(trace["opacity"] < 1 for trace in committed["data"] if "opacity" in trace)
 
 
+def test_what_was_predicted_is_told_from_what_came_of_it_by_words():
+    """Node 1 and what was marked after it, before the target's pass, at its first decision, and in the end."""
+    step = five_nodes()
+    right, wrong = step.accepted[0], next(node for node in (4, 3, 2, 1) if node not in step.accepted)
+    marked = frozenset({right, wrong})
+
+    def noted(phase: PlaybackPosition) -> set[str]:
+        (notes,) = [
+            trace for trace in tree_spec(step, position=phase, marked=marked)["data"] if trace["name"] == "notes"
+        ]
+        return {said for said in notes["text"] if said[0] in "☑✓✗○"}
+
+    assert noted(PlaybackPosition("flatten")) == {"☑ yours"}
+    assert {said[0] for said in noted(PlaybackPosition("verify"))} == {"☑"}
+    assert {said[0] for said in noted(PlaybackPosition())} >= {"✓", "✗"}
+    assert ("○ missed" in noted(PlaybackPosition())) == (len(step.accepted) > 1)
+
+
 def test_arrow_keys_reach_what_is_drawn_and_rings_stand_around_it():
     step = sixty_nodes()
     layout = tree_spec(step, 5)["layout"]["meta"]
@@ -223,8 +239,8 @@ def test_the_legend_names_every_sign_of_the_moment(step):
     assert "ancestor" not in legends.legend_html(step, mask=False)
 
 
-def test_symbols_letters_and_colours_say_the_same():
-    assert len({look.color for look in LOOKS.values()}) == len({look.letter for look in LOOKS.values()}) == len(LOOKS)
+def test_symbols_and_colours_say_the_same():
+    assert len({look.color for look in LOOKS.values()}) == len(LOOKS)
     closed = [(look.symbol, look.filled) for name, look in LOOKS.items() if name != "drafted"]
     assert len(set(closed)) == len(closed), "only drafted and not reached are both open circles, never at once"
     assert {look.symbol for look in LOOKS.values()} <= set(legends.GLYPHS)
@@ -260,17 +276,6 @@ def test_what_is_not_known_yet_is_left_out(step):
         assert any("target_choice" in at for at in made.nodes.values()) == position.reached("verify")
         assert all(at["verdict"] in {"drafted", "root"} for at in made.nodes.values()) or position.reached("accept")
     assert len(graph(step, PlaybackPosition("draft", 0))) == 1
-
-
-@pytest.mark.parametrize("make", [five_nodes, odd_tokens, large])
-def test_graphml_can_be_read_back(make, tmp_path):
-    step = make()
-    path = save_graph(step, tmp_path / "tree.graphml")
-    back, made = nx.read_graphml(path), graph(step)
-    assert set(back.edges) == {(str(a), str(b)) for a, b in made.edges}
-    assert all(back.nodes[str(node)]["token"] == made.nodes[node]["token"] for node in made)
-    with pytest.raises(TraceError):
-        save_graph(step, tmp_path / "no" / "tree.graphml")
 
 
 TARGET = random_probs(24, 3, low=0.5, high=2.5)

@@ -31,8 +31,6 @@ def test_one_sentence_per_position():
     )  # fmt: skip
     told = [explain.position_summary(five_nodes(), position) for position in playback.positions(five_nodes())]
     assert [fact for fact, said in zip(facts, told, strict=True) if fact not in said] == []
-    said = explain.position_summary(five_nodes(), PlaybackPosition("draft", event=1))
-    assert "decision 1 of 5: node 0 expanded into 2, middling confidence" in said
     step = replace(five_nodes(), adaptation=Adaptation("acceptance is high", {"a": 1, "b": 2}, {"a": 1, "b": 3}))
     said = explain.position_summary(step, PlaybackPosition("adapt"))
     assert "acceptance is high: b 2 → 3." in said, "what changed, and nothing else"
@@ -118,20 +116,3 @@ def test_positions_only_ever_add_and_nothing_is_judged_before_the_acceptance(ste
         seen, judged = present.sum(), known
     assert seen == judged == len(step.tree)
     assert playback.own_shown(step, WHOLE) == (step.bonus is not None)
-
-
-@settings(max_examples=30)
-@given(steps())
-def test_event_by_event_ends_in_the_whole_tree(step):
-    shown = [playback.present(step, PlaybackPosition("draft", event=k)) for k in range(len(step.events) + 1)]
-    counts = [int(present.sum()) for present in shown]
-    assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (1, len(step.tree))
-    assert playback.events_until(step, PlaybackPosition("draft")) == step.events
-
-
-def test_a_node_below_one_that_is_not_shown_is_not_shown():
-    """A record may lack the decision that led to a node: its children have nothing to hang on."""
-    step = five_nodes()
-    step = replace(step, events=tuple(event for event in step.events if event.node == 1 and event.kind == "expand"))
-    assert playback.present(step, PlaybackPosition("draft", event=1)).tolist() == [True, False, False, False, False]

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def implementations(
-    model: PreTrainedModel, *, bitwise: bool = False
+    model: PreTrainedModel, *, bitwise: bool = False, pack: bool = True
 ) -> tuple[list[Implementation], LeanForward | None, str]:
     """What runs a module's passes faster than the module, the fastest first; the lean one of them; why there is none.
 
     The reason is empty for a family that was never written out, and where there are some.
     """
-    lean = lean_forward(model, bitwise=bitwise)
+    lean = lean_forward(model, bitwise=bitwise, pack=pack)
     if not isinstance(lean, LeanForward):
         return [], None, lean
     banded = MaskPlan.of(model.config).window is not None  # a graph's mask knows no window

@@ -169,8 +169,6 @@ class GraphForward(Implementation):
     """A lean forward whose small passes are captured once for each size and then run as graphs.
 
     Args:
-        lean: the forward.
-        model: whose forward it is.
         graph: makes an empty graph; by default a real one.
     """
 

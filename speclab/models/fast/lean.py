@@ -152,13 +152,13 @@ class LlamaLayer:
 def _neox(model: Any, *, bitwise: bool) -> Parts:
     base = model.gpt_neox
     layers = [NeoXLayer(each, place, model.config, bitwise=bitwise) for place, each in enumerate(base.layers)]
-    return Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm, model.lm_head)
+    return Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm, model.get_output_embeddings())
 
 
 def _llama(model: Any, *, bitwise: bool) -> Parts:
     base = model.model
     layers = [LlamaLayer(each, place, model.config, bitwise=bitwise) for place, each in enumerate(base.layers)]
-    return Parts(base.embed_tokens, base.rotary_emb, layers, base.norm, model.lm_head)
+    return Parts(base.embed_tokens, base.rotary_emb, layers, base.norm, model.get_output_embeddings())
 
 
 _FAMILIES: dict[str, Callable[..., Parts]] = {"GPTNeoXForCausalLM": _neox, "LlamaForCausalLM": _llama}
@@ -220,20 +220,19 @@ class LeanForward(Implementation):
     """The layers of a family, written out; it accepts no pass while a hook waits for the module's call.
 
     Args:
-        model: the module.
-        parts: of the module.
         bitwise: the layers compute as `speclab.models.fast.exact` does. The module could not take over then.
+        pack: multiply by packed copies of the weights where that is faster.
     """
 
     feature = "lean forward"
 
-    def __init__(self, model: PreTrainedModel, parts: Parts, *, bitwise: bool) -> None:
+    def __init__(self, model: PreTrainedModel, parts: Parts, *, bitwise: bool, pack: bool = True) -> None:
         self.bitwise = bitwise
         self.embed, self.layers, self.norm = parts.embed, parts.layers, parts.norm
         self.rotary = Rotary(parts.rotary, parts.embed.weight)
         self.head = FixedRows(parts.head) if bitwise else Linear(parts.head)
         linears = [self.head, *(linear for layer in parts.layers for linear in layer.linears)]
-        pack = can_pack(linears) if bitwise else worth_packing(linears)
+        pack = pack and (can_pack(linears) if bitwise else worth_packing(linears))
         self.packed = PackedWeights(linears, pack=pack)
         self.name = "lean" + ", packed" * pack + ", bitwise" * bitwise
         self._hookable, self._hooks_seen, self._hooked = tuple(model.modules()), -1, False
@@ -288,7 +287,7 @@ class LeanForward(Implementation):
         return ForwardOutput(self.head(rows[-last:]), stack_states(kept, layers) if layers else None, mask)
 
 
-def lean_forward(model: PreTrainedModel, *, bitwise: bool = False) -> LeanForward | str:
+def lean_forward(model: PreTrainedModel, *, bitwise: bool = False, pack: bool = True) -> LeanForward | str:
     """The lean forward of a model, or why it has none; empty where its family was never written out."""
     family = _FAMILIES.get(type(model).__name__)
     reason = "" if family is None else _why_not(model)
@@ -297,7 +296,7 @@ def lean_forward(model: PreTrainedModel, *, bitwise: bool = False) -> LeanForwar
     if bitwise and model.dtype not in VALUE_BITS:
         return f"its dtype is {str(model.dtype).removeprefix('torch.')}"
     with torch.inference_mode():
-        lean = LeanForward(model, family(model, bitwise=bitwise), bitwise=bitwise)
+        lean = LeanForward(model, family(model, bitwise=bitwise), bitwise=bitwise, pack=pack)
     if bitwise and model.device.type == "cpu" and not lean.packed.fused:
         return "oneDNN packs no such products on this processor, or too little memory is free"
     return lean

@@ -42,7 +42,6 @@ class Linear:
 
     Args:
         modules: `nn.Linear` layers of one dtype and device.
-        act: an activation module; None for none.
         pack: multiply by a packed copy of the weights; `repack` makes it, at first and after a change.
     """
 
@@ -113,7 +112,6 @@ class PackedWeights:
     """Keeps the packed copies of many layers equal to their weights.
 
     Args:
-        linears: the layers.
         pack: whether they multiply by packed copies from now on; else there is nothing to keep.
     """
 

@@ -1,0 +1,298 @@
+"""The trained part of a draft head: one decoder layer, as EAGLE, EAGLE-3 or EAGLE-3.1 has it (Li et al. 2024, 2025).
+
+At every place it reads the embedding of a token and a feature: the target's hidden states at the place before it, or
+behind a drafted token its own output there. EAGLE joins the two with a matrix before its layer; in EAGLE-3 the layer's
+attention reads both side by side, each normed, and the feature is fused from several layers of the target. EAGLE-3.1
+norms each of those layers' states first, and feeds back its own output after its last norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from speclab.models.cache import KVCache
+from speclab.models.fast.packed import Linear
+from speclab.models.forward import heads_as_rows
+
+Angles = tuple[Tensor, Tensor]
+_MOST = 1 << 24  # of any size: more than that is a damaged file
+
+
+class HeadConfig(BaseModel):
+    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="head", description="what pictures and records call it")
+    format: str = Field(default="speclab", description="format of the folder that it was read from")
+    target: str = Field(
+        default="", description="name of the target that it was trained for, and that alone may load it"
+    )
+    verifier: str = Field(default="", description="target that a folder of another format says it was trained for")
+    vocab_size: int = Field(ge=2, le=_MOST, description="token ids of the target")
+    hidden_size: int = Field(ge=8, le=_MOST, description="width of its layer, and of the target's hidden states")
+    target_hidden_size: int | None = Field(
+        default=None, ge=1, le=_MOST, description="width of the target's hidden states, where the layer has another"
+    )
+    draft_vocab_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="tokens that it can propose, named by d2t and t2d; None: every token id",
+    )
+    layers: tuple[int, ...] = Field(
+        default=(-1,),
+        min_length=1,
+        description="target layers whose hidden states are fused; -1 the last, 0 the embeddings",
+    )
+    layer_ids: str = Field(default="", description="how its folder names those layers, and how it counts them")
+    heads: int = Field(ge=1, le=_MOST, description="attention heads")
+    key_value_heads: int = Field(
+        ge=1, le=_MOST, description="heads of keys and values, shared by groups of attention heads"
+    )
+    head_width: int | None = Field(
+        default=None, ge=2, le=_MOST, description="width of an attention head; None: hidden_size / heads"
+    )
+    feed_forward: int = Field(ge=1, le=_MOST, description="width of the feed-forward part")
+    rope_theta: float = Field(default=10000.0, gt=0, description="base of the rotary positions")
+    rope_scaling: dict[str, Any] | None = Field(default=None, description="how those are stretched, as in transformers")
+    norm_epsilon: float = Field(default=1e-6, gt=0, description="epsilon of the norms")
+    bias: bool = Field(default=True, description="whether the joining matrix has a bias")
+    attention_bias: bool = Field(default=False, description="whether the attention's matrices have biases")
+    qk_norm: bool = Field(default=False, description="whether queries and keys are normed, as in Qwen3")
+    eagle3: bool = Field(default=False, description="EAGLE-3: attention reads embedding and feature side by side")
+    norm_before_fc: bool = Field(default=False, description="one norm over all fused states (EAGLE-3)")
+    fc_norm: bool = Field(default=False, description="a norm for the states of each fused layer (EAGLE-3.1)")
+    norm_before_residual: bool = Field(
+        default=False, description="the residual begins at the normed feature, not at the feature (EAGLE-3)"
+    )
+    norm_output: bool = Field(default=False, description="what is fed back has gone through the last norm (EAGLE-3.1)")
+    layernorms: bool = Field(
+        default=False, description="EAGLE with norms of the embeddings, before attention, and before the output"
+    )
+
+    @property
+    def kind(self) -> str:
+        """EAGLE, EAGLE-3 or EAGLE-3.1."""
+        return f"EAGLE-3{'.1' * (self.fc_norm or self.norm_output)}" if self.eagle3 else "EAGLE"
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.head_width or self.hidden_size // self.heads
+
+    @property
+    def states_size(self) -> int:
+        """Width of the target's hidden states."""
+        return self.target_hidden_size or self.hidden_size
+
+
+class Head(nn.Module):
+    """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
+
+    What fuses the target's layers is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
+
+    Args:
+        own_output: it has an output layer of its own, `lm_head`; else it uses the target's.
+        own_embeddings: it has token embeddings of its own, `embed_tokens`; else it uses the target's.
+
+    Attributes:
+        d2t: of a draft vocabulary; offsets int64 `[draft_vocab]`: its token i is the target's i + d2t[i].
+        t2d: which of the target's tokens are in it, bool `[vocab]`.
+    """
+
+    def __init__(self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False) -> None:
+        super().__init__()
+        size, states = config.hidden_size, len(config.layers) * config.states_size
+        self.config = config
+        self.fuse = _matrix(states, size) if config.eagle3 or len(config.layers) > 1 else None
+        self.input_norm = _norm(config, states) if config.norm_before_fc else None
+        self.fc_norm = nn.ModuleList(_norm(config, config.states_size) for _ in config.layers if config.fc_norm)
+        self.fc = None if config.eagle3 else nn.Linear(2 * size, size, bias=config.bias)
+        self.embed_layernorm = _norm(config) if config.layernorms else None
+        self.layers = nn.ModuleList([_block(config)])
+        self.norm = _norm(config) if config.eagle3 or config.layernorms else None
+        proposed = config.draft_vocab_size or config.vocab_size
+        self.lm_head = _matrix(size, proposed) if own_output else None
+        self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
+        if config.draft_vocab_size is not None:
+            self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
+            self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
+        self.products = Products(self)
+
+    @property
+    def token_ids(self) -> Tensor | None:
+        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
+        if self.config.draft_vocab_size is None:
+            return None
+        offsets: Tensor = self.get_buffer("d2t")
+        return offsets + torch.arange(len(offsets), device=offsets.device)
+
+    def choose_tokens(self, ids: Tensor) -> None:
+        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
+        ids = ids.sort().values
+        self.get_buffer("d2t").copy_(ids - torch.arange(len(ids), device=ids.device))
+        self.get_buffer("t2d").zero_()[ids] = True
+
+    def output_rows(self, output: Tensor) -> Tensor:
+        """`[draft_vocab, hidden]`: its own output matrix, or its tokens' rows of the target's, `[vocab, hidden]`."""
+        if self.lm_head is not None:
+            return self.lm_head.weight
+        return output if self.token_ids is None else output[self.token_ids]
+
+    def fused(self, states: Tensor, products: Products | None = None) -> Tensor:
+        """`[..., layers * states_size]` target states to the feature that the head reads, `[..., hidden]`."""
+        fuse = (products or self.products).fuse
+        if len(self.fc_norm):
+            parts = states.split(self.config.states_size, dim=-1)
+            states = torch.cat([_normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        states = _normed(self.input_norm, states)
+        return states if fuse is None else fuse(states)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        features: Tensor,
+        angles: Angles,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        products: Products | None = None,
+    ) -> Tensor:
+        """One pass.
+
+        Args:
+            embeddings: `[B, T, hidden]`, of the rows' tokens.
+            features: `[B, T, hidden]`, of the places before them: from `fused`, or of an earlier pass.
+            angles: as `rotary` gives them, of the rows' positions: `[T, head_dim]`, or `[1, head_dim]` if they are one.
+            mask: `[…, T, length + T]` bool, what each row sees; None for plain causal order, or one row that sees all.
+            cache: takes the keys and values of the rows; None in training.
+            products: multiply by its matrices; by default by those of the head as they are.
+
+        Returns:
+            Features `[B, T, hidden]`, to be read as `fused` states of these places; `read_out` leads to logits.
+        """
+        config, products, layer = self.config, products or self.products, cast("Any", self.layers[0])
+        if products.fc is None:
+            hidden = _normed(layer["hidden_norm"], features)
+            x = hidden if config.norm_before_residual else features
+            read = torch.cat((_normed(layer["input_layernorm"], embeddings), hidden), dim=-1)
+        else:
+            x = products.fc(torch.cat((_normed(self.embed_layernorm, embeddings), features), dim=-1))
+            read = _normed(layer["input_layernorm"], x) if config.layernorms else x
+        batch, rows, _ = x.shape
+        heads, shared = config.heads, config.key_value_heads
+        each = products.qkv(read).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
+        turned, value = each.split((heads + shared, shared), dim=1)
+        if config.qk_norm:
+            query, key = turned.split((heads, shared), dim=1)
+            normed = layer["self_attn"]
+            turned = torch.cat((_normed(normed["q_norm"], query), _normed(normed["k_norm"], key)), dim=1)
+        query, key = _rotated(turned, angles).split((heads, shared), dim=1)
+        if cache is not None:
+            key, value = cache.update(key, value, 0)
+        x = products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x)
+        read = _normed(layer["post_attention_layernorm"], x)
+        x = products.down(products.up(read, times=products.gate(read)), plus=x)
+        return _normed(self.norm, x) if config.norm_output else x
+
+    def read_out(self, features: Tensor) -> Tensor:
+        """What the output matrix reads of features `[..., hidden]`."""
+        return features if self.config.norm_output else _normed(self.norm, features)
+
+
+class Products:
+    """The matrices of a head, those of queries, keys and values side by side; None where it has no such one."""
+
+    def __init__(self, head: Head) -> None:
+        attention, mlp = (head.get_submodule(f"layers.0.{part}") for part in ("self_attn", "mlp"))
+
+        def product(parent: nn.Module, *names: str, act: nn.Module | None = None) -> Linear:
+            return Linear(*(cast("nn.Linear", parent.get_submodule(name)) for name in names), act=act)
+
+        self.fuse = Linear(head.fuse) if head.fuse is not None else None
+        self.fc = Linear(head.fc) if head.fc is not None else None
+        self.qkv = product(attention, "q_proj", "k_proj", "v_proj")
+        self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
+        self.gate, self.up = product(mlp, "gate_proj", act=nn.SiLU()), product(mlp, "up_proj")
+
+
+def _block(config: HeadConfig) -> nn.ModuleDict:
+    size, width = config.hidden_size, config.head_dim
+    read, bias = size * (1 + config.eagle3), config.attention_bias
+    attention: dict[str, nn.Module] = {
+        "q_proj": _matrix(read, config.heads * width, bias=bias),
+        "k_proj": _matrix(read, config.key_value_heads * width, bias=bias),
+        "v_proj": _matrix(read, config.key_value_heads * width, bias=bias),
+        "o_proj": _matrix(config.heads * width, size, bias=bias),
+    }
+    if config.qk_norm:
+        attention |= {"q_norm": _norm(config, width), "k_norm": _norm(config, width)}
+    mlp = {
+        "gate_proj": _matrix(size, config.feed_forward),
+        "up_proj": _matrix(size, config.feed_forward),
+        "down_proj": _matrix(config.feed_forward, size),
+    }
+    norms = ["post_attention_layernorm"]
+    norms += ["input_layernorm"] if config.eagle3 or config.layernorms else []
+    norms += ["hidden_norm"] if config.eagle3 else []
+    block = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
+    return nn.ModuleDict({**block, **{name: _norm(config) for name in norms}})
+
+
+def _matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
+    return nn.Linear(columns, rows, bias=bias)
+
+
+def _norm(config: HeadConfig, size: int | None = None) -> nn.RMSNorm:
+    return nn.RMSNorm(size or config.hidden_size, eps=config.norm_epsilon)
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    """Through an `nn.RMSNorm`, or as it is where there is none."""
+    if norm is None:
+        return x
+    # Under autocast the weight would stay float32, and torch warns of two dtypes.
+    return functional.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
+
+
+def rotary(config: HeadConfig, positions: Tensor) -> Angles:
+    """Cosines and sines `[T, head_dim]`, float32, of int positions `[T]`; the first half of the sines is negative."""
+    places = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
+    periods, factor = config.rope_theta**places, 1.0
+    if config.rope_scaling is not None:
+        inverse, factor = _stretched(config, positions.device)
+        periods = 1 / inverse
+    turns = positions.float()[:, None] / periods
+    cos, sin = turns.cos() * factor, turns.sin() * factor
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+def _stretched(config: HeadConfig, device: torch.device) -> tuple[Tensor, float]:
+    """Of positions that are stretched: turns a place `[head_dim / 2]`, and what cosines and sines are multiplied by."""
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    given = {"rope_theta": config.rope_theta, **(config.rope_scaling or {})}
+    shape = {"hidden_size": config.hidden_size, "num_attention_heads": config.heads, "head_dim": config.head_dim}
+    longest = int(given.get("original_max_position_embeddings", 2048) * given["factor"])
+    library = LlamaConfig(**shape, max_position_embeddings=longest, rope_parameters=given)  # type: ignore[arg-type]
+    inverse, factor = ROPE_INIT_FUNCTIONS[given["rope_type"]](library, device)
+    return inverse, float(factor)
+
+
+def _rotated(x: Tensor, angles: Angles) -> Tensor:
+    cos, sin = (angle.to(x.dtype) for angle in angles)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`[B, heads, T, head_dim]`, of keys and values `[B, shared heads, length + T, head_dim]`."""
+    if mask is None and query.shape[2] > 1:
+        shared = query.shape[1] > key.shape[1]
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
+    return heads_as_rows(query, key, value, mask)

@@ -1,0 +1,315 @@
+"""Draft heads in the formats of others: EAGLE's folders, EAGLE-3's and EAGLE-3.1's, and those of `speculators`.
+
+Such a folder holds `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
+so it cannot run code. What the formats name differently is named as in `speclab.models.eagle`; `docs/models.md` lists
+the names. Heads of other kinds are refused by their own names.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from speclab.errors import HeadMismatchError, ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.models.checkpoint import read_json
+from speclab.models.eagle import HeadConfig, rotary
+from speclab.models.runner import Runner
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+OUTPUT, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
+_MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}  # no language model has a parameter of these names
+_RUNS = "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, which draft token by token"
+# By what a config's types, architectures and keys say: whose head it is.
+_OTHERS = {
+    **{
+        name.lower(): f"a {name} head, which fills a block of masked tokens in one pass"
+        for name in ("DSpark", "Domino", "DFlash")  # all three may have a `dflash_config`
+    },
+    r"peagle|ptd_token_id|parallel_drafting": "a P-EAGLE head, which drafts several tokens in one pass",
+    r"medusa": "a set of MEDUSA heads, one for each place ahead",
+    r"hydra": "a set of Hydra heads, one for each place ahead",
+    r"mlp_?speculator": "an MLP speculator",
+    r"mtp|nextn": "a head of multi-token prediction (MTP), a part of its target",
+    r"eagle3?deepseek": "an EAGLE-3 head with multi-head latent attention (MLA)",
+}
+_KEYS = {"dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads"}
+# By the names of weights.
+_OTHER_WEIGHTS = {
+    r"^mask_hidden": _OTHERS[r"peagle|ptd_token_id|parallel_drafting"],
+    r"kv_[ab]_proj": _OTHERS[r"eagle3?deepseek"],
+    r"(^|\.)(layers\.[1-9]|midlayers\.|additional_layers\.)": "a head of several layers",
+    r"^parallel_draft_heads\.": "an EAGLE-3 head with MEDUSA heads, which draft several tokens in one pass",
+    r"\.experts\.": "a head with a mixture of experts",
+    r"weight_(scale|packed)|qweight": "a head with quantised weights",
+}
+_RENAMED = {
+    "model.": "", "midlayer.": "layers.0.", "transformer.": "layers.0.", "fusion_fc.": "fc.",
+    "embedding_layernorm.": "embed_layernorm.", "hidden_layernorm.": "layers.0.input_layernorm.",
+    "pre_lm_head_layernorm.": "norm.", "lm_head_layernorm.": "norm.",
+}  # fmt: skip
+_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # of a head: whatever else has no place in it is refused
+_FLAGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
+_STRETCHED = {"linear", "llama3", "yarn"}
+_LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+def is_foreign_head(folder: Path) -> bool:
+    """Whether a folder holds a draft head of another project, whether speclab runs it or not, by config or weights."""
+    if (folder / "config.json").is_file():
+        config = read_json(folder / "config.json")
+        if (
+            other_kind(config)
+            or "speculators_model_type" in config
+            or "eagle" in str(config.get("architectures")).lower()
+        ):
+            return True
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        return False
+    if file.suffix == ".bin":
+        return not _MARKS.isdisjoint(read_tensors(file))
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return not _MARKS.isdisjoint(opened.keys())
+    except (SafetensorError, OSError):
+        raise unreadable(file) from None
+
+
+def other_kind(config: Mapping[str, Any]) -> str | None:
+    """What a config says it is a head of, if it is one that speclab does not run."""
+    named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
+    said = " ".join([*map(str, named), *(key for key in _KEYS if config.get(key))]).lower()
+    found = next((name for pattern, name in _OTHERS.items() if re.search(pattern, said)), None)
+    if found is None and named[0] not in (None, "eagle", "eagle3"):
+        return f"a head of speculators' type {named[0]!r}"
+    return found
+
+
+def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
+    """Config and weights of a head in another project's format, named as in `speclab.models.eagle`.
+
+    Raises:
+        ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
+        UnsupportedModelError: it is a kind of head that speclab does not run.
+    """
+    config = read_json(folder / "config.json")
+    kind = other_kind(config)
+    if kind is None:
+        found = read_tensors(
+            next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
+        )
+        kinds = (name for pattern, name in _OTHER_WEIGHTS.items() if any(re.search(pattern, each) for each in found))
+        kind = next(kinds, None)
+        if kind is None and _part(config, "eagle_config").get("use_aux_hidden_state") is False:
+            kind = "an EAGLE-3 head that fuses no layers"
+    if kind is not None:
+        raise UnsupportedModelError(f"{folder.name} is {kind}: {_RUNS}.")
+    tensors = {_renamed(name): tensor for name, tensor in found.items() if not re.search(_NO_PARTS, name)}
+    if config.get("speculators_model_type") == "eagle3" or "layers.0.hidden_norm.weight" in tensors:
+        _own_embeddings(config, tensors, target)
+        tensors = {re.sub(r"^fc\.", "fuse.", name): tensor for name, tensor in tensors.items()}
+    else:
+        tensors.pop(EMBEDDINGS, None)  # the target's
+        if "embed_layernorm.weight" not in tensors:
+            tensors.pop("norm.weight", None)  # EAGLE applies none
+    try:
+        shape = _shape(config)
+        _complete_maps(shape["vocab_size"], tensors)
+        made = _config(folder, config, shape, tensors, target)
+    except SpeclabError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ModelNotFoundError(
+            f"config.json in {folder.name} lacks the sizes of a Llama block: fetch the head again."
+        ) from None
+    _check_layer(folder, shape)
+    return made, tensors
+
+
+def _renamed(name: str) -> str:
+    for before, after in _RENAMED.items():
+        name = after + name[len(before) :] if name.startswith(before) else name
+    return name
+
+
+def _own_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner) -> None:
+    """Drops embeddings that are the target's; tied ones are the output matrix too (SGLang)."""
+    own = tensors.get(EMBEDDINGS)
+    if own is None:
+        return
+    if config.get("tie_word_embeddings") and OUTPUT not in tensors:
+        tensors[OUTPUT] = own
+    theirs = target.model.get_input_embeddings().weight.detach().cpu()
+    if own.shape == theirs.shape and torch.equal(own.to(theirs.dtype), theirs):
+        del tensors[EMBEDDINGS]
+
+
+def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
+    """The maps of a draft vocabulary as int64 and bool; one that is every token, in its place, is none."""
+    d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
+    if d2t is None or d2t.ndim != 1:
+        return
+    if len(d2t) == size and not d2t.any():
+        del tensors["d2t"]
+        tensors.pop("t2d", None)
+        return
+    if not d2t.is_floating_point():
+        tensors["d2t"] = d2t = d2t.long()
+    if t2d is None:
+        ids = d2t.long() + torch.arange(len(d2t))
+        tensors["t2d"] = torch.isin(torch.arange(size), ids)
+    elif not t2d.is_floating_point():
+        tensors["t2d"] = t2d.bool()
+
+
+def _config(
+    folder: Path, config: dict[str, Any], shape: dict[str, Any], tensors: dict[str, Tensor], target: Runner
+) -> HeadConfig:
+    nested, attention, eagle3 = _part(config, "eagle_config"), "layers.0.self_attn.", "fuse.weight" in tensors
+    depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
+    layers, layer_ids = _layers(config, depth) if eagle3 else ((-1,), "")
+    if bias := f"{attention}q_proj.bias" in tensors:  # Qwen2's output matrix has none
+        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(shape["hidden_size"]))
+    if depth in layers:
+        raise UnsupportedModelError(
+            f"{folder.name} is a head that reads the target's last layer (layers {layers} of {depth}) before the final "
+            f"norm: {_RUNS}, on states that `hidden_states` has."
+        )
+    flags = {flag: bool(nested.get(flag, config.get(flag))) for flag in _FLAGS if eagle3}
+    if nested.get("return_hidden_post_norm"):  # TensorRT-LLM's name
+        flags["norm_output"] = True
+    kind = config.get("speculators_model_type")
+    made = HeadConfig(
+        name=folder.name,
+        format=f"speculators {kind}" if kind else "EAGLE",
+        verifier=str(_part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""),
+        vocab_size=shape["vocab_size"],
+        draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
+        hidden_size=shape["hidden_size"],
+        target_hidden_size=config.get("target_hidden_size"),
+        layers=layers,
+        layer_ids=layer_ids,
+        heads=shape["num_attention_heads"],
+        key_value_heads=shape.get("num_key_value_heads", shape["num_attention_heads"]),
+        head_width=shape.get("head_dim"),
+        feed_forward=shape["intermediate_size"],
+        norm_epsilon=shape.get("rms_norm_eps", 1e-6),
+        bias="fc.bias" in tensors,
+        attention_bias=bias,
+        qk_norm=f"{attention}q_norm.weight" in tensors,
+        eagle3=eagle3,
+        layernorms=not eagle3 and "embed_layernorm.weight" in tensors,
+        **flags,
+        **_positions(folder, shape),
+    )
+    rotary(made, torch.arange(2))  # raises here, and not in a pass, what it lacks
+    return made
+
+
+def _shape(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the decoder layer; `speculators` writes those alone that are not its family's defaults."""
+    given = config.get("transformer_layer_config")
+    if given is not None:
+        from transformers import AutoConfig
+
+        config = AutoConfig.for_model(**{"model_type": "llama", **given}).to_dict()
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A JSON object within another, or an empty one."""
+    found = config.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str]:
+    """The layers that are fused, as places in the target's `hidden_states`, and how the folder names them.
+
+    vLLM and speculators name the input of a layer, which is a place in `hidden_states`. In `eagle_config` a first id of
+    1 tells that outputs are named, each one place later (sgl-project/sglang #25454): no head reads what layer 1 reads.
+    Engines join the states in the order of the layers, and some trainers write the ids in another.
+    """
+    if ids := config.get(_LAYER_IDS):
+        return tuple(sorted(ids)), f"{_LAYER_IDS}, counted by input"
+    if ids := _part(config, "eagle_config").get(_LAYER_IDS):
+        later = int(min(ids) == 1)
+        named = f"eagle_config.{_LAYER_IDS}, counted by {'output' if later else 'input'}"
+        return tuple(sorted(layer + later for layer in ids)), named
+    return tuple(sorted((2, depth // 2, max(depth - 3, 0)))), "none: 2, L/2 and L - 3 of L, counted by input"
+
+
+def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotary base and scaling, from `rope_theta` and `rope_scaling` or, as transformers 5 has it, `rope_parameters`."""
+    given = {**shape.get("rope_scaling", {}), **shape.get("rope_parameters", {})}
+    theta = given.pop("rope_theta", None) or shape.get("rope_theta", 10000.0)
+    kind = given.get("rope_type", given.pop("type", "default"))
+    part = given.get("partial_rotary_factor", shape.get("partial_rotary_factor", 1))
+    if kind not in {*_STRETCHED, "default", "mrope"} or part != 1:
+        what = f"rotary positions of kind {kind}" if part == 1 else f"{part} of each attention head turned"
+        raise UnsupportedModelError(f"{folder.name} is a head with {what}: {_RUNS}.")
+    if kind not in _STRETCHED:
+        return {"rope_theta": theta}
+    if kind != "linear":
+        given.setdefault("original_max_position_embeddings", shape.get("max_position_embeddings", 2048))
+    return {"rope_theta": theta, "rope_scaling": {**given, "rope_type": kind}}
+
+
+def _check_layer(folder: Path, shape: Mapping[str, Any]) -> None:
+    """Raises `UnsupportedModelError` for a layer that computes other than a Llama block does."""
+    act = shape.get("hidden_act", "silu")
+    what = f"the activation {act}" if act not in ("silu", "swish") else ""
+    if "sliding_attention" in shape.get("layer_types", ()):
+        what = "sliding-window attention"
+    if what:
+        raise UnsupportedModelError(f"{folder.name} is a head with {what}: {_RUNS}.")
+
+
+def check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raises `HeadMismatchError` where the weights contradict the config in what makes a head fit its target."""
+    why, each, fuse, output = "", config.states_size, tensors.get("fuse.weight"), tensors.get(OUTPUT)
+    proposed = config.draft_vocab_size or config.vocab_size
+    if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != each * len(config.layers):
+        why = f"its fc reads {fuse.shape[1]} numbers at each place, and {len(config.layers)} layers of {each} have "
+        why += str(each * len(config.layers))
+    elif output is not None and output.ndim == 2 and len(output) != proposed:
+        named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
+        why = f"its lm_head proposes {len(output)} tokens, and it {named}"
+    elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
+        why = f"its layer is {config.hidden_size} wide for a target of {each}, and it has no embed_tokens of its own"
+    if why:
+        raise HeadMismatchError(
+            f"The parts of the draft head {config.name} do not fit one another: {why}; fetch or train the head again."
+        )
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file of weights.
+
+    Raises:
+        ModelNotFoundError: it is missing, damaged, or a pickle of more than tensors.
+    """
+    try:
+        pickled = file.suffix == ".bin"
+        loaded = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
+    except pickle.UnpicklingError:
+        raise ModelNotFoundError(
+            f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
+        ) from None
+    except Exception:  # noqa: BLE001  # torch and safetensors have many errors for a damaged file
+        raise unreadable(file) from None
+    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
+        raise unreadable(file)
+    return loaded
+
+
+def unreadable(file: Path) -> ModelNotFoundError:
+    """The error for a file of weights that cannot be read."""
+    return ModelNotFoundError(f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again.")

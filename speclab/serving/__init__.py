@@ -1,0 +1,1 @@
+"""What serving engines (vLLM, SGLang, llama.cpp) can take from speclab, and what they write that it can open."""

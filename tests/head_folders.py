@@ -1,0 +1,192 @@
+"""Random draft heads in the folders in which heads are published, by the names that those have.
+
+From SafeAILab/EAGLE cb7e084, sgl-project/SpecForge a6b6b02, vllm-project/speculators c05b95b, NVIDIA Model-Optimizer
+5a4242f and 0371364, and public threads on the heads named: sgl-project/sglang #4716, #25454 and #32334,
+vllm-project/vllm #42143, pytorch/executorch #20149.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+SOME = [0, 1, 4, 9, 25, 36, 49, 63]
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 64,
+    "truncate": False,
+}  # fmt: skip
+NVIDIA = {"use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True,
+          "use_mtp_layernorm": None}  # fmt: skip
+SPECFORGE = {"max_position_embeddings": 2048, "use_cache": True, "use_sliding_window": False, "sliding_window": None}
+SPECULATORS = {
+    "speculators_model_type": "eagle3", "speculators_version": "0.3.0", "norm_before_residual": True,
+    "norm_before_fc": False, "eagle_aux_hidden_state_layer_ids": [1, 2, 4], "target_hidden_size": None,
+}  # fmt: skip
+NAMED_LLAMA = {"architectures": ["LlamaForCausalLM"]}
+# By name: fields of the config (`...`: it has no such field), and `write`'s own choices. The first word of a name is
+# who published a head with these fields and tensors; sizes apart, which are tiny here.
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "SafeAILab, LLaMA 3.1 8B": ({**NAMED_LLAMA, "rope_theta": ..., "head_dim": ...}, {"pickled": True}),
+    "SafeAILab, LLaMA 3.3 70B": (
+        {**NAMED_LLAMA, "hidden_size": 24, "target_hidden_size": 32}, {"pickled": True, "embeddings": True}
+    ),
+    "SafeAILab, every token": (NAMED_LLAMA, {"ids": None, "pickled": True, "maps": "zero"}),
+    "AngelSlim, Qwen3 32B": (
+        {"architectures": ["Eagle3LlamaForCausalLM"], "head_dim": 16, "rope_theta": 500.0}, {"maps": "d2t"}
+    ),
+    "lmsys, Qwen3 235B": (
+        {**SPECFORGE, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3], "use_aux_hidden_state": True}}, {}
+    ),
+    "SpecForge, Qwen2.5-VL": (
+        {**SPECFORGE, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "target_model_type": "qwen2_5_vl"},
+        {"embeddings": True},
+    ),
+    "SpecForge, EAGLE-3.1 of Qwen3 30B": ({**SPECFORGE, "fc_norm": True, "norm_output": True}, {}),
+    "NVIDIA, LLaMA 3.3 70B": (
+        {
+            "rope_scaling": {**LLAMA3, "rope_theta": 500.0}, "rope_theta": None, "head_dim": None, "mlp_bias": None,
+            "hidden_act": None, "eagle_config": {**NVIDIA, "eagle_aux_hidden_state_layer_ids": [1, 3, 2]},
+        }, {"maps": "d2t"},
+    ),
+    "NVIDIA, gpt-oss 120B": (
+        {"eagle_config": {**NVIDIA, "norm_before_fc": True, "eagle_aux_hidden_state_layer_ids": [2, 3, 4]}},
+        {"layer": "layers.0.", "maps": "d2t", "input_norm": True},
+    ),
+    "nebius, gpt-oss 20B": ({**NAMED_LLAMA, "truncated_vocab_size": len(SOME), "rope_scaling": YARN}, {}),
+    "RedHatAI, Qwen3 8B": (SPECULATORS, {"embeddings": True}),
+    "RedHatAI, gpt-oss 20B": ({**SPECULATORS, "norm_before_fc": True}, {"embeddings": True, "input_norm": True}),
+    "RedHatAI, Llama 4 Maverick": (
+        {**SPECULATORS, "eagle_aux_hidden_state_layer_ids": None}, {"ids": None, "embeddings": True}
+    ),
+    "speculators, EAGLE-3.1 of Qwen3's layer": (
+        {**SPECULATORS, "head_dim": 8, "fc_norm": True, "norm_output": True}, {"qwen3": True, "embeddings": True}
+    ),
+    "speculators eagle": ({"speculators_model_type": "eagle"}, {}),
+    "speculators eagle, bias and norms": (
+        {"speculators_model_type": "eagle", "fusion_bias": True, "layernorms": True}, {}
+    ),
+    "linear positions, the target's output matrix": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "draft_vocab_size": None},
+        {"ids": None, "own_output": False},
+    ),
+}  # fmt: skip
+
+
+def write(folder: Path, target, variant: str = "SafeAILab, LLaMA 3.1 8B", seed: int = 1, **changes: Any) -> Path:
+    """A folder of that variant with random weights; `changes` replace fields of its config."""
+    fields, choices = VARIANTS[variant]
+    fields = {**fields, **changes}
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = {
+        "model_type": "qwen3" if choices.get("qwen3") else "llama", "vocab_size": target.config.vocab_size,
+        "hidden_size": target.config.hidden_size, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": bool(choices.get("qwen3")),
+    }  # fmt: skip
+    layer_fields = {name for name in fields if name in shape or name in ("head_dim", "rope_scaling")}
+    shape |= {name: fields.pop(name) for name in layer_fields}
+    shape = {name: value for name, value in shape.items() if value is not ...}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        tensors = _tensors(shape, fields, choices, target.config.hidden_size)
+    ids, maps = choices.get("ids", SOME), choices.get("maps")
+    if "fc.weight" in tensors and (ids is not None or maps == "zero"):
+        fields["draft_vocab_size"] = len(ids or range(shape["vocab_size"]))
+        tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids)) if ids else torch.zeros(shape["vocab_size"]).long()
+        if maps != "d2t":
+            tensors["t2d"] = torch.isin(torch.arange(shape["vocab_size"]), torch.tensor(ids or []))
+    if "speculators_model_type" in fields:
+        verifier = {"name_or_path": "someone/tiny", "architectures": ["LlamaForCausalLM"]}
+        config = {
+            "architectures": ["Eagle3Speculator"], "model_type": "speculator_model", "transformer_layer_config": shape,
+            "auto_map": {"": "eagle3.Eagle3SpeculatorConfig"},
+            "speculators_config": {"algorithm": fields["speculators_model_type"], "verifier": verifier}, **fields,
+        }  # fmt: skip
+    else:
+        config = {"architectures": ["LlamaForCausalLMEagle3"], **shape, **fields}
+    (folder / "config.json").write_text(json.dumps(config))
+    if choices.get("pickled"):
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a folder, by the names in its file."""
+    pickled = folder / "pytorch_model.bin"
+    return torch.load(pickled, weights_only=True) if pickled.is_file() else load_file(folder / "model.safetensors")
+
+
+def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Puts these in place of a folder's tensors."""
+    (folder / "pytorch_model.bin").unlink(missing_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _tensors(shape: dict, fields: dict, choices: dict, states: int) -> dict[str, torch.Tensor]:
+    speculators = fields.get("speculators_model_type")
+    old = speculators == "eagle"
+    layer = "transformer." if old else choices.get("layer", "layers.0." if speculators else "midlayer.")
+    around = _around_of_eagle(shape, fields) if old else _around_of_eagle3(shape, fields, choices, states, layer)
+    return around | _block(shape, choices, layer, shape["hidden_size"] * (1 if old else 2))
+
+
+def one(size: int) -> torch.Tensor:
+    return 1 + 0.3 * torch.randn(size)
+
+
+def many(*sizes: int) -> torch.Tensor:
+    return 0.2 * torch.randn(*sizes)
+
+
+def _around_of_eagle(shape: dict, fields: dict) -> dict[str, torch.Tensor]:
+    size = shape["hidden_size"]
+    found = {"fusion_fc.weight": many(size, 2 * size)}
+    if fields.get("fusion_bias"):
+        found["fusion_fc.bias"] = many(size)
+    if fields.get("layernorms"):
+        names = ("embedding_layernorm", "pre_lm_head_layernorm", "transformer.input_layernorm")
+        found |= {f"{name}.weight": one(size) for name in names}
+    return found
+
+
+def _around_of_eagle3(shape: dict, fields: dict, choices: dict, states: int, layer: str) -> dict[str, torch.Tensor]:
+    size, vocab = shape["hidden_size"], shape["vocab_size"]
+    found = {"fc.weight": many(size, 3 * states), "norm.weight": one(size)}
+    found |= {f"{layer}{name}.weight": one(size) for name in ("hidden_norm", "input_layernorm")}
+    if choices.get("own_output", True):
+        found["lm_head.weight"] = many(len(choices.get("ids", SOME) or range(vocab)), size)
+    if choices.get("embeddings"):
+        found["embed_tokens.weight"] = torch.randn(vocab, size)
+    if fields.get("fc_norm"):
+        found |= {f"fc_norm.{number}.weight": one(states) for number in range(3)}
+    if choices.get("input_norm"):
+        found["input_norm.weight"] = one(3 * states)
+    return found
+
+
+def _block(shape: dict, choices: dict, layer: str, read: int) -> dict[str, torch.Tensor]:
+    size, inner = shape["hidden_size"], shape["intermediate_size"]
+    width = shape.get("head_dim") or size // shape["num_attention_heads"]
+    queries, shared = shape["num_attention_heads"] * width, shape["num_key_value_heads"] * width
+    found = {f"{layer}post_attention_layernorm.weight": one(size)}
+    for name, rows, columns in (
+        ("self_attn.q_proj", queries, read), ("self_attn.k_proj", shared, read), ("self_attn.v_proj", shared, read),
+        ("self_attn.o_proj", size, queries), ("mlp.gate_proj", inner, size), ("mlp.up_proj", inner, size),
+        ("mlp.down_proj", size, inner),
+    ):  # fmt: skip
+        found[f"{layer}{name}.weight"] = many(rows, columns)
+        if choices.get("qwen3") and name.startswith("self_attn"):
+            found[f"{layer}{name}.bias"] = many(rows)
+    if choices.get("qwen3"):
+        found |= {f"{layer}self_attn.{name}_norm.weight": one(width) for name in ("q", "k")}
+    return found

@@ -1,0 +1,180 @@
+"""Does an installed speclab do what README says, where none of its source is? test_release.py and `make release` ask.
+
+`python tests/installed.py dist/speclab-….whl` makes an environment from nothing, installs torch and the wheel with the
+tested pins, runs every check and every notebook from an empty folder, prints what it did, and removes it all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.request import urlopen
+
+ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+READ_ONLY = Path("/proc")
+"""Where not even root makes a folder."""
+PATIENCE = 180.0
+"""Seconds until a server that does not answer counts as failed."""
+
+USER = """\
+import speclab
+
+pair: speclab.ModelPair = speclab.load_pair("mini")
+session = speclab.Session(pair, speclab.DynaTree(base_depth=5), "Once upon a time", max_new_tokens=24)
+step = session.step()
+words: list[str] = [step.texts[token] for token in step.committed]
+result: speclab.Generation = speclab.generate(pair, speclab.Goose(), "Once upon a time", max_new_tokens=24)
+assert "".join(words) in result.text, (words, result.text)
+every: list[speclab.Strategy] = [{strategies}]
+print(speclab.__file__, len(every), speclab.Lab.__name__, result.text.split()[0], sep="|")
+"""
+"""What a user writes; with every strategy, each by its name alone."""
+WRONG = """\
+import speclab
+
+count: int = speclab.load_pair
+speclab.DynaTree(base_depth="x")
+"""
+TYPES = """\
+[mypy]
+strict = true
+[mypy-torch.*,transformers.*,tokenizers.*,networkx.*,plotly.*,numpy.*,rich.*,IPython.*,ipywidgets.*,traitlets.*]
+follow_imports = skip
+follow_imports_for_stubs = true
+"""
+"""mypy without plugins, as a user has it; big libraries are not read, for that takes half a minute."""
+
+
+def call(*command: str | Path, folder: Path, code: int = 0) -> str:
+    """What a command printed in a folder, this clone and this environment forgotten."""
+    done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout + done.stderr
+
+
+def _environment() -> dict[str, str]:
+    ours = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    return {**kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def decodes(place: Path, folder: Path) -> str:
+    """A user's file: it decodes with the models of the wheel, every strategy is made by its name, the lab is there."""
+    listed = "import speclab; print(*(f'speclab.{kind}()' for kind in speclab.strategies(by_hand=False)), sep=', ')"
+    (folder / "user.py").write_text(USER.replace("{strategies}", call(place / "python", "-c", listed, folder=folder)))
+    at, count, name, _ = call(place / "python", "user.py", folder=folder).strip().splitlines()[-1].split("|")
+    assert Path(at).resolve().is_relative_to(place.parent.resolve()), at
+    assert name == "Lab"
+    return f"decodes with speclab of {Path(at).parent.relative_to(place.parent)}; {count} strategies"
+
+
+def types_are_known(place: Path, folder: Path) -> str:
+    """mypy, strict and without a plugin, has nothing to say about that file, and knows what its names are."""
+    (folder / "types.ini").write_text(TYPES)
+    (folder / "wrong.py").write_text(WRONG)
+    check = [place / "python", "-m", "mypy", "--config-file", "types.ini", "--cache-dir", "types"]
+    said = call(*check, "user.py", "wrong.py", folder=folder, code=1)  # both at once: what speclab imports is read once
+    wrong = [line for line in said.splitlines() if line.startswith("wrong.py:")]
+    assert said.splitlines()[:-1] == wrong, said
+    assert len(wrong) == 2, said
+    assert "Callable" in wrong[0] or "def" in wrong[0], said
+    assert "[arg-type]" in wrong[1], said
+    return "mypy --strict user.py: no issues found; wrong.py: " + " ".join(line.split()[-1] for line in wrong)
+
+
+def opens_the_lab(place: Path, folder: Path) -> str:
+    """`speclab lab` in any folder: JupyterLab serves the lab's notebook and the course, which it copied there."""
+    with _lab(place, folder) as get:
+        listed = {entry["name"] for entry in json.loads(get("api/contents"))["content"]}
+        assert "speclab" in json.dumps(json.loads(get("api/contents/00_lab.ipynb"))["content"])
+        assert "<title>JupyterLab" in get("lab/tree/00_lab.ipynb")
+    course = {path.name for path in (ROOT / "notebooks").iterdir() if not path.name.startswith(".")}
+    assert course <= listed, course - listed
+    return f"speclab lab: serves {len(course)} files in {folder.name}/speclab-notebooks"
+
+
+def refuses_a_folder_without_room(place: Path, folder: Path) -> str:
+    """In one sentence that names the folder and the way out."""
+    if not READ_ONLY.is_dir():
+        return "no folder here is read-only for everybody"
+    said = " ".join(call(place / "speclab", "lab", folder=READ_ONLY, code=1).split())
+    assert "cannot be copied" in said, said
+    assert "run this in a folder of yours" in said, said
+    assert "Traceback" not in said, said
+    return f"speclab lab in {READ_ONLY}: {said}"
+
+
+QUICK = (decodes, types_are_known, opens_the_lab, refuses_a_folder_without_room)
+
+
+@contextmanager
+def _lab(place: Path, folder: Path) -> Iterator[object]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
+    with (folder / "lab.txt").open("w+") as log:
+        command = [place / "speclab", "lab", *options]
+        server = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=log, stderr=log)
+
+        def get(path: str) -> str:
+            with urlopen(f"http://127.0.0.1:{port}/{path}?token={token}", timeout=60) as answer:
+                return str(answer.read().decode())
+
+        try:
+            late = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    get("api/status")
+                    break
+                except OSError:
+                    assert server.poll() is None, (folder / "lab.txt").read_text()
+                    assert time.monotonic() < late, (folder / "lab.txt").read_text()
+                    time.sleep(0.1)
+            yield get
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def _say(text: str, started: float) -> None:
+    print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
+
+
+def main(wheel: Path) -> None:
+    """The whole way of somebody new, on a machine that has Python alone."""
+    with TemporaryDirectory(prefix="speclab-release-") as scratch:
+        place, folder, started = Path(scratch) / "venv" / "bin", Path(scratch) / "somewhere", time.monotonic()
+        folder.mkdir()
+        call(sys.executable, "-m", "venv", place.parent, folder=folder)
+        pip = [place / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", CONSTRAINTS]
+        call(*pip, "torch", folder=folder)
+        _say("a new environment, and pip install torch", started)
+        call(*pip, wheel.resolve(), folder=folder)
+        _say(f"pip install {wheel.name}", started)
+        _say(call(place / "python", "-m", "pip", "check", folder=folder).strip(), started)
+        ran = call(place / "speclab", "run", "--pair", "mini", "Once upon a time", folder=folder)
+        _say(f"speclab run: {' '.join(ran.split())[:120]}…", started)
+        _say(f"speclab doctor: {len(call(place / 'speclab', 'doctor', folder=folder).splitlines())} lines", started)
+        call(*pip, "mypy", folder=folder)  # of all this the one thing that a user of types adds
+        for check in QUICK:
+            _say(check(place, folder), started)
+        for notebook in sorted((folder / "speclab-notebooks").glob("*.ipynb")):
+            call(place / "jupyter", "execute", notebook, folder=folder)
+            _say(f"runs top to bottom: {notebook.name}", started)
+    _say("the environment is removed", started)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,319 @@
+"""Draft heads in others' formats: each against a plain reference, in use, and refused by name where they cannot be."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from head_folders import SOME, VARIANTS, rewrite, weights, write
+from reference.eagle3 import PlainHead
+from refusals import refused
+from tiny import tiny
+
+import speclab
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.models.fast import packed
+from speclab.models.head_files import read_head, save_head
+from speclab.models.heads import HeadRunner
+from speclab.models.runner import Runner
+
+pytestmark = pytest.mark.model
+
+TEXT = [5, 9, 2, 40, 33, 7, 7, 1, 60, 12]
+# Rows of a tree below the text: each its token and its parent among them, -1 the text's last entry.
+TREE = [(17, -1), (3, -1), (25, 0), (9, 0), (4, 1), (49, 2)]
+variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def target():
+    return tiny("llama", num_hidden_layers=5)
+
+
+def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and logits by place of TEXT and TREE, by the runner: a prefix, the rest, a level at a time."""
+    runner = Runner(model)
+    head = HeadRunner(read_head(folder, runner), runner)
+    runner.watch(head.config.layers)
+    runner.logits(TEXT)
+    states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)
+    first, fed = head.after_each(TEXT[1:4], states[:3])
+    second, more = head.after_each(TEXT[4:], states[3:])
+    rows, features = [first.rows, second.rows], [*fed, *more]
+    paths: list[tuple[int, ...]] = []
+    for level in ((0, 1), (2, 3, 4), (5,)):
+        start = len(paths)
+        paths += [(*(paths[TREE[row][1]] if TREE[row][1] >= 0 else ()), row) for row in level]
+        visible = np.array([[column in path for column in range(start + len(level))] for path in paths[start:]])
+        parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
+        places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
+        logits, out = head.forward([TREE[row][0] for row in level], torch.stack(parents), places, visible)
+        rows.append(logits.rows)
+        features += [*out]
+    return torch.stack(features), torch.cat(rows)
+
+
+def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
+    head = PlainHead(folder, model)
+    features, logits = (list(found) for found in head.rows(TEXT))
+    for row in range(len(TREE)):
+        path: list[int] = []
+        while row >= 0:
+            path, row = [TREE[row][0], *path], TREE[row][1]  # noqa: PLW2901
+        for found, new in zip((features, logits), head.rows(TEXT, tuple(path)), strict=True):
+            found.append(new[-1])
+    return torch.stack(features), torch.stack(logits)
+
+
+@variants
+@pytest.mark.parametrize("pays", [False, True], ids=["plain", "packed"])
+def test_a_head_computes_what_its_format_says(tmp_path, variant, pays, monkeypatch):
+    monkeypatch.setattr(packed, "PAYS", pays)
+    model = target()
+    folder = write(tmp_path / "head", model, variant)
+    for got, wanted in zip(drafted(folder, model), plain(folder, model), strict=True):
+        assert got.shape == wanted.shape
+        assert (got - wanted).abs().max() < 1e-5 * max(1.0, float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("variant", ["NVIDIA, gpt-oss 120B", "SpecForge, EAGLE-3.1 of Qwen3 30B", "speculators eagle"])
+@pytest.mark.parametrize(("dtype", "near"), [(torch.bfloat16, 0.06), (torch.float16, 0.01)])
+def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path, variant, dtype, near):
+    half = target().to(dtype)
+    folder = write(tmp_path / "head", half, variant)
+    exact = plain(folder, copy.deepcopy(half).float())
+    for got, wanted in zip(drafted(folder, half), exact, strict=True):
+        assert (got.float() - wanted).abs().max() < near * wanted.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("variant", "field"),
+    [
+        ("SpecForge, EAGLE-3.1 of Qwen3 30B", "norm_output"),
+        ("nebius, gpt-oss 20B", "rope_scaling"),
+        ("RedHatAI, Qwen3 8B", "norm_before_residual"),
+        ("RedHatAI, Qwen3 8B", "eagle_aux_hidden_state_layer_ids"),
+        ("lmsys, Qwen3 235B", "eagle_config"),
+    ],
+)
+def test_each_field_counts(tmp_path, variant, field):
+    """A reader that skipped it would still load the folder, and draft something else."""
+    model = target()
+    folder = write(tmp_path / "head", model, variant)
+    with_it = drafted(folder, model)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({name: it for name, it in config.items() if name != field}))
+    assert all((a - b).abs().max() > 1e-3 for a, b in zip(with_it, drafted(folder, model), strict=True))
+
+
+@pytest.mark.parametrize("name", ["fc_norm.1", "norm", "midlayer.hidden_norm", "midlayer.input_layernorm"])
+def test_each_norm_counts(tmp_path, name):
+    model = target()
+    folder = write(tmp_path / "head", model, "SpecForge, EAGLE-3.1 of Qwen3 30B")
+    before = drafted(folder, model)
+    tensors = weights(folder)
+    tensors[f"{name}.weight"][:5] *= 2
+    rewrite(folder, tensors)
+    assert (before[1] - drafted(folder, model)[1]).abs().max() > 1e-3
+
+
+@variants
+def test_what_was_loaded_is_saved_and_read_again(tmp_path, variant):
+    model = target()
+    head = read_head(write(tmp_path / "head", model, variant), Runner(model))
+    head.half().float()
+    save_head(head, tmp_path / "ours")
+    again = read_head(tmp_path / "ours", Runner(model))
+    assert again.config == head.config
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in head.state_dict().items())
+
+
+def test_a_head_says_where_it_comes_from(tmp_path):
+    model = target()
+    folder = write(tmp_path / "spec", model, "speculators, EAGLE-3.1 of Qwen3's layer")
+    config = read_head(folder, Runner(model)).config
+    assert (config.kind, config.format, config.verifier) == ("EAGLE-3.1", "speculators eagle3", "someone/tiny")
+    assert (config.layers, config.draft_vocab_size) == ((1, 2, 4), len(SOME))
+    assert "input" in config.layer_ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "layers", "counted"),
+    [
+        ({}, (2, 2, 2), "none"),
+        ({"eagle_aux_hidden_state_layer_ids": [4, 1, 2]}, (1, 2, 4), "input"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 2]}}, (2, 3, 4), "output"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}, (2, 3, 4), "input"),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": []}}, (2, 2, 2), "none"),
+        ({"eagle_config": [3]}, (2, 2, 2), "none"),
+    ],
+)
+def test_layers_are_counted_as_their_folder_does_and_joined_in_their_order(tmp_path, ids, layers, counted):
+    config = read_head(write(tmp_path / "head", (model := target()), **ids), Runner(model)).config
+    assert config.layers == layers
+    assert counted in config.layer_ids
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "SafeAILab, LLaMA 3.3 70B",
+        "NVIDIA, gpt-oss 120B",
+        "speculators, EAGLE-3.1 of Qwen3's layer",
+        "speculators eagle",
+    ],
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_decoding_is_the_targets_and_caches_are_those_of_a_fresh_prefill(tmp_path, variant, temperature):
+    model = target()
+    folders = [write(tmp_path / "one", model, variant), write(tmp_path / "two", model, "speculators eagle", 2)]
+    pair = speclab.load_pair(target=model, heads=folders)
+    plainly = speclab.generate(pair, speclab.Autoregressive(), TEXT, max_new_tokens=24).token_ids
+    tree = speclab.DraftHead(node_budget=8, depth=3, children=3)
+    for strategy in (tree, tree.changed(head=1), speclab.DualDraft(node_budget=8, depth=3, children=3)):
+        session = speclab.Session(pair, strategy, TEXT, max_new_tokens=24, temperature=temperature, seed=3)
+        while not session.done:
+            session.step()
+            check_caches(session)
+        if not temperature:
+            assert session.token_ids == plainly
+
+
+def check_caches(session) -> None:
+    """Entries of the heads that drafted are those of a head that reads the committed text at once."""
+    committed = session.prompt_ids + session.token_ids
+    runner = session.pair.target
+    for head in session.pair.heads:
+        if not head.length:
+            continue
+        again = head.fork(0)
+        again.extend(committed[1 : head.length + 1], runner.hidden.rows(0, head.length, head.config.layers))
+        for kept, fresh in zip(entries(head), entries(again), strict=True):
+            torch.testing.assert_close(kept, fresh, rtol=1e-4, atol=1e-5)
+
+
+def entries(head) -> tuple[torch.Tensor, torch.Tensor]:
+    layer = head.cache.layers[0]
+    assert head.length == layer.length > 0
+    return layer.keys, layer.values
+
+
+# What does not fit, and what is something else
+
+
+def load(folder, model=None):
+    return speclab.load_pair(target=model or target(), heads=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 48}, ("48", "32")),
+        ({"vocab_size": 99}, ("99", "64")),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, ("9", "5")),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, ("96", "64")),
+        ({"target_hidden_size": 16}, ("16", "32")),
+    ],
+)
+def test_sizes_that_do_not_fit_are_said_with_both_numbers(tmp_path, changes, named):
+    with refused(HeadMismatchError, "head", *named):
+        load(write(tmp_path / "head", target(), **changes))
+
+
+def test_an_output_matrix_without_a_map(tmp_path):
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, {name: it for name, it in weights(folder).items() if name not in ("d2t", "t2d")})
+    with refused(HeadMismatchError, "d2t", "8", "64"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["fc_norm.0.weight", "norm.bias", "eh_proj.weight"])
+def test_a_tensor_that_no_part_of_the_head_takes(tmp_path, name):
+    """It was trained, and a head without it would draft something else."""
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, weights(folder) | {name: torch.ones(32)})
+    with refused(HeadMismatchError, name, "needs none"):
+        load(folder)
+
+
+def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
+    model = target()
+    folder = write(tmp_path / "head", model, "RedHatAI, Qwen3 8B")
+    before, left = drafted(folder, model), ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
+    rewrite(folder, weights(folder) | {name: torch.ones(3) for name in left})
+    assert all(torch.equal(a, b) for a, b in zip(before, drafted(folder, model), strict=True))
+
+
+def test_maps_are_checked(tmp_path):
+    folder = write(tmp_path / "head", target())
+    rewrite(folder, weights(folder) | {"t2d": torch.arange(64) < 8})
+    with refused(HeadMismatchError, "t2d"):
+        load(folder)
+
+
+OTHERS = [
+    ({"dflash_config": {"mask_token_id": 3}}, "", "DFlash"),
+    ({"architectures": ["DFlashDraftModel"]}, "", "DFlash"),
+    ({"architectures": ["DominoDraftModel"], "dflash_config": {"projector_type": "domino"}}, "", "Domino"),
+    ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "", "DSpark"),
+    ({"speculators_model_type": "dspark"}, "", "DSpark"),
+    ({"speculators_model_type": "peagle"}, "", "P-EAGLE"),
+    ({}, "mask_hidden", "P-EAGLE"),
+    ({"medusa_num_heads": 4}, "", "MEDUSA"),
+    ({"architectures": ["DeepSeekMTPModel"]}, "", "MTP"),
+    ({"speculators_model_type": "mtp"}, "", "MTP"),
+    ({"speculators_model_type": "falcon9"}, "", "falcon9"),
+    ({"model_type": "mlp_speculator"}, "", "MLP speculator"),
+    ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "", "MLA"),
+    ({}, "layers.1.mlp.up_proj.weight", "several layers"),
+    ({}, "parallel_draft_heads.0.medusa_layers.0.linear.weight", "MEDUSA"),
+    ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [3, 4, 5]}}, "", "final norm"),
+    ({}, "layers.0.mlp.experts.0.up_proj.weight", "mixture"),
+    ({}, "fc.weight_scale", "quantised"),
+    ({"eagle_config": {"use_aux_hidden_state": False}}, "", "fuses no layers"),
+    ({"hidden_act": "gelu"}, "", "gelu"),
+    ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "", "dynamic"),
+    ({"layer_types": ["sliding_attention"]}, "", "sliding"),
+]
+
+
+@pytest.mark.parametrize(("config", "weight", "named"), OTHERS)
+def test_another_kind_of_head_is_refused_by_its_name(tmp_path, config, weight, named):
+    folder = write(tmp_path / "head", target())
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    if weight:
+        rewrite(folder, weights(folder) | {weight: torch.zeros(2)})
+    with refused(UnsupportedModelError, "head", named, "EAGLE-3"):
+        load(folder)
+
+
+def test_a_folder_of_another_kind_needs_no_weights_to_be_named(tmp_path):
+    folder = tmp_path / "medusa"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"medusa_num_heads": 4, "base_model_name_or_path": "x"}))
+    with refused(UnsupportedModelError, "medusa", "MEDUSA"):
+        load(folder)
+
+
+def test_a_head_without_weights_is_still_a_head(tmp_path):
+    for variant in ("AngelSlim, Qwen3 32B", "speculators eagle"):
+        folder = write(tmp_path / "head", target(), variant)
+        (folder / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
+        with refused(ModelNotFoundError, "model.safetensors in head"):
+            load(folder)
+
+
+def test_a_config_without_sizes(tmp_path):
+    for content in (
+        {},
+        {"rope_scaling": 3},
+        {"hidden_size": "wide"},
+        {"transformer_layer_config": {"model_type": "?"}},
+    ):
+        folder = write(tmp_path / "head", target())
+        config = json.loads((folder / "config.json").read_text()) if content else {}
+        (folder / "config.json").write_text(json.dumps(config | content))
+        with refused(ModelNotFoundError, "config.json in head"):
+            load(folder)

@@ -1,0 +1,125 @@
+"""What is published: the sdist and the wheel that is built from it, what they hold, and that an installed one works."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from installed import QUICK, ROOT
+
+import speclab
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ADDRESS = PROJECT["urls"]["Repository"]
+MOST_BYTES = 50_000_000
+"""Of a wheel: half of what package indexes take. The models and heads are 44 MB of it."""
+COURSE = f"speclab-{speclab.__version__}.data/data/share/speclab/notebooks/"
+RECORDS = f"speclab-{speclab.__version__}.dist-info/"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, Path]:
+    """An sdist of this tree, and the wheel made from what the sdist holds."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    with zipfile.ZipFile(built[1]) as opened:
+        yield opened
+
+
+def _kept(folder: str) -> set[str]:
+    """Files of a folder that git keeps, or would."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return {name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
+
+
+def test_a_wheel_holds_the_package_the_course_and_nothing_else(wheel):
+    found = {name for name in wheel.namelist() if not name.startswith(RECORDS)}
+    course = {COURSE + name.removeprefix("notebooks/") for name in _kept("notebooks")}
+    assert found == _kept("speclab") | course
+    for part in ("speclab/py.typed", "speclab/models/mini/target/model.safetensors", COURSE + "00_lab.ipynb"):
+        assert part in found
+    assert not [name for name in found if re.search(r"(^|/)(tests?|checkpoints|\.)|\.pyc$", name)]
+
+
+def test_a_wheel_is_small_enough_for_a_package_index(built):
+    assert max(path.stat().st_size for path in built) < MOST_BYTES
+
+
+def test_an_sdist_holds_what_a_wheel_is_built_from(built):
+    with tarfile.open(built[0]) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert names == {
+        *_kept("speclab"), *_kept("notebooks"), "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", ".gitignore",
+        "pyproject.toml", "PKG-INFO",
+    }  # fmt: skip
+
+
+def test_what_an_index_shows_is_sound_and_its_links_lead_into_the_repository(built, wheel):
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *built], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = email.message_from_bytes(wheel.read(RECORDS + "METADATA"))
+    assert shown["Version"] == speclab.__version__
+    targets = re.findall(r"\]\(([^)\s]+)\)", str(shown.get_payload()))
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    into = [target.removeprefix(ADDRESS) for target in targets if target.startswith(ADDRESS)]
+    paths = [re.sub(r"^/(?:blob|raw)/main/|#.*", "", target) for target in into]
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_changes_citation_and_package_are_of_one_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)  # what its schema requires
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["version"] == speclab.__version__
+    assert cited["authors"] == PROJECT["authors"]
+    assert cited["license"] == PROJECT["license"]
+    assert cited["repository-code"] == ADDRESS
+    released = re.findall(r"(?m)^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert released[0] == speclab.__version__
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory) -> Path:
+    """Programs of an environment of its own: the wheel as pip installs it, other packages from this environment."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-index", "--no-compile", built[1]], check=True)
+    return place / "bin"
+
+
+@pytest.fixture(scope="module")
+def somewhere(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("somewhere")
+
+
+@pytest.mark.model
+@pytest.mark.skipif(sys.platform == "win32", reason="programs of an environment are elsewhere")
+def test_an_installed_wheel_works_from_an_empty_folder(installed, somewhere):
+    for check in QUICK:
+        assert check(installed, somewhere)

@@ -1,0 +1,133 @@
+"""Writes a draft head in the formats of others, so that engines and other trainers can take it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from safetensors.torch import save_file
+
+from speclab.errors import SpeclabError
+from speclab.models.eagle import Head, HeadConfig
+from speclab.models.head_files import read_head
+from speclab.models.runner import Runner
+
+FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+
+
+class ExportConfig(BaseModel):
+    """Which head is written, as what, where to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path = Field(description="Folder of the head.")
+    target: Path = Field(description="Folder of its target.")
+    layout: Literal["EAGLE", "speculators"] = Field("EAGLE", description="Format to write; EAGLE's is EAGLE-3's too.")
+    verifier: str = Field("", description="Name of the target, for speculators; default: that in the head.")
+    out: Path = Field(Path("checkpoints/exported"), description="Folder to write.")
+
+
+def export(config: ExportConfig) -> None:
+    """Write a head in another project's format; the weights stay what they are."""
+    from transformers import AutoModelForCausalLM
+
+    target = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
+    name = json.loads((config.folder / "head.json").read_text())["target"]
+    head = read_head(config.folder, Runner(target, name or config.target.name))
+    write_head(head, config.out, config.layout, config.verifier)
+
+
+def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"], verifier: str = "") -> None:
+    """Writes `config.json` and float16 `model.safetensors`.
+
+    The layers that an EAGLE-3 head fuses are written as vLLM and speculators count them, and in EAGLE's format also
+    as SGLang does, in `eagle_config`: each engine reads the field that it understands.
+
+    Raises:
+        SpeclabError: the format has no such head.
+    """
+    config = head.config
+    ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)  # engines read them in order
+    if not ordered if config.eagle3 else config.layers != (-1,) or config.layernorms:
+        raise SpeclabError(
+            f"{config.name} fuses layers {config.layers} as no head of {layout} does: export EAGLE heads of the last "
+            "layer, and EAGLE-3 heads of layers counted from the front, in their order."
+        )
+    names = {"fuse.": "fc."} if config.eagle3 else {}
+    if layout == "EAGLE":
+        names |= {"layers.0.": "midlayer."} if config.eagle3 else {}
+        fields = _layer(config) | _eagle(config)
+    else:
+        names |= {} if config.eagle3 else {"fc.": "fusion_fc.", "layers.0.": "transformer."}
+        fields = _speculators(config, verifier or config.verifier or config.target)
+    tensors = {}
+    for name, tensor in head.state_dict().items():
+        before = next((part for part in names if name.startswith(part)), "")
+        kept = tensor.half() if tensor.is_floating_point() else tensor
+        tensors[names.get(before, "") + name[len(before) :]] = kept.contiguous()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def _layer(config: HeadConfig) -> dict[str, Any]:
+    """The decoder layer, as a Llama config has it."""
+    return {
+        "model_type": "qwen3" if config.qk_norm else "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.feed_forward,
+        "num_hidden_layers": 1,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.key_value_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_epsilon,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": config.rope_scaling,
+        "attention_bias": config.attention_bias,
+        "tie_word_embeddings": False,
+    }
+
+
+def _eagle(config: HeadConfig) -> dict[str, Any]:
+    if not config.eagle3:
+        return {"architectures": ["LlamaForCausalLMEagle"]}
+    outputs = [layer - 1 for layer in config.layers]
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
+        **({"target_hidden_size": config.target_hidden_size} if config.target_hidden_size else {}),
+        "eagle_aux_hidden_state_layer_ids": list(config.layers),
+        **({"eagle_config": {"eagle_aux_hidden_state_layer_ids": outputs}} if min(outputs) >= 0 else {}),
+        **{flag: True for flag in FLAGS if getattr(config, flag)},
+    }
+
+
+def _speculators(config: HeadConfig, verifier: str) -> dict[str, Any]:
+    kind = "eagle3" if config.eagle3 else "eagle"
+    proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
+    shared = {
+        "architectures": ["Eagle3DraftModel" if config.eagle3 else "EagleSpeculator"],
+        "model_type": "speculator_model",
+        "speculators_model_type": kind,
+        "speculators_config": {
+            "algorithm": kind,
+            "proposal_methods": [proposal],
+            "default_proposal_method": "greedy",
+            "verifier": {"name_or_path": verifier, "architectures": []},
+        },
+        "transformer_layer_config": _layer(config),
+    }
+    if not config.eagle3:
+        return shared | {"fusion_bias": config.bias, "layernorms": config.layernorms}
+    return shared | {
+        "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
+        "target_hidden_size": config.target_hidden_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.layers),
+        **{flag: getattr(config, flag) for flag in FLAGS},
+    }
