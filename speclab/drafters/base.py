@@ -179,8 +179,12 @@ def checked(strategy: object) -> Strategy:
     """
     if isinstance(strategy, Strategy):
         return strategy
-    name = repr(strategy) if isinstance(strategy, str) else f"A {type(strategy).__name__}"
-    name = f"The class {strategy.__name__}" if isinstance(strategy, type) else name
+    if isinstance(strategy, type):
+        name = f"The class {strategy.__name__}"
+    elif strategy is None or isinstance(strategy, str | int | float):
+        name = repr(strategy)
+    else:
+        name = f"An object of type {type(strategy).__name__}"
     raise SettingsError(
         f"{name} is no strategy: give an instance such as speclab.DynaTree(); speclab.strategies() lists them"
     )
