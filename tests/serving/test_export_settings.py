@@ -235,7 +235,7 @@ def test_bad_input_is_one_sentence():
         export_settings(CHAIN, "tensorrt")
     with pytest.raises(SettingsError, match="The class LinearSpeculation is no strategy"):
         export_settings(speclab.LinearSpeculation, "vllm")
-    with pytest.raises(SettingsError, match=r"^An object of type dict is no strategy"):  # its name, however long its contents
+    with pytest.raises(SettingsError, match=r"^An object of type dict is no strategy"):  # however long its contents
         export_settings({"a": "b"}, "vllm")
 
 
