@@ -10,7 +10,7 @@ from opened import ARTIFACTS, PATIENCE
 from speclab.bench.report import report_html
 
 pytestmark = pytest.mark.browser
-FIGURES = 5
+FIGURES = 4
 
 
 @pytest.fixture(scope="module")
