@@ -66,7 +66,7 @@ cuda: $(READY) ## on a machine with a GPU: the same tests on it, and what decodi
 	$(BIN)/python benchmarks/gpu.py --shape tiny
 	$(PYTEST) tests/double/test_decoding.py
 
-notebooks: $(READY) ## run every notebook top to bottom
+notebooks: $(READY) chromium ## run every notebook top to bottom
 	$(PYTEST) -n $(WORKERS) --dist loadfile -W default --nbval-lax --nbval-current-env --nbval-cell-timeout $(NOTEBOOK_SECONDS) \
 	  notebooks $(wildcard tests/notebooks)
 
