@@ -43,7 +43,7 @@ class DraftTree:
         source: `n` names, which part of the drafter proposed the node.
 
     Raises:
-        SettingsError: the arrays differ in length, are empty, or are not in breadth-first order.
+        SettingsError: the arrays hold something else, differ in length, are empty, or are not in breadth-first order.
     """
 
     token: Ints
@@ -54,7 +54,12 @@ class DraftTree:
 
     def __post_init__(self) -> None:
         for name, kind in (("token", np.int64), ("parent", np.int64), ("log_prob", np.float64)):
-            column = np.array(getattr(self, name), dtype=kind)
+            given = np.asarray(getattr(self, name))
+            if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
+                raise SettingsError(
+                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: give a number per node"
+                )
+            column = given.astype(kind)
             column.flags.writeable = False
             object.__setattr__(self, name, column)
         object.__setattr__(self, "source", tuple(self.source))

@@ -98,6 +98,20 @@ def test_whatever_is_wrong_is_refused_in_one_short_sentence(cli, words):
     assert len(done.stderr) <= 501
 
 
+def test_help_is_there_before_any_model_library_is():
+    script = """
+import sys
+from typer.testing import CliRunner
+from speclab.cli import app
+for words in ([], *([command.name or command.callback.__name__] for command in app.registered_commands)):
+    done = CliRunner().invoke(app, [*words, "--help"])
+    assert done.exit_code == 0 and "Usage:" in done.output, (words, done.output)
+    assert sys.modules.keys().isdisjoint({"torch", "transformers"}), words
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_error_in_a_real_process_shows_no_traceback():
     command = [sys.executable, "-m", "speclab.cli", "lab", "--notebook", "nowhere.ipynb"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

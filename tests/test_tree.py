@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import draft_trees
 
+from speclab.errors import SettingsError
 from speclab.tree import CandidateSampling, DraftTree
 
 
@@ -151,3 +152,13 @@ def test_root_alone():
 def test_what_is_not_a_tree_is_refused(parent, log_prob, why):
     with pytest.raises(ValueError, match=why):
         DraftTree.of([0] * len(parent), parent, log_prob, "draft")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("token", [1.5]), ("token", ["a"]), ("token", [1 << 70]), ("parent", [None]), ("log_prob", ["x"])],
+)
+def test_what_is_no_number_is_refused_and_never_rounded(name, wrong):
+    columns = {"token": [0], "parent": [-1], "log_prob": [0.0]} | {name: wrong}
+    with pytest.raises(SettingsError, match=f"tree's {name} is "):
+        DraftTree.of(**columns, source="draft")

@@ -1,6 +1,7 @@
 """`speclab bench`: a protocol, measured; `report`: its page, written again.
 
-Every figure of a command comes from one run, its methods in turn; rows are shown as soon as they are there.
+Every figure of a command comes from one run, its methods in turn; rows are shown as soon as they are there. Importing
+this module imports no torch.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+import speclab
 from speclab.bench.protocol import find, protocols
 from speclab.bench.report import write_report
 from speclab.bench.result import Result, RunInfo
-from speclab.bench.run import Measurement, open_run, plan, run
 from speclab.bench.summary import Summary, number, summaries, times
 from speclab.bench.workloads import WORKLOADS, load
-from speclab.models.pair import load_pair
+
+if TYPE_CHECKING:
+    from speclab.bench.run import Measurement
 
 app = typer.Typer(add_completion=False)
 PLACE = {"out", "resume"}
@@ -74,10 +76,15 @@ def bench(
     """Measure a protocol: its methods on the same prompts, in turn, beside transformers' own decoding."""
     if ctx.invoked_subcommand is not None:
         return
+    named = protocol and find(protocol)  # a wrong name is said before any model is loaded
+
+    import torch
+
+    from speclab.bench.run import plan
+
     if threads:
         torch.set_num_threads(threads)
-    named = protocol and find(protocol)  # a wrong name is said before any model is loaded
-    models = load_pair(pair, target=target, draft=draft, device=device, dtype=dtype, bitwise=bitwise)
+    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype, bitwise=bitwise)
     chosen = named or find("main" if models.draft or not models.heads else "chat")
     prompts = load(workload or chosen.workload, limit or chosen.limit, chat=chat)
     arguments = {
@@ -101,6 +108,8 @@ def report(folder: Annotated[Path, typer.Argument(help="Of results.")]) -> None:
 
 def _measure(asked: Measurement, folder: Path, *, resume: bool, kept: bool) -> None:
     """Measures under a progress bar, and shows what came of it, also of a part."""
+    from speclab.bench.run import open_run, run
+
     console = Console()
     info, before = open_run(asked, folder, resume=resume)
     for note in asked.notes:

@@ -20,7 +20,6 @@ from rich.text import Text
 from speclab.bench.cli import summary_tables
 from speclab.bench.protocol import Method, Protocol
 from speclab.bench.report import write_report
-from speclab.bench.run import open_run, plan, run
 from speclab.bench.summary import over_all, summaries, times
 from speclab.bench.sweep import TABLE, Row, Study, Sweep, sweep
 from speclab.bench.sweep_ranges import takes
@@ -129,6 +128,8 @@ def _check(
     found: Sweep, texts: Texts, workload: Workload, most: int, repeats: int, console: Console, bar: _Bar
 ) -> None:
     """Decodes the best few settings, the default and plain, in turn, and says which is fastest by the clock."""
+    from speclab.bench.run import open_run, plan, run
+
     tried = {row.trial: row for row in (found.default, *found.ranked[:most])}
     named = {"plain": Autoregressive(), **{f"trial {number}": row.built(found.kind) for number, row in tried.items()}}
     methods = [Method(name=name, strategy=own) for name, own in named.items()]

@@ -186,8 +186,8 @@ class TreeEdit:
 
 
 def _check_token(token: int) -> None:
-    if not (_is_whole(token) and token >= 0):
-        raise SettingsError(f"{token!r} is no token: give an id, a whole number from 0 on.")
+    if not (_is_whole(token) and 0 <= token < 1 << 31):  # that it is the target's is for `Session.verify` to see
+        raise SettingsError(f"{token!r} is no token: give an id of the vocabulary, a whole number from 0 on.")
 
 
 def _is_whole(number: object) -> bool:

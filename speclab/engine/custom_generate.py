@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
-from typing import Any, cast
+from typing import Any, Never, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -78,7 +78,9 @@ _PREPARED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "
 """What `generate` itself prepares for a model of text alone."""
 
 
-def custom_generate(strategy: Strategy, draft: DraftSource | Sequence[DraftSource] | None = None) -> CustomGenerate:
+def custom_generate(
+    strategy: Strategy, draft: DraftSource | Sequence[DraftSource] | None = None, **others: Never
+) -> CustomGenerate:
     """A callable for `model.generate(**inputs, custom_generate=…)` that decodes with `strategy`.
 
     The text is the one that `generate` writes without it: greedy token for token in float32, sampled with the same
@@ -88,11 +90,17 @@ def custom_generate(strategy: Strategy, draft: DraftSource | Sequence[DraftSourc
         strategy: any of `speclab.strategies()`.
         draft: a transformers model, a hub id or folder, draft heads (modules, folders, or those of a pair), or several
             of them for a strategy that routes. Strategies that draft without a model leave it alone.
+        others: there are none; they come where `generate` is given this function, uncalled.
 
     Raises:
         SpeclabError: `strategy` is none, or drafts with a model and none is given. The callable raises it where
             something is asked that it cannot honour; the message names it.
     """
+    if others:
+        raise SettingsError(
+            f"custom_generate takes a strategy and a draft, and no {next(iter(others))}: what model.generate is given "
+            "is what it returns, as in custom_generate=speclab.custom_generate(speclab.DynaTree(), draft=…)."
+        )
     return CustomGenerate(checked(strategy), draft)
 
 
@@ -187,15 +195,15 @@ class CustomGenerate:
         given |= _not_handed_over(self)
         refuse(model, input_ids, generation_config, given)
         padded = left_padding(input_ids, given)
-        text = _Text(input_ids, stopping_criteria, generation_config, given["streamer"])
+        text = _Text(input_ids, padded, stopping_criteria, generation_config, given["streamer"])
         with borrowed([model, *(each for each in self._drafts if isinstance(each, PreTrainedModel))]):
             pair = self._pair(model)
             know_costs(self.strategy, pair)
-            self._decode(pair.fresh(), text, logits_processor, padded)
+            self._decode(pair.fresh(), text, logits_processor)
         return text.result()
 
-    def _decode(self, pair: ModelPair, text: _Text, processors: LogitsProcessorList, padded: int) -> None:
-        config, ids = text.config, text.ids[:, padded:]
+    def _decode(self, pair: ModelPair, text: _Text, processors: LogitsProcessorList) -> None:
+        config, (padding, ids) = text.config, text.ids.tensor_split([text.padded], 1)
         limit = text.criteria.max_length or config.max_length
         sampled = bool(config.do_sample)
         settings = SessionSettings(
@@ -206,7 +214,7 @@ class CustomGenerate:
         )
         width = pair.target.model.config.get_text_config(decoder=True).vocab_size
         always = sampled or len(processors) > 0 or text.keeps
-        decisions = Decisions(processors, settings, text.ids[:, :padded], width, always=always)
+        decisions = Decisions(processors, settings, padding, width, always=always)
         pair.target.allow_nonfinite = config.remove_invalid_values is True
         decoding = start(pair, self.strategy, ids[0].tolist(), settings, decisions)
         drafting = _as_sampled(settings, config) if sampled else settings
@@ -237,30 +245,30 @@ class _Text:
     """The text of one call as the library keeps it: ids, what they were chosen from, criteria, streamer.
 
     Attributes:
-        ids: `[1, L]`, padding included.
+        ids: `[1, L]` int64, padding included.
+        padded: ids of padding before the text.
         keeps: whether what tokens were chosen from is to come back.
     """
 
-    def __init__(self, ids: Tensor, criteria: StoppingCriteriaList, config: GenerationConfig, streamer: Any) -> None:
-        self.ids, self.criteria, self.config, self._streamer = ids, criteria, config, streamer
+    def __init__(
+        self, ids: Tensor, padded: int, criteria: StoppingCriteriaList, config: GenerationConfig, streamer: Any
+    ) -> None:
+        self.ids, self.padded, self.criteria, self.config, self._streamer = ids, padded, criteria, config, streamer
         self._dict = bool(config.return_dict_in_generate)
-        self._scores: list[Tensor] | None = [] if self._dict and config.output_scores else None
-        self._logits: list[Tensor] | None = [] if self._dict and config.output_logits else None
+        self._scores: tuple[Tensor, ...] | None = () if self._dict and config.output_scores else None
+        self._logits: tuple[Tensor, ...] | None = () if self._dict and config.output_logits else None
         self.keeps = self._scores is not None or self._logits is not None
-        self._padded = -1
 
     def append(self, decoding: Decoding, decisions: Decisions) -> bool:
         """Takes over what was committed, token by token; whether a criterion ended the text, which is cut there."""
-        if self._padded < 0:
-            self._padded = self.ids.shape[1] - decoding.prompt_length
-        for place in range(self.ids.shape[1] - self._padded, len(decoding.tokens)):
+        for place in range(self.ids.shape[1] - self.padded, len(decoding.tokens)):
             token = torch.tensor([decoding.tokens[place]], device=self.ids.device)
             self.ids = torch.cat((self.ids, token[None]), 1)
             if self._logits is not None:
-                self._logits.append(decisions.rows[place][0])
+                self._logits += (decisions.rows[place][0],)
             if self._scores is not None:
-                self._scores.append(decisions.rows[place][1])
-            ended = bool(self.criteria(self.ids, cast("Any", _tuple(self._scores))).all())
+                self._scores += (decisions.rows[place][1],)
+            ended = bool(self.criteria(self.ids, cast("Any", self._scores)).all())
             if self._streamer is not None:
                 self._streamer.put(token.cpu())
             if ended:
@@ -276,13 +284,9 @@ class _Text:
             return self.ids
         return GenerateDecoderOnlyOutput(
             sequences=cast("Any", self.ids),
-            scores=cast("Any", _tuple(self._scores)),
-            logits=cast("Any", _tuple(self._logits)),
+            scores=cast("Any", self._scores),
+            logits=cast("Any", self._logits),
         )
-
-
-def _tuple(rows: list[Tensor] | None) -> tuple[Tensor, ...] | None:
-    return None if rows is None else tuple(rows)
 
 
 # What is refused

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import (
@@ -315,7 +315,8 @@ def _explain(error: Exception, name: str, what: str) -> SpeclabError:
         return UnsupportedModelError(f"{name} brings its own code: pass trust_remote_code=True if you trust it.")
     if "gated" in text.lower():
         return ModelNotFoundError(f"{name} is gated: accept its licence on the hub and log in with `hf auth login`.")
-    if isinstance(error, ConnectionError) or "offline" in text or "connect" in text:
+    unreached = isinstance(error, ConnectionError | LocalEntryNotFoundError)
+    if unreached or "offline" in text or "connect" in text:
         return offline(name)
     first = text.splitlines()[0][:160] if text else type(error).__name__
     if isinstance(error, OSError):

@@ -14,7 +14,8 @@ from table_runner import mixed_probs, random_probs, table_pair
 from typer.testing import CliRunner
 from words import word_tokenizer
 
-from speclab.bench import cli
+import speclab
+from speclab.bench import run as running
 from speclab.bench.result import RUN, read_results
 from speclab.cli import app
 
@@ -30,7 +31,7 @@ def pair(monkeypatch):
     found = table_pair(probs, mixed_probs(probs, random_probs(VOCAB, 2), 0.3), VOCAB, context=64)
     heads = tuple(table_pair(mixed_probs(probs, random_probs(VOCAB, seed), 0.5), None, VOCAB).target for seed in (2, 3))
     found = replace(found, heads=heads, tokenizer=word_tokenizer(VOCAB))
-    monkeypatch.setattr(cli, "load_pair", lambda *_, **asked: LOADED.append(asked) or found)
+    monkeypatch.setitem(vars(speclab), "load_pair", lambda *_, **asked: LOADED.append(asked) or found)
     return found
 
 
@@ -89,7 +90,7 @@ def test_a_protocol_is_measured_kept_and_not_mixed(pair, prompts, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path, monkeypatch):
-    real, kept = cli.run, 3
+    real, kept = running.run, 3
 
     def stopped(*args):
         for count, result in enumerate(real(*args)):
@@ -97,7 +98,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path
                 raise KeyboardInterrupt
             yield result
 
-    monkeypatch.setattr(cli, "run", stopped)
+    monkeypatch.setattr(running, "run", stopped)
     out = tmp_path / "a run"
     done = small(prompts, out, "--repeats", 1, "--no-chat", "--limit", 1)
     assert done.exit_code == 130
@@ -107,7 +108,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(pair, prompts, tmp_path
     assert "--no-chat --limit 1 " in said
     assert said.endswith(" --resume")
     assert len(read_results(out).results) >= 3
-    monkeypatch.setattr(cli, "run", real)
+    monkeypatch.setattr(running, "run", real)
     assert small(prompts, out, "--repeats", 1, "--limit", 1, "--resume").exit_code == 0
     assert len(read_results(out).results) == len({r.key for r in read_results(out).results}) == 12
 
@@ -136,7 +137,7 @@ def test_without_a_folder_results_are_only_shown(pair, prompts, tmp_path):
 
 
 def test_heads_alone_are_measured_on_what_users_ask(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "load_pair", lambda *_, **__: replace(pair, draft=None))
+    monkeypatch.setitem(vars(speclab), "load_pair", lambda *_, **__: replace(pair, draft=None))
     shown = bench("--max-new-tokens", 2, "--repeats", 1, "--limit", 1)
     assert shown.exit_code == 0, shown.output
     assert "word problem (chat" in shown.stdout

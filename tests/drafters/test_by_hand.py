@@ -193,9 +193,10 @@ def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
                 operation(wrong)
     with refused(SettingsError, "root", "force"):
         edit.prune(0)
-    for token in (-1, "the", 1.5):
-        with refused(SettingsError, "no token"):
-            edit.add(0, token)
+    for token in (-1, "the", 1.5, 1 << 31, 1 << 70):
+        for operation in (lambda token: edit.add(0, token), edit.force):
+            with refused(SettingsError, "no token"):
+                operation(token)
     most = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOST, HAND))
     with refused(SettingsError, str(MOST), "prune"):
         most.add(0, MOST)

@@ -437,6 +437,13 @@ def test_a_strategy_in_the_callables_place_is_refused_by_what_belongs_there():
         model().generate(IDS, max_new_tokens=4, custom_generate=TREE)
 
 
+def test_the_function_in_the_place_of_what_it_returns_is_refused_by_what_belongs_there():
+    with refused(SettingsError, "custom_generate=speclab.custom_generate(speclab.DynaTree("):
+        model().generate(IDS, max_new_tokens=4, custom_generate=speclab.custom_generate)
+    with refused(SettingsError, "no drafts:"):
+        speclab.custom_generate(LOOKUP, drafts=None)
+
+
 def test_a_caller_that_names_its_streamer_otherwise_is_refused(inside):
     """As a version of the library might: without the name nobody would know that a streamer stays silent."""
 

@@ -18,6 +18,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+import speclab
 from speclab.errors import (
     CancelledError,
     ModelNotFoundError,
@@ -353,6 +354,21 @@ def test_without_a_network_a_hub_id_fails_after_one_attempt(monkeypatch):
     assert text.startswith("some/model is not on this machine")
     assert "load_pair()" in text
     assert len(asked) <= 2
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_draft_or_head_that_is_not_here_is_offline_wherever_it_is_asked_for(monkeypatch, offline):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    no_network(monkeypatch)
+    pair = speclab.load_pair()
+    inside = speclab.custom_generate(speclab.DynaTree(), draft="some/draft")
+    for ask in (
+        lambda: speclab.check_head(pair, "some/draft"),
+        lambda: speclab.load_pair(heads="some/draft"),
+        lambda: pair.target.model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
+    ):
+        with pytest.raises(OfflineError, match=r"^some/draft is not on this machine .* HF_HUB_OFFLINE\.$"):
+            ask()
 
 
 def test_what_the_hub_refuses_is_explained(monkeypatch):
