@@ -207,6 +207,29 @@ def test_files_named_in_the_docs_exist(path):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+NOT_RUN = ("meta-llama/", 'sweep(DynaTree, {"max_depth"')
+"""Models that are not here, and the replays of minutes."""
+LOGGED = (
+    "INFO 05-18 11:19:54 [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 2.00, Accepted: 20 tokens, "
+    "Drafted: 100 tokens, Per-position acceptance rate: 0.700, 0.300, Avg Draft acceptance rate: 20.0%\n"
+)
+
+
+def _code(path: Path) -> list[str]:
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if not any(word in block for word in NOT_RUN)]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("path", [*filter(_code, sorted((ROOT / "docs").glob("*.md")))], ids=lambda path: path.name)
+def test_the_python_of_a_page_runs_as_it_is_pasted_from_top_to_bottom(path, tmp_path, monkeypatch):
+    (tmp_path / "server.log").write_text(LOGGED)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for code in _code(path):
+        exec(code, names)
+
+
 @pytest.mark.model
 def test_the_readmes_python_runs(capsys):
     code = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]

@@ -9,7 +9,6 @@ import gc
 import weakref
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -387,12 +386,6 @@ def test_a_pipeline_passes_it_on(mini):
     for more in ({}, {"stop_sequence": " girl"}, {"return_full_text": False}):
         prompt = "Once upon a time there was"
         assert pipe(prompt, custom_generate=inside, **asked, **more) == pipe(prompt, **asked, **more)
-
-
-def test_the_example_of_the_docs_runs(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "transformers.md").read_text(encoding="utf-8")
-    exec(page.partition("```python\n")[2].partition("```")[0], {})
-    assert "Once upon a time" in capsys.readouterr().out
 
 
 # What is refused
