@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from speclab.bench.result import Result, RunInfo, Stored
+from speclab.analysis.attribution import Attribution, SourceRate
+from speclab.analysis.routing import Part
+from speclab.bench.result import Bound, Result, RunInfo, Stored, VerifyCost
 
 PASS, TOKENS = 0.010, 100
 KINDS = ("prose", "code")
@@ -25,7 +27,11 @@ def result(method="plain", **changed):
         "phases": {"draft": draft * iterations, "verify": 0.8 * PASS * iterations, "accept": 0.001 * iterations},
         "iterations": iterations, "target_calls": iterations + 1, "draft_calls": 3 * iterations if draft else 0,
         "committed": TOKENS, "drafted": round(4 * iterations), "accepted": TOKENS - iterations,
-        "longest_path": 4 * iterations, "nodes": 5 * iterations, "equal": True,
+        "longest_path": 4 * iterations, "nodes": 5 * iterations, "equal": True, "peak_memory_bytes": 500_000_000,
+        "memory_kind": "rss",
+        "verify_cost": (
+            VerifyCost(nodes=1, passes=2, seconds=0.007), VerifyCost(nodes=5, passes=iterations, seconds=0.008),
+        ),
     }  # fmt: skip
     return Result(**(fields | changed))
 
@@ -36,7 +42,7 @@ METHODS = {
     "DynaTree": {"per": 4.0, "cost": 2.0, "draft": 0.008},
     "transformers, greedy": {"per": 1.0, "cost": 1.25, "group": "transformers"},
 }
-PEER = {"drafted": None, "accepted": None, "longest_path": None, "nodes": None, "phases": {}}
+PEER = {"drafted": None, "accepted": None, "longest_path": None, "nodes": None, "phases": {}, "verify_cost": ()}
 
 
 def results(**changed):
@@ -65,3 +71,15 @@ def run(**changed):
 
 def stored(some=None, notes=(), **changed):
     return Stored(run(**changed), tuple(results() if some is None else some), tuple(notes))
+
+
+COUNT = SourceRate(drafted=100, tried=40, places=40, accepted=30, first=30)
+RECORDED = {
+    "sources": {"context": COUNT, "transition": SourceRate(drafted=500, tried=200, places=80, accepted=40, first=32)},
+    "paths": Attribution(spine_only=30, spine_continuation=20, branch_only=50, continued=8),
+    "bound": Bound(iterations=30, expected=2.0, by_rate=4.5, isotropic=1.5, measured=4.0),
+}
+HEADS = (
+    Part(name="prose", chosen=30, accepted=60, committed=90, confidence=0.5, share=0.2, expected=3.0, followed=2.0),
+    Part(name="code", chosen=10, accepted=10, committed=20, confidence=0.3, share=0.1, expected=2.0, followed=1.0),
+)

@@ -7,10 +7,13 @@ reading of these clocks waits for the device; they are read after the call.
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
@@ -20,6 +23,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
 from speclab.bench.protocol import DRAFT, Method
+from speclab.bench.result import VerifyCost
 from speclab.drafters.base import Strategy
 from speclab.engine.decode import iterate, start
 from speclab.models.heads import HeadRunner
@@ -39,14 +43,20 @@ class Call:
 
 
 def call(pair: ModelPair, method: Method, prompt_ids: Sequence[int], settings: SessionSettings) -> Call:
-    """Decodes once; the device is waited for before and after.
+    """Decodes once; the device is waited for before and after, and memory is read beside the clock.
 
     Raises:
         SpeclabError: speclab cannot decode this; transformers raises whatever it raises.
     """
+    peak = Peak(pair.target.device)
     if method.strategy is None:
-        return _transformers(pair, method.generate, prompt_ids, settings)
-    return _speclab(pair, method.strategy, prompt_ids, settings, by_module=method.passes == "module")
+        done = _transformers(pair, method.generate, prompt_ids, settings)
+    else:
+        done = _speclab(pair, method.strategy, prompt_ids, settings, by_module=method.passes == "module")
+    memory = peak.read()
+    if memory is not None:
+        done.figures.update(peak_memory_bytes=memory[0], memory_kind=memory[1])
+    return done
 
 
 _Pass = tuple[int, Stopwatch, Counts]
@@ -152,8 +162,12 @@ def _figures(
 def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
     total = sum((counts for *_, counts in passes), Counts())
     phases: Counter[str] = Counter()
-    for _, watch, _ in passes:
-        phases.update(watch.phase_seconds)
+    verify: dict[int, list[float]] = {}
+    for rows, watch, _ in passes:
+        seconds = watch.phase_seconds
+        phases.update(seconds)
+        verify.setdefault(rows, []).append(seconds["verify"])
+    depths = range(1, max((counts.longest_path for *_, counts in passes), default=0) + 1)
     return {
         "phases": dict(phases),
         "iterations": total.iterations,
@@ -164,6 +178,11 @@ def _counted(passes: Sequence[_Pass], prefill_calls: int) -> dict[str, Any]:
         "accepted": total.accepted,
         "longest_path": total.longest_path,
         "nodes": sum(rows for rows, *_ in passes),
+        "depth_drafted": tuple(sum(counts.longest_path >= depth for *_, counts in passes) for depth in depths),
+        "depth_accepted": tuple(sum(counts.accepted >= depth for *_, counts in passes) for depth in depths),
+        "verify_cost": tuple(
+            VerifyCost(nodes=rows, passes=len(took), seconds=median(took)) for rows, took in sorted(verify.items())
+        ),
     }
 
 
@@ -260,3 +279,28 @@ def _timed_modules(modules: Mapping[nn.Module, PassClock]) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+class Peak:
+    """From its creation on: bytes of the CUDA allocator, or resident bytes of the whole process (Linux).
+
+    What an earlier call has freed may still be resident, so on a CPU small differences tell nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            with suppress(OSError):  # without it the peak is that of the process's whole life
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    def read(self) -> tuple[int, str] | None:
+        """Bytes at the peak and whose they are; None where the system does not tell."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device), "cuda allocator"
+        try:
+            found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+        except OSError:
+            return None
+        return (1024 * int(found[1]), "rss") if found else None

@@ -20,7 +20,6 @@ from rich.table import Table
 
 import speclab
 from speclab.bench.protocol import find, protocols
-from speclab.bench.report import write_report
 from speclab.bench.result import Result, RunInfo
 from speclab.bench.summary import Summary, number, summaries, times
 from speclab.bench.workloads import WORKLOADS, load
@@ -51,7 +50,7 @@ def bench(
         str | None,
         typer.Option(help="A name (--list shows all) or a TOML file; else main, or chat where heads alone draft."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for results and report; else only shown.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for results, parquet and report; else only shown.")] = None,
     workload: Annotated[
         str | None, typer.Option(help="Prompts: a name, a JSONL file or a folder; else the protocol's own.")
     ] = None,
@@ -103,12 +102,14 @@ def bench(
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(help="Of results.")]) -> None:
     """Write the HTML report of what a folder of results holds, also of a run that is not done."""
+    from speclab.bench.report import write_report
+
     typer.echo(write_report(folder))
 
 
 def _measure(asked: Measurement, folder: Path, *, resume: bool, kept: bool) -> None:
     """Measures under a progress bar, and shows what came of it, also of a part."""
-    from speclab.bench.run import open_run, run
+    from speclab.bench.run import finish, open_run, run
 
     console = Console()
     info, before = open_run(asked, folder, resume=resume)
@@ -132,7 +133,7 @@ def _measure(asked: Measurement, folder: Path, *, resume: bool, kept: bool) -> N
         raise typer.Exit(130) from None
     _show(console, results, info)
     if kept:
-        for sentence in (f"{len(results)} results in {folder}", f"report: {write_report(folder)}"):
+        for sentence in (f"{len(results)} results in {folder}", *finish(folder)):
             console.print(sentence, highlight=False, soft_wrap=True)
 
 
@@ -140,7 +141,7 @@ def _show(console: Console, results: list[Result], info: RunInfo) -> None:
     title = (
         f"{info.protocol}: {info.pair['pair']}, {info.arguments['max_new_tokens']} new tokens, {info.threads} threads"
     )
-    for table in summary_tables(summaries(results, info), title):
+    for table in summary_tables(summaries(results, info), title, [n for n in (info.x_name, info.x2_name) if n]):
         console.print(table)
     for name, why in dict.fromkeys((result.method, result.failed) for result in results if result.failed):
         console.print(f"{name} failed: {why}", highlight=False, soft_wrap=True)
@@ -159,16 +160,18 @@ def _command(ctx: typer.Context, used: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def summary_tables(found: Sequence[Summary], title: str) -> Iterator[Table]:
-    """A table for each kind of prompt."""
-    columns = ("method", "tok/s", "× plain", "quartiles", "tok/pass", "host ms", "same")
+def summary_tables(found: Sequence[Summary], title: str, swept: Sequence[str]) -> Iterator[Table]:
+    """A table for each kind of prompt; `swept`: what the swept values are called."""
+    names = [name.partition("(")[2].rstrip(")") or name for name in swept]
+    columns = ("method", *names, "tok/s", "× plain", "quartiles", "tok/pass", "host ms", "same")
     for kind in dict.fromkeys(one.kind for one in found):
         shown = Table(title=f"{kind} ({title})", title_justify="left", box=None, padding=(0, 1, 0, 0))
         for place, column in enumerate(columns):
             shown.add_column(column, justify="right" if place else "left", min_width=len(column), no_wrap=not place)
         for one in found:
             if one.kind == kind:
-                shown.add_row(one.method, *(_summary_cells(one) if one.prompts else ["failed"]))
+                at = ["–" if x is None else f"{x:g}" for x in one.at[1:][: len(names)]]
+                shown.add_row(one.method, *at, *(_summary_cells(one) if one.prompts else ["failed"]))
         yield shown
 
 

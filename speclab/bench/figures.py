@@ -112,8 +112,8 @@ def curve(points: Sequence[tuple[int, float, int]]) -> Any:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def lines(series: Mapping[str, Mapping[float, Spread]], x: str, y: str) -> Any:
-    """One line per name over what was varied, quartiles as whiskers."""
+def lines(series: Mapping[str, Mapping[float, Spread]], x: str, y: str, *, level: float | None = None) -> Any:
+    """One line per method over what was varied, quartiles as whiskers; `level` is a dashed rule across."""
     figure = _figure(height=430, x=x, y=y)
     for number, (name, points) in enumerate(series.items()):
         mark = _mark(number)
@@ -123,8 +123,24 @@ def lines(series: Mapping[str, Mapping[float, Spread]], x: str, y: str) -> Any:
             marker={**mark, "size": 9}, line={"color": mark["color"], "dash": DASHES[number % len(DASHES)], "width": 2},
             hovertemplate=f"{escape(name)}, {x} %{{x:g}}: %{{y:.3g}} {y}<extra></extra>",
         )  # fmt: skip
+    if level is not None:
+        figure.add_hline(y=level, line={"dash": "dash", "width": 1.5, "color": INK})
     figure.update_yaxes(rangemode="tozero")
     return figure.update_layout(showlegend=len(series) > 1)
+
+
+def grid(cells: Mapping[tuple[float, float], float], x: str, y: str, unit: str) -> Any:
+    """One value for each pair of two settings, written into its cell; darker is more."""
+    columns, rows = (sorted({place[axis] for place in cells}) for axis in (0, 1))
+    figure = _figure(height=130 + 52 * len(rows), x=x, y=y)
+    figure.add_heatmap(
+        z=[[cells.get((column, row)) for column in columns] for row in rows], x=[f"{column:g}" for column in columns],
+        y=[f"{row:g}" for row in rows], texttemplate="%{z:.3g}", colorbar={"title": {"text": unit}},
+        colorscale=[[0, "#E3F0FA"], [1, "#5AA9DC"]], xgap=2, ygap=2,
+        hovertemplate=f"{x} %{{x}}, {y} %{{y}}: %{{z:.4g}} {unit}<extra></extra>",
+    )  # fmt: skip
+    figure.update_xaxes(type="category")
+    return figure.update_yaxes(type="category")
 
 
 def _figure(*, names: Sequence[str] = (), height: int = 0, room: int = 0, x: str = "", y: str = "") -> Any:

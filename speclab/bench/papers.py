@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from speclab.bench.protocol import parse_toml, shipped_toml
 
@@ -18,7 +18,7 @@ class Figure(NamedTuple):
     """One number of a paper.
 
     `metric`: by our name for it, such as `throughput` or `tokens_per_iteration`; `value` is in its unit: tokens/s, ×,
-    tokens, or a share of 1. `spread`: standard deviation over prompts, where the paper gives one.
+    ms, MB, tokens, or a share of 1. `spread`: standard deviation over prompts, where the paper gives one.
     """
 
     method: str
@@ -59,7 +59,7 @@ class PaperTable(BaseModel):
 
     `protocols`: those that measure the same. `beside`: our method → the paper's. `differs`: what is not the same here
     as there, whatever was run. `remarks`: what reading it takes.
-    Without cells and figures the paper has no numbers, and `remarks` says what is known of it.
+    Without cells and figures the paper has a picture without numbers, and `remarks` says what is known of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,13 +76,32 @@ class PaperTable(BaseModel):
     remarks: list[str] = []
     cells: list[_Cells] = []
     stated: list[tuple[str, str, str, float]] = Field(default_factory=list, alias="figures")
+    speedup_over: Literal["AR"] | float | None = None
+
+    @field_validator("differs", "remarks")
+    @classmethod
+    def _known(cls, sentences: list[str]) -> list[str]:
+        lost = [sentence for sentence in sentences if sentence.startswith("$")]
+        if lost:
+            raise ValueError(f"{lost[0]!r} is not under [notes]")
+        return sentences
 
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
-        """Every number, in the order of the paper."""
+        """Every number; behind each throughput its ratio to plain decoding's, where the table asks for that."""
         found = [figure for cells in self.cells for figure in cells.read()]
         found += [Figure(*row) for row in self.stated]
+        if self.speedup_over is not None:
+            plain = {each.setting: each.value for each in found if each[::2][:2] == ("AR", "throughput")}
+            for each in [each for each in found if each.metric == "throughput"]:
+                base = plain[each.setting] if self.speedup_over == "AR" else self.speedup_over
+                found.append(Figure(*each[:2], "speedup", round(each.value / base, 3)))
         return tuple(found)
+
+    @property
+    def methods(self) -> list[str]:
+        """In the order of the paper."""
+        return list(dict.fromkeys(figure.method for figure in self.figures))
 
     @property
     def settings(self) -> list[str]:
@@ -97,24 +116,34 @@ class PaperTable(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    papers: dict[str, dict[str, Any]]
+    notes: dict[str, str]
+    beside: dict[str, dict[str, str]]
     table: list[PaperTable]
 
     @model_validator(mode="before")
     @classmethod
-    def _whole_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Each table with what holds for its whole paper."""
-        tables = []
-        for table in data["table"]:
-            paper = data["papers"].get(table.get("paper"), {})
-            differs = [*paper.get("differs", []), *table.get("differs", [])]
-            tables.append(paper | table | {"differs": differs})
-        return data | {"table": tables}
+    def _names_replaced(cls, data: dict[str, object]) -> dict[str, object]:
+        """`$name` by its note, and the name of a mapping under `beside` by the mapping."""
+        notes, beside = data.get("notes", {}), data.get("beside", {})
+        assert isinstance(notes, dict)
+        assert isinstance(beside, dict)
+
+        def filled(value: object) -> object:
+            if isinstance(value, list):
+                return [filled(each) for each in value]
+            return notes.get(value[1:], value) if isinstance(value, str) and value.startswith("$") else value
+
+        tables = data.get("table")
+        assert isinstance(tables, list)
+        plain = [{name: filled(value) for name, value in table.items()} for table in tables]
+        return data | {
+            "table": [t | ({"beside": beside.get(t["beside"], t["beside"])} if "beside" in t else {}) for t in plain]
+        }
 
 
 @cache
 def paper_tables() -> dict[str, PaperTable]:
-    """The published tables by id.
+    """Every published table by its id.
 
     Raises:
         MeasurementError: `papers.toml` is damaged.

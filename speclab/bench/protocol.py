@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -19,6 +20,7 @@ from speclab.trace.codecs import first_error
 
 DRAFT = "the pair's draft"
 """Stands for the draft model in the arguments of transformers' `generate`."""
+Swept = Literal["a setting", "new tokens", "prompt tokens"]
 _Entry = TypeVar("_Entry")
 
 
@@ -33,12 +35,15 @@ class Method(_Frozen):
         strategy: of speclab; None for transformers' own `generate`.
         generate: arguments of `generate` beside the greedy ones; `DRAFT` becomes the draft model.
         passes: "module" runs speclab's passes through the transformers module instead of the lean forward.
+        x, x2: the swept values that it stands for.
     """
 
     name: str
     strategy: Strategy | None = None
     generate: Mapping[str, Any] = Field(default_factory=dict)
     passes: Literal["lean", "module"] = "lean"
+    x: float | None = None
+    x2: float | None = None
 
     @property
     def group(self) -> Group:
@@ -53,6 +58,10 @@ class Method(_Frozen):
         passes = {"passes": "module"} if self.passes == "module" else {}
         return {"strategy": type(self.strategy).__name__, **self.strategy.model_dump(mode="json"), **passes}
 
+    def at(self, x: float | None, x2: float | None = None) -> Method:
+        """The same for other swept values."""
+        return self.model_copy(update={"x": x, "x2": x2})
+
 
 class Protocol(_Frozen):
     """A measurement: its methods decode the same prompts, in turn, in one run.
@@ -61,11 +70,15 @@ class Protocol(_Frozen):
         name: what `--protocol` calls it.
         source: the table or figure that it stands for; "speclab" where no paper has one.
         baseline: the method that speedups are ratios to.
+        swept: what `x` of a method is; then it sets that for the call.
+        x_name, x2_name: what the swept values are called.
         workload: prompts by name, where none are given.
         limit: prompts of each kind, where no number is given.
         max_new_tokens: T, where none is given; a shorter context cuts it.
         prompt_tokens: L_max, the most tokens of a prompt; None takes all of it.
         warm_up: new tokens at most of the call before a method's first round on a prompt.
+        recorded: each strategy decodes every prompt once more with records, off the clock, for what only records tell:
+            sources, paths, bounds, heads.
         stop_at_eos: an end-of-text token ends the text; else T tokens are decoded whatever they are.
     """
 
@@ -74,12 +87,27 @@ class Protocol(_Frozen):
     methods: tuple[Method, ...]
     source: str = "speclab"
     baseline: str = "plain"
+    swept: Swept = "a setting"
+    x_name: str | None = None
+    x2_name: str | None = None
     workload: str = "shipped"
     limit: int = Field(default=3, ge=1)
     max_new_tokens: int = Field(default=128, ge=1)
     prompt_tokens: int | None = Field(default=None, ge=1)
     warm_up: int = Field(default=64, ge=1)
+    recorded: bool = False
     stop_at_eos: bool = True
+
+
+class _Sweep(_Frozen):
+    """Named methods at every x; or one method at points, whose strategy has `{x}` and `{x2}` in it."""
+
+    methods: list[str] = []
+    name: str = ""
+    strategy: str = ""
+    x: list[float | int] = []
+    x2: list[float | int] = []
+    points: list[tuple[float | int, float | int]] = []
 
 
 class _File(_Frozen):
@@ -162,16 +190,31 @@ def _protocols(file: _File, known: Mapping[str, Method]) -> dict[str, Protocol]:
         base = entries.get(entry.get("like", ""), {})
         if "like" in entry and not base:
             raise MeasurementError(f"The protocol {name!r} is like {entry['like']!r}, which is not above it.")
-        entries[name] = base | entry
+        entries[name] = {key: value for key, value in base.items() if key != "sweep"} | entry
     return {name: _protocol(name, entry, known) for name, entry in entries.items()}
 
 
 def _protocol(name: str, entry: dict[str, Any], known: Mapping[str, Method]) -> Protocol:
-    fields = {key: value for key, value in entry.items() if key not in {"like", "methods"}}
-    titles = entry.get("methods", [])
-    if unknown := [title for title in titles if title not in known]:
-        raise MeasurementError(f"The protocol {name!r} names the method {unknown[0]!r}, which is not under [methods].")
+    where = f"The protocol {name!r}"
+    fields = {key: value for key, value in entry.items() if key not in {"like", "sweep", "methods"}}
     try:
-        return Protocol(methods=tuple(known[title] for title in titles), **fields)
+        sweeps = TypeAdapter(list[_Sweep]).validate_python(entry.get("sweep", []))
+        own = [_known(where, title, known) for title in entry.get("methods", [])]
+        swept = [method for sweep in sweeps for method in _swept(where, sweep, known)]
+        return Protocol(methods=(*own, *swept), **fields)
     except ValidationError as error:
-        raise MeasurementError(f"The protocol {name!r}: {first_error(error)}") from None
+        raise MeasurementError(f"{where}: {first_error(error)}") from None
+
+
+def _known(where: str, name: str, known: Mapping[str, Method]) -> Method:
+    if name not in known:
+        raise MeasurementError(f"{where} names the method {name!r}, which is not under [methods].")
+    return known[name]
+
+
+def _swept(where: str, sweep: _Sweep, known: Mapping[str, Method]) -> list[Method]:
+    if sweep.methods:
+        return [_known(where, name, known).at(x) for x in sweep.x for name in sweep.methods]
+    alone: list[Any] = [None]
+    points: Iterable[tuple[Any, Any]] = sweep.points or product(sweep.x, sweep.x2 or alone)
+    return [_method(sweep.name, sweep.strategy.format(x=x, x2=x2)).at(x, x2) for x, x2 in points]

@@ -1,12 +1,14 @@
 """One measured call as a record, the only form in which anything is measured, stored and reported; and its folder.
 
-A folder of results holds `run.json` (a `RunInfo`: machine, versions, arguments) and `results.jsonl` (a `Result` per
-line, written call by call).
+A folder of results holds `run.json` (a `RunInfo`: machine, versions, arguments), `results.jsonl` (a `Result` per line,
+written call by call) and, at the end, `results.parquet`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from errno import ENOSPC
@@ -15,24 +17,49 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from speclab.analysis.attribution import Attribution, SourceRate
+from speclab.analysis.routing import Part
 from speclab.errors import MeasurementError
-from speclab.files import read_whole, reason_of, write_whole
+from speclab.files import read_whole, reason_of, write_table, write_whole
 from speclab.trace.codecs import first_error
 
 SCHEMA_VERSION = 2
 """Grows when a field changes its meaning; one with a default may be added, or go, without that."""
-RUN, RESULTS = "run.json", "results.jsonl"
+RUN, RESULTS, PARQUET = "run.json", "results.jsonl", "results.parquet"
 
 Group = Literal["speclab", "transformers"]
-Key = tuple[str, str, str, str, int]
+Key = tuple[str, float | None, float | None, str, str, str, int]
 
 
 class _Record(BaseModel):
     """Frozen; a field that this version does not know is left out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class VerifyCost(_Record):
+    """Verification passes over so many rows: how many there were, and the median seconds of one."""
+
+    nodes: int
+    passes: int
+    seconds: float
+
+
+class Bound(_Record):
+    """What Proposition 1 of GOOSE expects at least of the verified trees, beside what they gave.
+
+    In tokens per iteration, over the same iterations: those that the end of the text did not cut. `expected`: with the
+    sources' accepted / drafted; `by_rate`: with accepted / tried; `isotropic`: of the best tree of one width, from
+    branches alone, with as many nodes as the largest verified.
+    """
+
+    iterations: int
+    expected: float
+    by_rate: float
+    isotropic: float
+    measured: float
 
 
 class Result(_Record):
@@ -48,6 +75,10 @@ class Result(_Record):
     group: Group = "speclab"
     settings: dict[str, Any] = Field(default_factory=dict)
     """Of the strategy, with its name under "strategy"; of transformers, the arguments of its `generate`."""
+    x: float | None = None
+    """The swept value; `RunInfo.x_name` says of what. A method that does not depend on it has None."""
+    x2: float | None = None
+    """A second swept value, of `RunInfo.x2_name`."""
 
     workload: str
     kind: str
@@ -82,6 +113,17 @@ class Result(_Record):
     longest_path: int | None = None
     nodes: int | None = None
     """Rows verified, roots included."""
+    depth_drafted: tuple[int, ...] = ()
+    """For each depth from 1, the iterations whose tree went so deep; `depth_accepted`: whose accepted path did."""
+    depth_accepted: tuple[int, ...] = ()
+    verify_cost: tuple[VerifyCost, ...] = ()
+    """By number of rows, ascending."""
+
+    sources: dict[str, SourceRate] | None = None
+    """By source, in protocols that decode with records; so `paths`, `bound` and `heads`."""
+    paths: Attribution | None = None
+    bound: Bound | None = None
+    heads: tuple[Part, ...] | None = None
 
     equal: bool | None = None
     """Whether the text is the target's own greedy one; None where it was not compared."""
@@ -91,15 +133,10 @@ class Result(_Record):
     """In half precision: whether that difference is one that rounding explains (`exactness.TOLERANCE`)."""
     looping: bool = False
     """More than half of the text's last 64 tokens end a 4-gram that it held before."""
+    peak_memory_bytes: int | None = None
+    memory_kind: Literal["cuda allocator", "rss"] | None = None
     failed: str | None = None
     """One sentence that says why there is no text; then every figure is its default."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _swept(cls, data: Any) -> Any:
-        """Older files have values that were swept over beside the method: here each is a method of its own."""
-        values = [str(data[name]) for name in ("x", "x2") if isinstance(data, dict) and data.get(name) is not None]
-        return data | {"method": ", ".join([str(data.get("method")), *values])} if values else data
 
     @property
     def ok(self) -> bool:
@@ -109,7 +146,7 @@ class Result(_Record):
     @property
     def key(self) -> Key:
         """What makes a call the same call."""
-        return (self.method, self.workload, self.kind, self.prompt_id, self.repeat)
+        return (self.method, self.x, self.x2, self.workload, self.kind, self.prompt_id, self.repeat)
 
     @property
     def prompt(self) -> tuple[str, str]:
@@ -180,6 +217,8 @@ class RunInfo(_Record):
     methods: tuple[str, ...] = ()
     baseline: str = "plain"
     """The method that speedups are ratios to."""
+    x_name: str | None = None
+    x2_name: str | None = None
     pair: dict[str, Any] = Field(default_factory=dict)
     """As `ModelPair.describe` tells it."""
     machine: dict[str, str] = Field(default_factory=dict)
@@ -285,6 +324,28 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
         self._lock.release()
+
+
+DERIVED = (
+    "throughput", "tpot", "host_seconds", "iteration_ms", "tokens_per_iteration",
+    "acceptance_rate", "path_acceptance", "paper_acceptance", "path_length",
+)  # fmt: skip
+"""Figures of a `Result` that follow from its fields."""
+
+
+def write_parquet(folder: Path, results: Iterable[Result]) -> Path:
+    """Writes `results.parquet`: one column per field, derived figures after them, nested fields as JSON text.
+
+    Raises:
+        MeasurementError: pyarrow is not installed, or the folder cannot be written.
+    """
+    rows = []
+    for result in results:
+        fields = result.model_dump(mode="json")
+        plain = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}
+        rows.append(plain | {name: getattr(result, name) for name in DERIVED})
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return write_table(folder / PARQUET, columns, kind=MeasurementError)
 
 
 _Kind = TypeVar("_Kind", Result, RunInfo)

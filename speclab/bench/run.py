@@ -7,40 +7,48 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import speclab
+from speclab.analysis.attribution import attribution, source_rates, spine_bound
+from speclab.analysis.routing import statistics
 from speclab.bench.call import call
 from speclab.bench.protocol import Method, Protocol
 from speclab.bench.result import (
     RESULTS,
     RUN,
+    Bound,
     Key,
     Result,
     RunInfo,
     Writer,
     read_results,
+    write_parquet,
     write_run,
 )
 from speclab.bench.workloads import Task, Workload
 from speclab.drafters.chain import Autoregressive
 from speclab.engine.exactness import TOLERANCE
 from speclab.engine.generate import generate
+from speclab.engine.session import Session
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.host import machine, versions
 from speclab.models.pair import ModelPair
 from speclab.prompts import as_messages
 from speclab.settings import SessionSettings
+from speclab.theory import best_isotropic
+from speclab.trace.records import Step
 
 MIN_PROMPT_SHARE = 4
 """A prompt may take a quarter of the context, whatever number of new tokens was asked for."""
+SPINE = "context"
+"""The source of copied tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class Measurement:
     pair: ModelPair
     workload: Workload
     prompts: tuple[Prompt, ...]
+    methods: tuple[Method, ...]
     max_new_tokens: int
     repeats: int
     notes: tuple[str, ...]
@@ -69,15 +78,23 @@ class Measurement:
     command: str = ""
     """What measures the same again, less the folder; "" where no command did."""
 
-    @property
-    def settings(self) -> SessionSettings:
-        """Of every call."""
-        return SessionSettings(max_new_tokens=self.max_new_tokens, stop_at_eos=self.protocol.stop_at_eos)
+    def inputs(self, method: Method, prompt: Prompt) -> tuple[tuple[int, ...], SessionSettings]:
+        """The ids of the prompt and the settings of this method's call on it."""
+        ids, new = prompt.ids, self.max_new_tokens
+        if method.x is not None and self.protocol.swept == "prompt tokens":
+            ids = ids[: int(method.x)]
+        if method.x is not None and self.protocol.swept == "new tokens":
+            new = int(method.x)
+        return ids, SessionSettings(max_new_tokens=new, stop_at_eos=self.protocol.stop_at_eos)
+
+    def applies(self, method: Method, prompt: Prompt) -> bool:
+        """Whether the prompt is long enough for this method's swept length."""
+        return self.protocol.swept != "prompt tokens" or method.x is None or len(prompt.ids) >= method.x
 
     @property
     def calls(self) -> int:
         """Calls that are to be kept."""
-        return self.repeats * len(self.prompts) * len(self.protocol.methods)
+        return self.repeats * sum(self.applies(method, prompt) for prompt in self.prompts for method in self.methods)
 
 
 def plan(
@@ -99,6 +116,7 @@ def plan(
         arguments: what `RunInfo.arguments` holds beside the protocol, the prompts and the lengths.
 
     Raises:
+        MeasurementError: nothing is left to measure.
         PromptError: the pair has no tokenizer.
     """
     wanted = max_new_tokens or protocol.max_new_tokens
@@ -106,12 +124,13 @@ def plan(
     new = wanted if pair.context is None else min(wanted, pair.context - max(len(prompt.ids) for prompt in prompts))
     if new < wanted:
         notes.append(f"T is {new} instead of {wanted}: {pair.name} reads {pair.context} tokens, prompt included.")
+    methods = _methods(protocol, new, prompts, notes)
     known = {
         "protocol": protocol.name, "workload": workload.name, "prompts": workload.digest, "pair": pair.name,
         "max_new_tokens": wanted, "repeats": repeats, **(arguments or {}),
     }  # fmt: skip
     every = (*workload.notes, *notes)
-    return Measurement(protocol, pair, workload, tuple(prompts), new, repeats, every, known)
+    return Measurement(protocol, pair, workload, tuple(prompts), methods, new, repeats, every, known)
 
 
 def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
@@ -127,6 +146,35 @@ def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) ->
     return [replace(prompt, ids=prompt.ids[:bound]) for prompt in prompts], notes
 
 
+def _methods(protocol: Protocol, new: int, prompts: Sequence[Prompt], notes: list[str]) -> tuple[Method, ...]:
+    """Those whose swept length can be had: more new tokens than fit are cut, a longer prompt than any is left out."""
+    every, what = protocol.methods, protocol.x_name
+    if protocol.swept == "a setting":
+        return every
+    if protocol.swept == "new tokens":
+        beyond = _listed(every, lambda x: x > new)
+        if beyond:
+            notes.append(f"{what} of {beyond} cut to {new}, the most that context and --max-new-tokens allow.")
+        cut = [one.at(min(one.x, new)) if one.x is not None else one for one in every]
+        return tuple({(one.name, one.x): one for one in cut}.values())
+    lengths = [len(prompt.ids) for prompt in prompts]
+    beyond = _listed(every, lambda x: x > max(lengths))
+    if beyond:
+        notes.append(f"{what} of {beyond} left out: the longest prompt has {max(lengths)}.")
+    kept = tuple(one for one in every if one.x is None or one.x <= max(lengths))
+    if not any(one.x is not None for one in kept):
+        raise MeasurementError(f"No prompt is long enough for {protocol.name}: name a workload of longer ones.")
+    short = _listed(kept, lambda x: x > min(lengths))
+    if short:
+        notes.append(f"{what} of {short}: without the prompts that are shorter.")
+    return kept
+
+
+def _listed(methods: Sequence[Method], where: Callable[[float], bool]) -> str:
+    values = {one.x for one in methods if one.x is not None and where(one.x)}
+    return ", ".join(f"{x:g}" for x in sorted(values))
+
+
 def measure(
     asked: Measurement, done: Collection[Key] = (), doing: Callable[[str], None] = lambda _: None
 ) -> Iterator[Result]:
@@ -139,8 +187,9 @@ def measure(
     for place, prompt in enumerate(asked.prompts):
         rounds = []
         for repeat in range(asked.repeats):
-            turn = enumerate(turned(asked.protocol.methods, place * asked.repeats + repeat))
-            rounds.append([one for one in turn if _named(asked, prompt, one[1], repeat).key not in done])
+            turn = turned(asked.methods, place * asked.repeats + repeat)
+            wanted = [(order, method) for order, method in enumerate(turn) if asked.applies(method, prompt)]
+            rounds.append([one for one in wanted if _named(asked, prompt, one[1], repeat).key not in done])
         on_prompt = _OnPrompt(asked, prompt)
         on_prompt.warm_up([method for round_ in rounds for _, method in round_])
         for repeat, round_ in enumerate(rounds):
@@ -160,55 +209,66 @@ def _named(asked: Measurement, prompt: Prompt, method: Method, repeat: int) -> R
     """The result of a call, without what it came to."""
     task = prompt.task
     return Result(
-        protocol=asked.protocol.name, method=method.name, group=method.group, settings=method.settings,
-        workload=asked.workload.name, kind=task.kind, prompt_id=task.id, repeat=repeat,
+        protocol=asked.protocol.name, method=method.name, group=method.group, settings=method.settings, x=method.x,
+        x2=method.x2, workload=asked.workload.name, kind=task.kind, prompt_id=task.id, repeat=repeat,
     )  # fmt: skip
 
 
 class _OnPrompt:
-    """The methods on one prompt: why those failed that did, and the target's own text."""
+    """The methods on one prompt: what is known of each beside the clock, and the target's own texts."""
 
     def __init__(self, asked: Measurement, prompt: Prompt) -> None:
         self._asked, self._prompt = asked, prompt
-        self._failed: dict[str, str] = {}
+        self._found: dict[int, dict[str, Any]] = {}
+        self._references: dict[tuple[int, ...], list[int]] = {}
 
-    def warm_up(self, methods: Iterable[Method]) -> None:
-        """One call each that is not kept; a failure is a result."""
-        asked = self._asked
-        short = asked.settings.changed(max_new_tokens=min(asked.protocol.warm_up, asked.max_new_tokens))
-        for method in {method.name: method for method in methods}.values():
+    def warm_up(self, methods: Sequence[Method]) -> None:
+        """One call each that is not kept, and the records of those that have any; a failure is a result."""
+        for method in {id(method): method for method in methods}.values():
+            ids, settings = self._asked.inputs(method, self._prompt)
+            short = settings.changed(max_new_tokens=min(self._asked.protocol.warm_up, settings.max_new_tokens))
+            found: dict[str, Any] = {}
             try:
-                call(asked.pair, method, self._prompt.ids, short)
+                call(self._asked.pair, method, ids, short)
+                if self._asked.protocol.recorded and method.strategy is not None:
+                    session = Session(self._asked.pair, method.strategy, ids, **settings.model_dump())
+                    session.run()
+                    found = recorded(session)
             except Exception as error:  # noqa: BLE001  # a method's failure is a result, whatever it raised
-                self._failed[method.name] = _sentence(error)
+                found = {"failed": _sentence(error)}
+            self._found[id(method)] = found
 
     def result(self, method: Method, repeat: int, order: int) -> Result:
         """One call, measured and compared with the target's own text."""
-        ids, settings = self._prompt.ids, self._asked.settings
+        ids, settings = self._asked.inputs(method, self._prompt)
         fields: dict[str, Any] = {
             "order": order, "prompt_tokens": len(ids), "max_new_tokens": settings.max_new_tokens,
-            "failed": self._failed.get(method.name),
+            **self._found[id(method)],
         }  # fmt: skip
-        if fields["failed"] is None:
+        if "failed" not in fields:
             try:
                 done = call(self._asked.pair, method, ids, settings)
-                fields |= done.figures | self._compared(done.token_ids)
+                fields |= done.figures | self._compared(ids, settings.max_new_tokens, done.token_ids)
             except Exception as error:  # noqa: BLE001  # as above
                 fields["failed"] = _sentence(error)
         return _named(self._asked, self._prompt, method, repeat).model_copy(update=fields)
 
-    def _compared(self, text: list[int]) -> dict[str, Any]:
-        own, shorter = self._reference, min(len(text), len(self._reference))
-        at = next((i for i in range(shorter) if text[i] != own[i]), shorter)
+    def _compared(self, ids: tuple[int, ...], most: int, text: list[int]) -> dict[str, Any]:
+        own = self._reference(ids)[:most]
+        at = next((i for i, (a, b) in enumerate(zip(text, own, strict=False)) if a != b), min(len(text), len(own)))
         equal = text == own
-        tie = None if at == shorter else _tie(self._asked.pair, self._prompt.ids, own, text[at], at)
+        tie = None if equal or at >= min(len(text), len(own)) else _tie(self._asked.pair, ids, own, text[at], at)
         return {"equal": equal, "first_difference": None if equal else at, "tie": tie, "looping": loops(text)}
 
-    @cached_property
-    def _reference(self) -> list[int]:
-        """The target's own greedy text."""
-        settings = self._asked.settings.model_dump()
-        return generate(self._asked.pair, Autoregressive(), self._prompt.ids, **settings).token_ids
+    def _reference(self, ids: tuple[int, ...]) -> list[int]:
+        """The target's own greedy text, as long as any method's."""
+        if ids not in self._references:
+            inputs = [self._asked.inputs(one, self._prompt) for one in self._asked.methods]
+            longest = max(settings.max_new_tokens for own, settings in inputs if own == ids)
+            settings = inputs[0][1].changed(max_new_tokens=longest)
+            made = generate(self._asked.pair, Autoregressive(), ids, **settings.model_dump())
+            self._references[ids] = made.token_ids
+        return self._references[ids]
 
 
 def _tie(pair: ModelPair, ids: Sequence[int], own: Sequence[int], other: int, at: int) -> bool | None:
@@ -229,6 +289,35 @@ def _sentence(error: Exception) -> str:
     return text if isinstance(error, SpeclabError) else f"{type(error).__name__}: {text}"
 
 
+def recorded(session: Session) -> dict[str, Any]:
+    """The fields of a `Result` that only the records of a run tell."""
+    routing = statistics(session.trace)
+    return {
+        "sources": source_rates(session.steps),
+        "paths": attribution(session.steps),
+        "bound": _bound(session.steps),
+        "heads": routing.parts if routing else None,
+    }
+
+
+def _bound(steps: Sequence[Step]) -> Bound | None:
+    """Over the iterations that the end of the text did not cut; None where no branch or no copy was drafted."""
+    whole = [step for step in steps if step.bonus is not None]
+    rates = source_rates(whole)
+    branches = [rate for name, rate in rates.items() if name != SPINE]
+    if not whole or SPINE not in rates or not branches:
+        return None
+    spine, branch = rates[SPINE], sum(branches[1:], branches[0])
+    nodes = max(len(step.tree) for step in whole) - 1
+    return Bound(
+        iterations=len(whole),
+        expected=spine_bound(whole, spine.share, branch.share),
+        by_rate=spine_bound(whole, spine.rate, branch.rate),
+        isotropic=best_isotropic(branch.share, nodes).expected_tokens,
+        measured=sum(len(step.committed) for step in whole) / len(whole),
+    )
+
+
 def run_info(asked: Measurement) -> RunInfo:
     """What `run.json` says of a run that begins now."""
     protocol = asked.protocol
@@ -237,8 +326,10 @@ def run_info(asked: Measurement) -> RunInfo:
         title=protocol.title,
         arguments=asked.arguments,
         command=asked.command,
-        methods=tuple(method.name for method in protocol.methods),
+        methods=tuple(dict.fromkeys(method.name for method in asked.methods)),
         baseline=protocol.baseline,
+        x_name=protocol.x_name,
+        x2_name=protocol.x2_name,
         pair=asked.pair.describe(),
         machine=machine(asked.pair.target.device),
         versions={
@@ -298,6 +389,21 @@ def run(
             writer.add(result)
             yield result
     write_run(folder, info.model_copy(update={"ended": datetime.now(UTC)}))
+
+
+def finish(folder: Path) -> Iterator[str]:
+    """Writes parquet and report from the results of a folder; a sentence on each, or on why it could not be."""
+    from speclab.bench.report import write_report
+
+    makers: dict[str, Callable[[], Path]] = {
+        "table": lambda: write_parquet(folder, read_results(folder).results),
+        "report": lambda: write_report(folder),
+    }
+    for name, make in makers.items():
+        try:
+            yield f"{name}: {make()}"
+        except MeasurementError as error:
+            yield str(error)
 
 
 NGRAM = 4

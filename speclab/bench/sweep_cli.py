@@ -19,7 +19,6 @@ from rich.text import Text
 
 from speclab.bench.cli import summary_tables
 from speclab.bench.protocol import Method, Protocol
-from speclab.bench.report import write_report
 from speclab.bench.summary import over_all, summaries, times
 from speclab.bench.sweep import TABLE, Row, Study, Sweep, sweep
 from speclab.bench.sweep_ranges import takes
@@ -128,7 +127,7 @@ def _check(
     found: Sweep, texts: Texts, workload: Workload, most: int, repeats: int, console: Console, bar: _Bar
 ) -> None:
     """Decodes the best few settings, the default and plain, in turn, and says which is fastest by the clock."""
-    from speclab.bench.run import open_run, plan, run
+    from speclab.bench.run import finish, open_run, plan, run
 
     tried = {row.trial: row for row in (found.default, *found.ranked[:most])}
     named = {"plain": Autoregressive(), **{f"trial {number}": row.built(found.kind) for number, row in tried.items()}}
@@ -142,8 +141,8 @@ def _check(
         results.append(result)
         bar.show("decoding the best", asked.calls, len(results))
     every = over_all(summaries(results, info))
-    console.print(*summary_tables(every, f"decoded in turn, {repeats} × each prompt"))
-    for sentence in (*asked.notes, f"report: {write_report(folder)}"):
+    console.print(*summary_tables(every, f"decoded in turn, {repeats} × each prompt", []))
+    for sentence in (*asked.notes, *finish(folder)):
         console.print(Text(sentence, style="dim"), soft_wrap=True)
     if speedup := {one.method: one.speedup.median for one in every if one.speedup}:
         best = max(speedup, key=speedup.__getitem__)

@@ -90,9 +90,20 @@ def _shipped(*, chat: bool = False) -> Iterator[Task]:
     return (Task(prompt.name, prompt.kind, prompt.text) for prompt in examples(chat=chat))
 
 
+def _shipped_long() -> Iterator[Task]:
+    """The prompts of a kind joined, each once the last: long prompts for sweeps of their length."""
+    kinds: dict[str, list[Task]] = {}
+    for task in _shipped():
+        kinds.setdefault(task.kind, []).append(task)
+    for kind, tasks in kinds.items():
+        for place, task in enumerate(tasks):
+            turned = [*tasks[place + 1 :], *tasks[:place], task]
+            yield Task(f"… {task.id}", kind, "\n\n".join(one.text for one in turned))
+
+
 _CHAT = "shipped-chat"
 WORKLOADS: dict[str, Callable[[], Iterable[Task]]] = {
-    "shipped": _shipped, _CHAT: partial(_shipped, chat=True),
+    "shipped": _shipped, "shipped-long": _shipped_long, _CHAT: partial(_shipped, chat=True),
 }  # fmt: skip
 
 

@@ -32,6 +32,11 @@ def read(html):
     )  # fmt: skip
 
 
+def rows(page, *heads):
+    """Of every table with these headings."""
+    return [row for table in page.tables if set(heads) <= {cell for row in table for cell in row} for row in table]
+
+
 def table(page, *heads):
     """The rows by name of the first table that has all these headings."""
     found = [table for table in page.tables if set(heads) <= {cell for row in table for cell in row}]

@@ -54,7 +54,7 @@ def small(prompts: Path, out: Path, *words: object):
 def test_list_shows_protocols_and_workloads():
     done = bench("--list")
     assert done.exit_code == 0
-    for name in ("main", "dynatree-main", "goose-code", "shipped-chat"):
+    for name in ("main", "dynatree-main", "goose-code", "shipped-long", "shipped-chat"):
         assert name in done.stdout
 
 

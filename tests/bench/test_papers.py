@@ -13,6 +13,7 @@ from speclab.bench.protocol import protocols
 from speclab.errors import MeasurementError
 
 TABLES = paper_tables()
+TREE = "DynaTree"
 
 
 def _values(published, metric, method=None):
@@ -35,10 +36,10 @@ def test_each_says_where_it_is_from_and_what_differs():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"Spine" = [4.89,', '"Spine" = [', "too many or too few cells"),
-        ('paper = "GOOSE"', 'paper = "GUS"', "models: Field required"),
+        ('"AR" = [1.0, 1.0, 1.0, 1.0, 1.0]', '"AR" = [1.0, 1.0]', "too many or too few cells"),
+        ('differs = ["$data"', 'differs = ["$date"', "'$date' is not under [notes]"),
         ('place = "Table 2"', 'place = "Table 2"\nplaice = ""', "plaice"),
-        ("\n[papers", "\n[[papers", "is no TOML file"),
+        ("\n[notes]", "\n[notes", "is no TOML file"),
     ],
 )
 def test_a_wrong_entry_is_one_sentence(monkeypatch, old, new, said):
@@ -61,6 +62,29 @@ def test_iterations_and_tokens_an_iteration_give_the_text():
         assert brought[place] * rounds == pytest.approx(1500, rel=0.002)
 
 
+def test_texts_and_prompts_of_a_length_take_the_same_iterations_whenever_they_are_run():
+    """DynaTree's counts are not timed: two runs of one length agree, so a slip in copying either would show."""
+    for one, other in (
+        (TABLES["dynatree-length"], TABLES["dynatree-length-again"]),
+        (TABLES["dynatree-prompt-length"], TABLES["dynatree-prompt-length-again"]),
+    ):
+        both = set(one.settings) & set(other.settings)
+        assert len(both) >= 5
+        for setting in both:
+            counts = [each.value(TREE, setting, "tokens_per_iteration").value for each in (one, other)]
+            assert counts[0] == counts[1]
+
+
+def test_sweeps_measure_the_papers_points_and_nothing_else():
+    for name in ("dynatree-thresholds", "dynatree-breadth", "dynatree-depth", "dynatree-fixed-sweep"):
+        (table,) = (table for table in TABLES.values() if name in table.protocols)
+        ours = {(table.beside[one.name], f"{one.x:g}, {one.x2:g}") for one in protocols()[name].methods if one.x2}
+        assert ours == {(figure.method, figure.setting) for figure in table.figures}, name
+    for name in ("dynatree-length", "dynatree-prompt-length"):
+        ours = {f"{one.x:g}" for one in protocols()[name].methods}
+        assert ours == {at for table in TABLES.values() if name in table.protocols for at in table.settings}, name
+
+
 def test_every_protocol_of_a_paper_is_read_beside_it():
     """Names of methods are written in two files: here they are held to each other."""
     shown = {method.name for protocol in protocols().values() for method in protocol.methods}
@@ -70,7 +94,17 @@ def test_every_protocol_of_a_paper_is_read_beside_it():
         for table in beside:
             assert table.beside.keys() <= shown
             known = {table.beside.get(method.name) for method in protocol.methods}
-            assert known & {figure.method for figure in table.figures} or not table.figures
+            assert known & set(table.methods) or not table.beside or not table.figures
+
+
+def test_goose_main_table_gives_its_own_averages():
+    speedups = _values(TABLES["goose-main"], "speedup")
+    for (model, method), average in _values(TABLES["goose-averages"], "speedup").items():
+        over = [
+            value for (setting, name), value in speedups.items() if (setting.split(", ")[0], name) == (model, method)
+        ]
+        assert len(over) == 5
+        assert mean(over) == pytest.approx(average, abs=0.011), (model, method)
 
 
 def test_the_published_synergy_follows_from_the_main_table():
@@ -89,8 +123,7 @@ def test_the_published_synergy_follows_from_the_main_table():
 
 def test_the_ablation_gives_the_published_changes():
     table = TABLES["goose-ablation"]
-    methods = dict.fromkeys(figure.method for figure in table.figures)
-    whole, *parts = (_values(table, "tokens_per_iteration", method) for method in methods)
+    whole, *parts = (_values(table, "tokens_per_iteration", method) for method in table.methods)
     changes = [
         100 * mean(value / whole[setting, "Goose"] - 1 for (setting, _), value in part.items()) for part in parts
     ]

@@ -18,8 +18,10 @@ from speclab.errors import MeasurementError
 from speclab.prompts import examples, kinds
 
 PAPERS = {
-    "dynatree-main", "dynatree-verification", "dynatree-ablation", "goose-main", "goose-topology", "goose-ablation",
-    "dual-draft-routing",
+    "dynatree-main", "dynatree-latency", "dynatree-verification", "dynatree-ablation", "dynatree-length",
+    "dynatree-prompt-length", "dynatree-thresholds", "dynatree-breadth", "dynatree-depth", "dynatree-fixed-sweep",
+    "dynatree-memory", "goose-main", "goose-topology", "goose-ablation", "goose-steps", "goose-allocation",
+    "goose-tasks", "goose-decomposition", "goose-bound", "dual-draft-routing",
 }  # fmt: skip
 
 
@@ -33,19 +35,22 @@ def pair():
 
 
 def test_every_protocol_holds_together_and_fits_the_shipped_prompts(pair):
-    assert PAPERS | {"main", "chat", "procedure", "goose-code", "training-free"} == protocols().keys()
-    prompts = {name: load(name, 1) for name in WORKLOADS}
+    assert PAPERS | {"main", "chat", "procedure", "budget", "goose-code", "training-free"} == protocols().keys()
+    prompts = {name: load(name, 1) for name in ("shipped", "shipped-long", "shipped-chat")}
     for name, protocol in protocols().items():
-        names = [one.name for one in protocol.methods]
-        assert len(names) == len(set(names)), "no two methods look the same in the results"
+        cells = [(one.name, one.x, one.x2) for one in protocol.methods]
+        assert len(cells) == len(set(cells)), "no two methods look the same in the results"
         assert protocol.baseline == "plain" == protocol.methods[0].name
         assert protocol.workload in WORKLOADS
         assert (protocol.source == "speclab") == (name not in PAPERS)
+        assert (protocol.x_name is not None) == any(one.x is not None for one in protocol.methods)
+        assert (protocol.x2_name is not None) == any(one.x2 is not None for one in protocol.methods)
         for one in protocol.methods:
             assert json.loads(json.dumps(one.settings))["strategy"]
             assert DRAFT not in one.settings.values() or one.group == "transformers"
         asked = plan(protocol, pair, prompts[protocol.workload])
         assert asked.max_new_tokens >= min(100, protocol.max_new_tokens), name
+        assert {one.name for one in asked.methods} == {one.name for one in protocol.methods}, name
 
 
 def test_methods_are_the_papers_presets():
@@ -65,6 +70,10 @@ wide = "FixedTree(depth=3, branching=4)"
 name = "own"
 title = "A wide tree"
 methods = ["plain", "wide"]
+[[protocol.sweep]]
+name = "chain"
+strategy = "LinearSpeculation(draft_tokens={x})"
+x = [2, 4]
 """
 
 
@@ -72,8 +81,14 @@ def test_a_file_of_ones_own_may_use_the_shipped_methods(tmp_path):
     file = tmp_path / "own.toml"
     file.write_text(OWN)
     protocol = find(str(file))
-    assert [one.name for one in protocol.methods] == ["plain", "wide"]
+    assert [(one.name, one.x) for one in protocol.methods] == [
+        ("plain", None),
+        ("wide", None),
+        ("chain", 2),
+        ("chain", 4),
+    ]
     assert protocol.methods[1].strategy == speclab.FixedTree(depth=3, branching=4)
+    assert protocol.methods[3].strategy.draft_tokens == 4
 
 
 @pytest.mark.parametrize(
@@ -83,6 +98,8 @@ def test_a_file_of_ones_own_may_use_the_shipped_methods(tmp_path):
         ('"wide"]', '"narrow"]', ("'own'", "'narrow'", "[methods]")),
         ('title = "A wide tree"', "", ("'own'", "title")),
         ('title = "A wide tree"', 'title = ""\nlimit = 0', ("'own'", "limit")),
+        ("draft_tokens", "drafts", ("'chain'", "drafts")),
+        ("x = [2, 4]", 'x = ["two"]', ("'own'", "x")),
         ('name = "own"', 'name = "own"\nlike = "other"', ("'own'", "'other'")),
         ("[methods]", "[ways]", ("own.toml", "ways")),
         ('wide = "FixedTree(depth=3, branching=4)"', "wide = {}", ("'wide'", "strategy", "generate")),
@@ -125,6 +142,16 @@ def test_what_users_ask_is_of_five_kinds_eight_each():
     assert len(kinds(chat=True)) == 5
 
 
+def test_long_prompts_are_the_shipped_ones_of_a_kind_joined_and_all_differ():
+    tasks = load("shipped-long").tasks
+    assert len(tasks) == len(examples())
+    prose = [prompt.text for prompt in examples("prose")]
+    some = [task.text for task in tasks if task.kind == "prose"]
+    assert all(text in long for long in some for text in prose)
+    assert [long.endswith(text) for long, text in zip(some, prose, strict=True)] == [True] * len(prose)
+    assert len({task.text for task in tasks}) == len(tasks)
+
+
 def test_a_folder_of_files_and_a_line_that_does_not_parse(tmp_path):
     good = [{"id": "a", "dataset": "gsm8k", "category": "math", "prompt": "1 + 1"}, {"prompt": "no names\u2028here"}]
     (tmp_path / "one.jsonl").write_text(lines(good[0]) + "{broken\n\n" + lines({"text": 1}, [1], good[0]))
@@ -153,9 +180,9 @@ def test_the_digest_tells_prompts_apart(tmp_path):
 
 
 def test_an_unknown_name_lists_what_there_is(tmp_path):
-    with refused(MeasurementError, "'humanevil'", "shipped", "JSONL"):
+    with refused(MeasurementError, "'humanevil'", "shipped", "shipped-long", "JSONL"):
         load("humanevil")
-    assert list(WORKLOADS) == ["shipped", "shipped-chat"]
+    assert list(WORKLOADS) == ["shipped", "shipped-long", "shipped-chat"]
     with refused(MeasurementError, "no .jsonl file"):
         load(str(tmp_path))
     (tmp_path / "bad.jsonl").write_text("{\n")

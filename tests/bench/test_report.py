@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
-from made_results import KINDS, METHODS, result, results, run, stored
-from page_reader import LIBRARY, read, table, without_library
+from made_results import HEADS, KINDS, METHODS, RECORDED, result, results, run, stored
+from page_reader import LIBRARY, read, rows, table, without_library
 from typer.testing import CliRunner
 
 from speclab.bench import figures
-from speclab.bench.report import report_html
+from speclab.bench.report import report_html, write_report
 from speclab.bench.result import RESULTS, write_run
 from speclab.bench.summary import Spread, number
 from speclab.cli import app
+from speclab.errors import MeasurementError
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def test_the_page_asks_nobody_for_anything_and_every_link_has_its_place(html, pa
 
 
 def test_every_figure_says_what_it_shows_and_every_other_has_its_numbers(html, page):
-    assert len(page.labels) == 4
+    assert len(page.labels) == 5
     assert all(label and label.endswith((".", ":")) for label in page.labels)
     folded = html.count("the numbers of this figure")
     assert folded == len(page.labels) - 2, "two have theirs in the table below them"
@@ -102,7 +104,7 @@ def test_names_are_text_never_markup():
     name = "</script><img src=x onerror=alert(1)>"
     fastest = result(name, prompt_id="prose-0", cost=0.1)
     some = [*results(), fastest, result(name, kind="<b>", prompt_id="p"), result(name, prompt_id="q", failed=name)]
-    told = {"title": name, "protocol": name, "machine": {name: name}, "arguments": {name: name}}
+    told = {"title": name, "protocol": name, "x_name": name, "machine": {name: name}, "arguments": {name: name}}
     html = report_html(stored(some, notes=(name,), methods=(*METHODS, name), **told))
     assert "<img" not in html
     assert "<b>&" not in html
@@ -131,6 +133,78 @@ def test_numbers_keep_the_digits_that_count():
     assert [number(x) for x in (1234.5, 412.4, 42.04, 3.417, 0.07123, 0.0, 0, None)] == [
         "1,234", "412", "42.0", "3.42", "0.0712", "0", "0", "–",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["plotly.graph_objects", "jinja2"])
+def test_a_missing_library_is_named_with_what_to_install(tmp_path, monkeypatch, missing):
+    _write(tmp_path, run(), results())
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MeasurementError, match=rf"A report needs {missing.split('.')[0]}.* pip install speclab"):
+        write_report(tmp_path)
+
+
+def _swept(protocol, methods, **info):
+    some = [result(*name, prompt_id=f"p{i}", **rule) for i in range(2) for name, rule in methods]
+    return of(some, protocol=protocol, methods=tuple(dict.fromkeys(name[0] for name, _ in methods)), **info)
+
+
+def test_a_sweep_of_lengths_has_a_line_and_its_numbers_for_each_method():
+    methods = [(("plain",), {"x": x}) for x in (100.0, 500.0)]
+    methods += [(("DynaTree",), {"x": x, "per": 4.0, "cost": cost}) for x, cost in ((100.0, 3.0), (500.0, 2.0))]
+    page = _swept("dynatree-length", methods, x_name="new tokens (T)")
+    assert ["DynaTree", "1.32× 1.32× to 1.32×", "1.96× 1.96× to 1.96×"] in rows(page, "100", "500")
+    assert [label for label in page.labels if label.startswith("speedup over new tokens (T)")]
+
+
+def test_a_sweep_of_two_settings_is_a_grid_for_each_method():
+    methods = [(("plain",), {})]
+    methods += [
+        (("DynaTree",), {"x": x, "x2": y, "per": 4.0, "cost": c}) for x, y, c in ((0.9, 0.4, 2.0), (0.8, 0.3, 3.0))
+    ]
+    page = _swept("dynatree-thresholds", methods, x_name="τ_h", x2_name="τ_ℓ")
+    cells = table(page, "τ_h 0.8", "τ_h 0.9")
+    assert (cells["τ_ℓ 0.3"], cells["τ_ℓ 0.4"]) == (["1.32×", "–"], ["–", "1.96×"])
+    assert [label for label in page.labels if "The best is τ_h 0.9, τ_ℓ 0.4: 1.96×" in label]
+
+
+def test_settings_of_different_kinds_are_drawn_apart():
+    methods = [(("plain",), {})]
+    methods += [((name,), {"x": x, "per": 2.0}) for name, xs in (("depth", (3.0, 5.0)), ("τ", (0.1, 0.2))) for x in xs]
+    page = _swept("procedure", methods, x_name="D or τ")
+    assert len([label for label in page.labels if label.startswith("speedup over D or τ")]) == 2
+
+
+def _recorded(**fields):
+    some = [result("Goose", kind=kind, prompt_id=kind, repeat=repeat, **fields)
+            for kind in ("prose", "code") for repeat in range(2)]  # fmt: skip
+    return of([*some, result("plain")], protocol="goose-decomposition")
+
+
+def test_sources_paths_and_bounds_count_each_prompt_once():
+    page = _recorded(**RECORDED)
+    assert [row for row in rows(page, "spine continuation") if row[1] == "all"] == [
+        ["Goose", "all", "200", "30.0%", "20.0%", "50.0%"]
+    ]
+    assert [row for row in rows(page, "first guess") if row[1] == "all"] == [
+        ["Goose", "all", "context", "200", "30.0%", "75.0%", "75.0%"],
+        ["Goose", "all", "transition", "1,000", "8.0%", "20.0%", "40.0%"],
+    ]
+    (shown, _) = [some for some in page.tables if "first guess" in some[0]]
+    assert {row[1] for row in shown[1:]} == {"all"}, "single kinds are folded away"
+    assert ["Goose", "code", "1.50", "2.00 holds", "4.50 fails", "4.00"] in rows(page, "isotropic")
+
+
+def test_synergy_is_over_the_best_source_alone():
+    both, one = RECORDED["sources"], {"context": RECORDED["sources"]["context"]}
+    some = [result("plain"), result("Goose", per=4.0, sources=both), result("copies", per=2.0, sources=one)]
+    page = of(some, protocol="goose-decomposition")
+    assert ["Goose", "prose", "copies 2.00", "4.00", "2.00×"] in rows(page, "synergy")
+
+
+def test_routed_parts_are_shown_chosen_or_not():
+    shown = [row for row in rows(_recorded(heads=HEADS, paths=RECORDED["paths"]), "mean confidence") if row[1] == "all"]
+    assert shown[0] == ["Goose", "all", "prose", "75.0%", "50.0%", "20.0%", "3.00", "2.00"]
+    assert shown[1][2:4] == ["code", "25.0%"]
 
 
 def test_no_series_is_told_apart_by_colour_alone():

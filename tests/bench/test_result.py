@@ -10,9 +10,21 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
-from speclab.bench.result import RESULTS, SCHEMA_VERSION, Result, RunInfo, Writer, read_results, write_run
+from speclab.analysis.attribution import SourceRate
+from speclab.bench.result import (
+    DERIVED,
+    RESULTS,
+    SCHEMA_VERSION,
+    Result,
+    RunInfo,
+    VerifyCost,
+    Writer,
+    read_results,
+    write_parquet,
+    write_run,
+)  # fmt: skip
 from speclab.bench.run import loops, periodic, repeated
-from speclab.bench.summary import ALL, over_all, spread, summaries, without_looping
+from speclab.bench.summary import ALL, over_all, spread, summaries, verify_costs, without_looping
 from speclab.errors import MeasurementError
 
 RESULT = Result(
@@ -26,6 +38,8 @@ RESULT = Result(
     new_tokens=4,
     seconds=2.0,
     ttft=0.5,
+    verify_cost=(VerifyCost(nodes=5, passes=2, seconds=0.25),),
+    sources={"draft": SourceRate(drafted=8, tried=4, places=2, accepted=2, first=1)},
     equal=True,
 )
 
@@ -126,14 +140,25 @@ def test_a_full_disk_stops_and_keeps_what_is_done(folder):
     assert len(read_results(folder).results) == 3
 
 
+def test_parquet_has_a_column_a_field_and_the_derived_figures(folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = parquet.read_table(write_parquet(folder, [RESULT, RESULT])).to_pylist()
+    assert len(rows) == 2
+    assert rows[0].keys() == {*Result.model_fields, *DERIVED}
+    assert rows[0]["throughput"] == 2.0
+    assert json.loads(rows[0]["settings"]) == RESULT.settings
+    assert json.loads(rows[0]["sources"])["draft"]["tried"] == 4
+
+
+def test_parquet_needs_pyarrow(folder, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with refused(MeasurementError, "pyarrow", "pip install"):
+        write_parquet(folder, [RESULT])
+
+
 def test_a_field_of_a_later_version_is_left_out():
     line = json.loads(RESULT.model_dump_json()) | {"colour": "blue"}
     assert Result.model_validate(line) == RESULT
-
-
-def test_values_that_older_files_hold_beside_a_method_tell_it_apart():
-    line = json.loads(RESULT.model_dump_json()) | {"x": 0.9, "x2": 0.4, "verify_cost": []}
-    assert Result.model_validate(line) == RESULT.model_copy(update={"method": "DynaTree, 0.9, 0.4"})
 
 
 RUN = RunInfo(protocol="main", methods=("plain", "fast"), started=datetime.now(UTC))
@@ -145,8 +170,8 @@ def made(method: str, seconds: float, prompt: str = "p", repeat: int = 0, **fiel
     return Result(method=method, seconds=seconds, prompt_id=prompt, repeat=repeat, **{**known, **fields})
 
 
-def of(results, method, kind="prose"):
-    (one,) = [o for o in summaries(results, RUN) if (o.method, o.kind) == (method, kind)]
+def of(results, method, kind="prose", x=None):
+    (one,) = [o for o in summaries(results, RUN) if (o.method, o.x, o.kind) == (method, x, kind)]
     return one
 
 
@@ -168,6 +193,13 @@ def test_a_ratio_is_taken_within_a_round_and_not_between_medians():
     alone = [made("plain", 1.0), made("fast", 0.5), made("fast", 0.1, repeat=1)]
     assert (of(alone, "fast").speedup.count, of(alone, "fast").speedup.median) == (1, 2), "a round without the baseline"
     assert of(alone[1:], "fast").speedup is None
+
+
+def test_the_baseline_of_a_swept_value_is_the_one_at_that_value_or_the_only_one():
+    swept = [made("plain", 1.0, x=10), made("plain", 8.0, x=20), made("fast", 0.5, x=10), made("fast", 2.0, x=20)]
+    assert [of(swept, "fast", x=x).speedup.median for x in (10, 20)] == [2, 4]
+    alone = [made("plain", 1.0), made("fast", 0.5, x=0.9, x2=0.4)]
+    assert summaries(alone, RUN)[1].speedup.median == 2
 
 
 def test_derived_figures():
@@ -222,6 +254,11 @@ def test_kinds_come_one_by_one_and_then_together_in_the_order_of_the_run():
 def test_a_spread_of_one_value_and_of_none():
     assert spread([]) is None
     assert (spread([3.0]).low, spread([3.0]).median, spread([3.0]).high) == (3, 3, 3)
+
+
+def test_costs_weigh_a_call_by_its_passes():
+    costs = [VerifyCost(nodes=4, passes=passes, seconds=seconds) for passes, seconds in ((9, 0.001), (2, 0.005))]
+    assert verify_costs(made("fast", 1.0, verify_cost=(cost,)) for cost in costs) == [(4, 0.001, 11)]
 
 
 FRESH, LATE = list(range(128)), [*range(80), *[500, 501, 502] * 16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from dataclasses import replace
 from time import monotonic, sleep
 
@@ -18,8 +19,8 @@ from words import word_tokenizer
 from speclab.bench import run as running
 from speclab.bench.call import call
 from speclab.bench.protocol import DRAFT, Method, Protocol, methods
-from speclab.bench.result import RESULTS, RUN, read_results
-from speclab.bench.run import measure, open_run, plan, run, turned
+from speclab.bench.result import PARQUET, RESULTS, RUN, read_results
+from speclab.bench.run import finish, measure, open_run, plan, run, turned
 from speclab.bench.workloads import Task, Workload
 from speclab.drafters.chain import LinearSpeculation
 from speclab.drafters.draft_head import DraftHead
@@ -118,10 +119,14 @@ def test_transformers_and_every_pass_are_timed(models):
     tree, plain, other = found["tree"], found["plain"], found["transformers, greedy"]
     assert (plain.target_calls, plain.iterations, plain.committed, other.target_calls) == (8, 7, 7, 8)
     assert tree.nodes == tree.drafted + tree.iterations
+    assert tree.nodes == sum(cost.nodes * cost.passes for cost in tree.verify_cost)
+    assert tree.accepted == sum(tree.depth_accepted)
+    assert tree.longest_path == sum(tree.depth_drafted)
     assert set(tree.phases) == {"draft", "verify", "accept", "commit", "adapt"}
     assert other.drafted is other.accepted is None
     assert tree.settings["strategy"] == "DynaTree"
     assert found["transformers, assisted"].settings["assistant_model"] == DRAFT
+    assert plain.peak_memory_bytes is None or plain.peak_memory_bytes > 1 << 20
 
 
 def test_a_method_that_fails_is_a_row_that_says_why(models):
@@ -166,24 +171,54 @@ def test_the_end_of_text_is_obeyed_or_not_by_all(models):
             assert {r.finished for r in found} == {"end of text"}
 
 
+def test_records_are_taken_off_the_clock(models):
+    some = (PLAIN, methods()["Goose"], OTHERS[0])
+    found = {r.method: r for r in once(models, recorded=True, methods=some, max_new_tokens=32)}
+    goose = found["Goose"]
+    assert sum(rate.accepted for rate in goose.sources.values()) == goose.accepted
+    assert goose.paths.spine_only + goose.paths.spine_continuation + goose.paths.branch_only == goose.accepted
+    assert goose.bound is None or goose.bound.expected <= goose.bound.measured + 1e-9
+    assert found["plain"].sources == {}
+    assert found["transformers, greedy"].sources is None
+
+
 def test_lengths_are_cut_to_the_context_and_a_note_says_so(pair):
     """The models read 256 tokens; prompts keep a quarter of that."""
-    asked = plan(SMALL.model_copy(update={"max_new_tokens": 900}), pair, PROMPTS)
-    assert asked.max_new_tokens == asked.settings.max_new_tokens == 252
+    swept = tuple(one.at(x) for x in (100, 500, 900) for one in SMALL.methods)
+    asked = plan(
+        SMALL.model_copy(update={"methods": swept, "swept": "new tokens", "x_name": "T", "max_new_tokens": 900}),
+        pair,
+        PROMPTS,
+        repeats=1,
+    )
+    assert {one.x for one in asked.methods} == {100, 252}
+    assert len(asked.methods) == 4
+    assert asked.max_new_tokens == 252
     assert "T is 252 instead of 900" in asked.notes[0]
+    assert "T of 500, 900 cut to 252" in asked.notes[1]
+    assert asked.inputs(asked.methods[0], asked.prompts[0])[1].max_new_tokens == 100
     long = Workload("long", (Task("a", "prose", " ".join(["w1"] * 200)),))
     asked = plan(SMALL.model_copy(update={"max_new_tokens": 300}), pair, long)
     assert (len(asked.prompts[0].ids), asked.max_new_tokens) == (64, 192)
     assert "1 of 1 prompts are cut to their first 64 tokens." in asked.notes
 
 
-def test_prompts_are_cut_to_the_protocols_number_of_tokens(pair):
-    asked = plan(SMALL.model_copy(update={"prompt_tokens": 3}), pair, PROMPTS, repeats=1)
-    assert [(r.prompt_tokens, r.equal) for r in measure(asked)] == [(3, True)] * 4
-    assert asked.notes == ("1 of 2 prompts are cut to their first 3 tokens.",)
+def test_prompts_are_cut_to_the_swept_length_and_short_ones_left_out(pair):
+    swept = tuple(one.at(x) for x in (2, 4, 9) for one in SMALL.methods)
+    lengths = SMALL.model_copy(update={"methods": swept, "swept": "prompt tokens", "x_name": "L"})
+    asked = plan(lengths, pair, PROMPTS, repeats=1)
+    found = list(measure(asked))
+    assert [(r.prompt_id, r.prompt_tokens) for r in found if r.method == "plain"] == [("a", 2), ("b", 2), ("b", 4)]
+    assert all(r.equal for r in found)
+    assert asked.notes == (
+        "L of 9 left out: the longest prompt has 4.",
+        "L of 4: without the prompts that are shorter.",
+    )
+    with refused(MeasurementError, "No prompt is long enough"):
+        plan(lengths.model_copy(update={"methods": swept[4:]}), pair, PROMPTS)
 
 
-def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path):
+def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path, monkeypatch):
     asked, folder = small(pair), tmp_path / "run"
     info, before = open_run(asked, folder, resume=False)
     going = run(asked, folder, info, before)
@@ -204,7 +239,12 @@ def test_a_folder_is_begun_gone_on_with_and_not_mixed(pair, tmp_path):
     assert {result.key for result in stored.results} == {result.key for result in measure(asked)}
     assert len(stored.results) == 8
     assert stored.run.ended is not None
+    assert [sentence.partition(":")[0] for sentence in finish(folder)] == ["table", "report"]
+    assert (folder / PARQUET).exists()
     assert list(run(asked, folder, *open_run(asked, folder, resume=True))) == [], "there is nothing left to do"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    assert all("not installed: pip install" in sentence for sentence in finish(folder))
     (folder / RUN).unlink()
     with refused(MeasurementError, "without run.json"):
         open_run(asked, folder, resume=True)

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import speclab
 from speclab import DynaTree, FixedTree, Goose, LinearSpeculation, MeasurementError, NoDraftError, PromptLookup
-from speclab.bench.result import read_results
 from speclab.bench.sweep import sweep
 from speclab.bench.sweep_texts import Measured, Texts
 from speclab.cli import app
@@ -49,11 +48,11 @@ def test_a_sweep_on_the_mini_family_gives_what_decoding_with_each_setting_gives(
     again = run(*asked, "--resume", "--check", 1)
     assert again.exit_code == 0, again.output
     assert code in again.stdout.splitlines()
-    (checked,) = out.glob("check*")
-    decoded = {row.method: row for row in read_results(checked).results}
-    assert decoded.keys() == {"plain", "trial 0", f"trial {list(want).index(best)}"}
-    assert all(row.equal for row in decoded.values())
-    assert decoded["plain"].settings["strategy"] == "Autoregressive"
+    (checked,) = out.glob("check*/results.parquet")
+    decoded = parquet.read_table(checked).to_pylist()
+    assert {row["method"] for row in decoded} == {"plain", "trial 0", f"trial {list(want).index(best)}"}
+    assert all(row["equal"] for row in decoded)
+    assert {row["method"]: row["settings"] for row in decoded}["plain"].startswith('{"strategy": "Autoregressive"')
     assert " plain: speclab." in again.stdout
 
 

@@ -10,7 +10,7 @@ from opened import ARTIFACTS, PATIENCE
 from speclab.bench.report import report_html
 
 pytestmark = pytest.mark.browser
-FIGURES = 4
+FIGURES = 5
 
 
 @pytest.fixture(scope="module")
