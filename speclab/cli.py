@@ -93,8 +93,8 @@ def run(
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
     )  # fmt: skip
     typer.echo(result.text if chat or system else prompt + result.text)
-    values = {name: getattr(result.metrics, name) for name in _METRICS}
-    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values.items()})
+    values = result.metrics.as_dict().items()
+    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values})
 
 
 def _strategy(name: str, settings: list[str] | None) -> speclab.Strategy:
@@ -102,12 +102,6 @@ def _strategy(name: str, settings: list[str] | None) -> speclab.Strategy:
     if name not in known:
         raise SpeclabError(f"There is no strategy {name!r}: choose one of {', '.join(sorted(known))}.")
     return known[name](**assignments(settings or []))
-
-
-_METRICS = (
-    "iterations", "target_calls", "draft_calls", "tokens_per_iteration", "acceptance_rate", "path_acceptance",
-    "paper_acceptance", "throughput", "ttft", "tpot",
-)  # fmt: skip
 
 
 @app.command()

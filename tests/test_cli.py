@@ -18,6 +18,7 @@ from speclab import host
 from speclab.cli import app
 from speclab.errors import SpeclabError
 from speclab.settings import assignments
+from speclab.trace.metrics import Counts, Metrics
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 LONG = "x" * 5000
@@ -32,13 +33,12 @@ def cli():
 def engine(monkeypatch):
     """Stand-ins that record what the command hands to the engine."""
     calls = []
-    metrics = SimpleNamespace(**dict.fromkeys(speclab.cli._METRICS, 2.5))
     monkeypatch.setitem(vars(speclab), "strategies", lambda **_: {"Chosen": SimpleNamespace})
     monkeypatch.setitem(vars(speclab), "load_pair", lambda *a, **k: ("pair", a, k))
 
     def generate(pair, strategy, prompt, **settings):
         calls.append((pair, strategy, prompt, settings))
-        return SimpleNamespace(text=" and [b]on[/b]", metrics=metrics)
+        return SimpleNamespace(text=" and [b]on[/b]", metrics=Metrics(Counts(iterations=3)))
 
     monkeypatch.setitem(vars(speclab), "generate", generate)
     return calls
@@ -55,7 +55,7 @@ def test_run_hands_settings_to_the_engine_and_prints_text_and_metrics(cli, engin
     assert settings["max_new_tokens"] == 7
     assert settings["temperature"] == 0.0
     assert done.stdout.startswith("On and [b]on[/b]\n")
-    assert all(name in done.stdout for name in speclab.cli._METRICS)
+    assert all(name in done.stdout for name in Metrics(Counts()).as_dict())
 
 
 def test_a_prompt_is_a_message_of_the_user_where_that_is_asked_for(cli, engine):

@@ -15,7 +15,6 @@ import speclab
 from speclab.bench.head_page import HeadPage, write_head_page
 from speclab.bench.summary import Table as PageTable
 from speclab.bench.workloads import load
-from speclab.prompts import as_messages
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -48,8 +47,7 @@ def head(
         models = speclab.load_pair(pair, target=target, device=device, dtype=dtype, report=status.update)
         asked = None
         if prompts is not None:
-            found = load(prompts, limit, chat=chat)
-            asked = [as_messages(task.text) if found.chat else task.text for task in found.tasks]
+            asked = load(prompts, limit, chat=chat).inputs
         report = speclab.check_head(models, name, asked, max_new_tokens=max_new_tokens, report=status.update)
     page = HeadPage(report)
     console.print(Text(f"{report.head} on {report.target}", style="bold"))

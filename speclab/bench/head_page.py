@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
 from speclab.analysis.head_report import NORMAL, HeadReport, Share, percent
 from speclab.bench import figures
-from speclab.bench.report import FIGURE_CONFIG, Figure
+from speclab.bench.report import Figure, rendered
 from speclab.bench.summary import Spread, Table
-from speclab.errors import MeasurementError
 from speclab.files import write_whole
-from speclab.views.explain import plural
 
 _FIRST, _OF = "right first guesses", "of places"
 
@@ -23,35 +20,14 @@ def write_head_page(report: HeadReport, path: str | os.PathLike[str]) -> Path:
     """Writes the page of a report; returns its path.
 
     Raises:
-        MeasurementError: plotly or jinja2 is not installed.
         SpeclabError: the file cannot be written.
     """
-    try:
-        html = head_page_html(report)
-    except ImportError as error:
-        raise MeasurementError(
-            f"A page needs {error.name}, which is not installed: pip install speclab, or leave out --to."
-        ) from None
-    return write_whole(Path(path), html.encode())
+    return write_whole(Path(path), head_page_html(report).encode())
 
 
 def head_page_html(report: HeadReport) -> str:
-    """The page of a report, one file that fetches nothing.
-
-    Raises:
-        ImportError: plotly or jinja2 is not installed.
-    """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
-
-    loader = PackageLoader("speclab.bench", package_path=".")
-    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    numbers = count()
-    env.filters["plural"] = plural
-    env.filters["drawn"] = lambda plot: plot.to_html(
-        full_html=False, include_plotlyjs=False, config=FIGURE_CONFIG, div_id=f"figure-{next(numbers)}"
-    )
-    return env.get_template("head_page.html.j2").render(page=HeadPage(report), plotly=get_plotlyjs())
+    """The page of a report, one file that fetches nothing."""
+    return rendered("head_page.html.j2", HeadPage(report))
 
 
 def _spread(share: Share) -> Spread:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from speclab.bench.protocol import parse_toml, shipped_toml
 
@@ -78,14 +78,6 @@ class PaperTable(BaseModel):
     stated: list[tuple[str, str, str, float]] = Field(default_factory=list, alias="figures")
     speedup_over: Literal["AR"] | float | None = None
 
-    @field_validator("differs", "remarks")
-    @classmethod
-    def _known(cls, sentences: list[str]) -> list[str]:
-        lost = [sentence for sentence in sentences if sentence.startswith("$")]
-        if lost:
-            raise ValueError(f"{lost[0]!r} is not under [notes]")
-        return sentences
-
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
         """Every number; behind each throughput its ratio to plain decoding's, where the table asks for that."""
@@ -116,29 +108,19 @@ class PaperTable(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    notes: dict[str, str]
-    beside: dict[str, dict[str, str]]
+    papers: dict[str, dict[str, Any]]
     table: list[PaperTable]
 
     @model_validator(mode="before")
     @classmethod
-    def _names_replaced(cls, data: dict[str, object]) -> dict[str, object]:
-        """`$name` by its note, and the name of a mapping under `beside` by the mapping."""
-        notes, beside = data.get("notes", {}), data.get("beside", {})
-        assert isinstance(notes, dict)
-        assert isinstance(beside, dict)
-
-        def filled(value: object) -> object:
-            if isinstance(value, list):
-                return [filled(each) for each in value]
-            return notes.get(value[1:], value) if isinstance(value, str) and value.startswith("$") else value
-
-        tables = data.get("table")
-        assert isinstance(tables, list)
-        plain = [{name: filled(value) for name, value in table.items()} for table in tables]
-        return data | {
-            "table": [t | ({"beside": beside.get(t["beside"], t["beside"])} if "beside" in t else {}) for t in plain]
-        }
+    def _whole_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Each table with what holds for its whole paper."""
+        tables = []
+        for table in data["table"]:
+            paper = data["papers"].get(table.get("paper"), {})
+            differs = [*paper.get("differs", []), *table.get("differs", [])]
+            tables.append(paper | table | {"differs": differs})
+        return data | {"table": tables}
 
 
 @cache

@@ -46,7 +46,6 @@ from speclab.bench.summary import (
     verify_costs,
     without_looping,
 )  # fmt: skip
-from speclab.errors import MeasurementError
 from speclab.files import write_whole
 from speclab.views.explain import plural
 
@@ -77,26 +76,22 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """Writes `report.html` into a folder of results; returns its path.
 
     Raises:
-        MeasurementError: there are no results, or they are damaged, or plotly or jinja2 is not installed.
+        MeasurementError: there are no results, or they are damaged.
         SpeclabError: the folder cannot be written.
     """
-    try:
-        html = report_html(read_results(folder))
-    except ImportError as error:
-        raise MeasurementError(f"A report needs {error.name}, which is not installed: pip install speclab.") from None
-    return write_whole(Path(folder) / REPORT, html.encode())
+    return write_whole(Path(folder) / REPORT, report_html(read_results(folder)).encode())
 
 
 def report_html(stored: Stored) -> str:
-    """The page of a run.
+    """The page of a run."""
+    return rendered("report.html.j2", Page(stored))
 
-    Raises:
-        ImportError: plotly or jinja2 is not installed.
-    """
+
+def rendered(template: str, page: Any) -> str:
+    """A page by a template of this folder, one file that fetches nothing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    page = Page(stored)
     loader = PackageLoader("speclab.bench", package_path=".")
     env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     numbers = count()
@@ -104,7 +99,7 @@ def report_html(stored: Stored) -> str:
     env.filters["drawn"] = lambda plot: plot.to_html(
         full_html=False, include_plotlyjs=False, config=FIGURE_CONFIG, div_id=f"figure-{next(numbers)}"
     )
-    return env.get_template("report.html.j2").render(page=page, plotly=get_plotlyjs() if page.rows else "")
+    return env.get_template(template).render(page=page, plotly=get_plotlyjs)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from speclab.bench.result import (
     write_parquet,
     write_run,
 )
-from speclab.bench.workloads import Task, Workload
+from speclab.bench.workloads import Workload
 from speclab.drafters.chain import Autoregressive
 from speclab.engine.exactness import TOLERANCE
 from speclab.engine.generate import generate
@@ -40,7 +40,7 @@ from speclab.engine.session import Session
 from speclab.errors import MeasurementError, SpeclabError
 from speclab.host import machine, versions
 from speclab.models.pair import ModelPair
-from speclab.prompts import as_messages
+from speclab.prompts import Prompt
 from speclab.settings import SessionSettings
 from speclab.theory import best_isotropic
 from speclab.trace.records import Step
@@ -52,10 +52,10 @@ SPINE = "context"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A task as the models read it."""
+class Read:
+    """A prompt as the models read it."""
 
-    task: Task
+    prompt: Prompt
     ids: tuple[int, ...]
 
 
@@ -69,7 +69,7 @@ class Measurement:
     protocol: Protocol
     pair: ModelPair
     workload: Workload
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Read, ...]
     methods: tuple[Method, ...]
     max_new_tokens: int
     repeats: int
@@ -78,7 +78,7 @@ class Measurement:
     command: str = ""
     """What measures the same again, less the folder; "" where no command did."""
 
-    def inputs(self, method: Method, prompt: Prompt) -> tuple[tuple[int, ...], SessionSettings]:
+    def inputs(self, method: Method, prompt: Read) -> tuple[tuple[int, ...], SessionSettings]:
         """The ids of the prompt and the settings of this method's call on it."""
         ids, new = prompt.ids, self.max_new_tokens
         if method.x is not None and self.protocol.swept == "prompt tokens":
@@ -87,7 +87,7 @@ class Measurement:
             new = int(method.x)
         return ids, SessionSettings(max_new_tokens=new, stop_at_eos=self.protocol.stop_at_eos)
 
-    def applies(self, method: Method, prompt: Prompt) -> bool:
+    def applies(self, method: Method, prompt: Read) -> bool:
         """Whether the prompt is long enough for this method's swept length."""
         return self.protocol.swept != "prompt tokens" or method.x is None or len(prompt.ids) >= method.x
 
@@ -133,10 +133,9 @@ def plan(
     return Measurement(protocol, pair, workload, tuple(prompts), methods, new, repeats, every, known)
 
 
-def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Prompt], list[str]]:
-    chat = workload.chat and pair.chats
-    texts = [(task, as_messages(task.text) if chat else task.text) for task in workload.tasks]
-    prompts = [Prompt(task, tuple(pair.encode(text))) for task, text in texts]
+def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) -> tuple[list[Read], list[str]]:
+    read = workload if pair.chats else replace(workload, chat=False)
+    prompts = [Read(task, tuple(pair.encode(asked))) for task, asked in zip(read.tasks, read.inputs, strict=True)]
     bounds = [] if most is None else [most]
     if pair.context is not None:
         bounds.append(max(pair.context - new, pair.context // MIN_PROMPT_SHARE))
@@ -146,7 +145,7 @@ def _prompts(pair: ModelPair, workload: Workload, most: int | None, new: int) ->
     return [replace(prompt, ids=prompt.ids[:bound]) for prompt in prompts], notes
 
 
-def _methods(protocol: Protocol, new: int, prompts: Sequence[Prompt], notes: list[str]) -> tuple[Method, ...]:
+def _methods(protocol: Protocol, new: int, prompts: Sequence[Read], notes: list[str]) -> tuple[Method, ...]:
     """Those whose swept length can be had: more new tokens than fit are cut, a longer prompt than any is left out."""
     every, what = protocol.methods, protocol.x_name
     if protocol.swept == "a setting":
@@ -205,19 +204,19 @@ def turned(methods: Sequence[Method], round_: int) -> list[Method]:
     return order[::-1] if round_ % 2 else order
 
 
-def _named(asked: Measurement, prompt: Prompt, method: Method, repeat: int) -> Result:
+def _named(asked: Measurement, read: Read, method: Method, repeat: int) -> Result:
     """The result of a call, without what it came to."""
-    task = prompt.task
+    prompt = read.prompt
     return Result(
         protocol=asked.protocol.name, method=method.name, group=method.group, settings=method.settings, x=method.x,
-        x2=method.x2, workload=asked.workload.name, kind=task.kind, prompt_id=task.id, repeat=repeat,
+        x2=method.x2, workload=asked.workload.name, kind=prompt.kind, prompt_id=prompt.name, repeat=repeat,
     )  # fmt: skip
 
 
 class _OnPrompt:
     """The methods on one prompt: what is known of each beside the clock, and the target's own texts."""
 
-    def __init__(self, asked: Measurement, prompt: Prompt) -> None:
+    def __init__(self, asked: Measurement, prompt: Read) -> None:
         self._asked, self._prompt = asked, prompt
         self._found: dict[int, dict[str, Any]] = {}
         self._references: dict[tuple[int, ...], list[int]] = {}

@@ -28,7 +28,6 @@ from speclab.drafters import strategies, to_str
 from speclab.drafters.base import Strategy
 from speclab.drafters.chain import Autoregressive
 from speclab.errors import SettingsError
-from speclab.prompts import as_messages
 
 app = typer.Typer(add_completion=False)
 
@@ -75,8 +74,7 @@ def command(
     with _bar(console, out) as bar, _pool(workers) as pool:
         texts = Texts(
             {name: value for name, value in models.items() if value is not None},
-            [as_messages(task.text) if found.chat else task.text for task in found.tasks],
-            max_new_tokens, workload, report=partial(bar.show, "decoding texts", len(found.tasks)),
+            found.inputs, max_new_tokens, workload, report=partial(bar.show, "decoding texts", len(found.tasks)),
         )  # fmt: skip
         best = sweep(
             known[strategy], over, out, study=study, trials=trials, objective=objective,

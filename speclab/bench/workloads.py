@@ -12,27 +12,18 @@ from pathlib import Path
 
 from speclab.errors import MeasurementError
 from speclab.files import read_whole
-from speclab.prompts import examples
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One prompt: its id within the workload, its kind, and the text."""
-
-    id: str
-    kind: str
-    text: str
+from speclab.prompts import Prompt, PromptInput, as_messages, examples, kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Prompts by one name. `notes`: sentences on what was left out.
+    """Prompts by one name; each has a name of its own in it. `notes`: sentences on what was left out.
 
     `chat`: each is what a user says, which a model with a chat template reads in it; else a text to continue.
     """
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[Prompt, ...]
     notes: tuple[str, ...] = ()
     chat: bool = False
 
@@ -45,9 +36,14 @@ class Workload:
         return found
 
     @property
+    def inputs(self) -> list[PromptInput]:
+        """Each prompt as a session takes it."""
+        return [as_messages(task.text) if self.chat else task.text for task in self.tasks]
+
+    @property
     def digest(self) -> str:
-        """Of all ids, kinds and texts: two workloads of the same digest are the same prompts."""
-        parts = [[task.id, task.kind, task.text, *["chat"] * self.chat] for task in self.tasks]
+        """Of all names, kinds and texts: two workloads of the same digest are the same prompts."""
+        parts = [[task.name, task.kind, task.text, *["chat"] * self.chat] for task in self.tasks]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def first(self, limit: int) -> Workload:
@@ -86,24 +82,18 @@ def load(name: str, limit: int | None = None, *, chat: bool | None = None) -> Wo
     return found if limit is None else found.first(limit)
 
 
-def _shipped(*, chat: bool = False) -> Iterator[Task]:
-    return (Task(prompt.name, prompt.kind, prompt.text) for prompt in examples(chat=chat))
-
-
-def _shipped_long() -> Iterator[Task]:
+def _shipped_long() -> Iterator[Prompt]:
     """The prompts of a kind joined, each once the last: long prompts for sweeps of their length."""
-    kinds: dict[str, list[Task]] = {}
-    for task in _shipped():
-        kinds.setdefault(task.kind, []).append(task)
-    for kind, tasks in kinds.items():
-        for place, task in enumerate(tasks):
-            turned = [*tasks[place + 1 :], *tasks[:place], task]
-            yield Task(f"… {task.id}", kind, "\n\n".join(one.text for one in turned))
+    for kind in kinds():
+        prompts = examples(kind)
+        for place, one in enumerate(prompts):
+            turned = [*prompts[place + 1 :], *prompts[:place], one]
+            yield Prompt(f"… {one.name}", kind, "\n\n".join(each.text for each in turned))
 
 
 _CHAT = "shipped-chat"
-WORKLOADS: dict[str, Callable[[], Iterable[Task]]] = {
-    "shipped": _shipped, "shipped-long": _shipped_long, _CHAT: partial(_shipped, chat=True),
+WORKLOADS: dict[str, Callable[[], Iterable[Prompt]]] = {
+    "shipped": examples, "shipped-long": _shipped_long, _CHAT: partial(examples, chat=True),
 }  # fmt: skip
 
 
@@ -111,7 +101,7 @@ def _from_files(path: Path) -> Workload:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise MeasurementError(f"The folder {path} holds no .jsonl file: name one that does.")
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, Prompt] = {}
     notes: list[str] = []
     for file in files:
         for number, line in enumerate(read_whole(file, MeasurementError).split(b"\n"), 1):
@@ -123,9 +113,9 @@ def _from_files(path: Path) -> Workload:
             except ValueError as error:
                 notes.append(f"{where}: {error}; left out")
                 continue
-            if task.id in tasks:
-                notes.append(f"{where}: the id {task.id!r} is taken; left out")
-            tasks.setdefault(task.id, task)
+            if task.name in tasks:
+                notes.append(f"{where}: the id {task.name!r} is taken; left out")
+            tasks.setdefault(task.name, task)
     return Workload(path.stem, tuple(tasks.values()), tuple(notes))
 
 
@@ -135,7 +125,7 @@ def _exists(name: str) -> bool:
     return False
 
 
-def _task(file: Path, number: int, line: bytes) -> Task:
+def _task(file: Path, number: int, line: bytes) -> Prompt:
     """Raises ValueError, with a clause that says why, for a line that is no prompt."""
     try:
         record = json.loads(line)
@@ -144,4 +134,4 @@ def _task(file: Path, number: int, line: bytes) -> Task:
     if not isinstance(record, dict) or not isinstance(record.get("prompt"), str) or not record["prompt"].strip():
         raise ValueError("no object with a field prompt that holds text")
     kind = record.get("dataset") or record.get("category") or file.stem
-    return Task(str(record.get("id") or f"{file.stem}-{number}"), str(kind), record["prompt"])
+    return Prompt(str(record.get("id") or f"{file.stem}-{number}"), str(kind), record["prompt"])

@@ -100,7 +100,7 @@ class Metrics:
         """Seconds per output token of decoding, prefill excluded."""
         return _ratio(self.counts.seconds, self.counts.committed)
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, int | float]:
         """Every figure by name, in the order it is usually read."""
         names = (
             "tokens_per_iteration", "acceptance_rate", "path_acceptance", "paper_acceptance", "iterations",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 
 import pytest
@@ -10,9 +9,8 @@ from page_reader import read, table
 from typer.testing import CliRunner
 
 from speclab.analysis.head_report import Bin, Finding, HeadReport, Share, Tried
-from speclab.bench.head_page import head_page_html, write_head_page
+from speclab.bench.head_page import head_page_html
 from speclab.cli import app
-from speclab.errors import MeasurementError
 
 
 def report(*findings: Finding) -> HeadReport:
@@ -59,19 +57,6 @@ def test_where_all_is_well_the_page_says_what_is_normal():
     page = read(head_page_html(report(FINE)))
     assert "Likeliest cause" not in page.text
     assert "few training tokens" in page.text
-
-
-def test_without_jinja_there_is_one_sentence(tmp_path, monkeypatch):
-    fetch = builtins.__import__
-
-    def missing(name, *rest):
-        if name == "jinja2":
-            raise ImportError(name=name)
-        return fetch(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(MeasurementError, match=r"jinja2.*--to"):
-        write_head_page(report(FINE), tmp_path / "head.html")
 
 
 @pytest.mark.model

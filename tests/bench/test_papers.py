@@ -37,9 +37,9 @@ def test_each_says_where_it_is_from_and_what_differs():
     ("old", "new", "said"),
     [
         ('"AR" = [1.0, 1.0, 1.0, 1.0, 1.0]', '"AR" = [1.0, 1.0]', "too many or too few cells"),
-        ('differs = ["$data"', 'differs = ["$date"', "'$date' is not under [notes]"),
+        ('paper = "GOOSE"', 'paper = "GUS"', "models: Field required"),
         ('place = "Table 2"', 'place = "Table 2"\nplaice = ""', "plaice"),
-        ("\n[notes]", "\n[notes", "is no TOML file"),
+        ("\n[papers", "\n[[papers", "is no TOML file"),
     ],
 )
 def test_a_wrong_entry_is_one_sentence(monkeypatch, old, new, said):

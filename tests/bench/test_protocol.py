@@ -138,7 +138,7 @@ def test_the_shipped_prompts_by_kind():
 def test_what_users_ask_is_of_five_kinds_eight_each():
     asked = load("shipped-chat")
     assert {kind: len(set(texts)) for kind, texts in asked.kinds.items()} == dict.fromkeys(kinds(chat=True), 8)
-    assert len({task.id for task in asked.tasks}) == 40
+    assert len({task.name for task in asked.tasks}) == 40
     assert len(kinds(chat=True)) == 5
 
 
@@ -157,7 +157,7 @@ def test_a_folder_of_files_and_a_line_that_does_not_parse(tmp_path):
     (tmp_path / "one.jsonl").write_text(lines(good[0]) + "{broken\n\n" + lines({"text": 1}, [1], good[0]))
     (tmp_path / "two.jsonl").write_text(lines(good[1], {"prompt": "  "}))
     found = load(str(tmp_path))
-    assert [(task.id, task.kind, task.text) for task in found.tasks] == [
+    assert [(task.name, task.kind, task.text) for task in found.tasks] == [
         ("a", "gsm8k", "1 + 1"),
         ("two-1", "two", "no names\u2028here"),
     ]

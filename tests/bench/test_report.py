@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 from made_results import HEADS, KINDS, METHODS, RECORDED, result, results, run, stored
@@ -11,11 +10,10 @@ from page_reader import LIBRARY, read, rows, table, without_library
 from typer.testing import CliRunner
 
 from speclab.bench import figures
-from speclab.bench.report import report_html, write_report
+from speclab.bench.report import report_html
 from speclab.bench.result import RESULTS, write_run
 from speclab.bench.summary import Spread, number
 from speclab.cli import app
-from speclab.errors import MeasurementError
 
 
 @pytest.fixture(scope="module")
@@ -133,14 +131,6 @@ def test_numbers_keep_the_digits_that_count():
     assert [number(x) for x in (1234.5, 412.4, 42.04, 3.417, 0.07123, 0.0, 0, None)] == [
         "1,234", "412", "42.0", "3.42", "0.0712", "0", "0", "–",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("missing", ["plotly.graph_objects", "jinja2"])
-def test_a_missing_library_is_named_with_what_to_install(tmp_path, monkeypatch, missing):
-    _write(tmp_path, run(), results())
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MeasurementError, match=rf"A report needs {missing.split('.')[0]}.* pip install speclab"):
-        write_report(tmp_path)
 
 
 def _swept(protocol, methods, **info):
