@@ -15,9 +15,6 @@ from pairs import PROMPT, library_text, pair_of
 import speclab
 from speclab import clinic
 from speclab.models.runner import Runner
-from speclab.trace.records import depth_counts
-from speclab.views.clinic_chart import acceptance_spec
-from speclab.views.figures import figure
 
 STRATEGIES = [
     speclab.LinearSpeculation(draft_tokens=4),
@@ -136,15 +133,6 @@ def test_the_page_says_of_every_fault_where_it_was_seen():
     for fault in clinic.FAULTS.values():
         assert f"| {fault.name} |" in page
         assert " ".join(fault.seen_in.replace(",", " ").replace(":", " ").split()[:2]) in page
-
-
-def test_acceptance_by_depth_of_runs_is_one_figure():
-    steps = {"healthy": decoded(pair_of("llama")).steps, "<b>broken</b>": []}
-    drawn = acceptance_spec(steps)
-    assert list(figure(drawn).data[0].y) == [
-        round(accepted / drafted, 4) for drafted, accepted in depth_counts(steps["healthy"])
-    ]
-    assert "<b>" not in figure(drawn).data[1].name
 
 
 def test_what_cannot_be_is_refused():
