@@ -1,6 +1,6 @@
 """The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
 
-Generated tokens come in chunks of 64; one more step rewrites the last alone, so a long run stays cheap to show.
+Iterations come in chunks of 16; one more step rewrites the last alone, so a long run stays cheap to show.
 Each kind has a tint and a line of its own, so that colour is not alone.
 """
 
@@ -20,7 +20,8 @@ from speclab.views.palette import LOOKS, MONO, SANS, SOURCE_COLORS
 
 By = Literal["verdict", "source", "iteration", "probability"]
 """What colours say."""
-CHUNK = 64
+CHUNK = 16
+"""Iterations."""
 HEAD = TAIL = 48
 """Prompt tokens shown before and after the fold."""
 SHADES = 5
@@ -120,46 +121,35 @@ def text_html(trace: Trace, cursor: int | None = None, by: By = "verdict", *, un
 
 
 def closed_chunks(trace: Trace, committed: int | None = None, by: By = "verdict") -> list[str]:
-    """The prompt, then every chunk of 64 generated tokens that is full; see `closed_key`."""
-    whole, _ = divmod(_length(trace, committed), CHUNK)
-    tokens = list(chain.from_iterable(_pieces(trace, 0, committed, by))) if whole else []
-    chunks = ["".join(tokens[i * CHUNK : (i + 1) * CHUNK]) for i in range(whole)]
-    return [f'<span class="speclab-chunk">{part}</span>' for part in (prompt_html(trace), *chunks)]
+    """The prompt with the first token, then every chunk of 16 iterations that is full; see `closed_key`."""
+    first, *rest = map("".join, _pieces(trace, 0, _closed(trace, committed), by))
+    chunks = ["".join(rest[start : start + CHUNK]) for start in range(0, len(rest), CHUNK)]
+    return [f'<span class="speclab-chunk">{part}</span>' for part in (prompt_html(trace) + first, *chunks)]
 
 
 def closed_key(trace: Trace, committed: int | None = None, by: By = "verdict") -> tuple[object, ...]:
     """What `closed_chunks` depends on: while this stays the same, compared by `==`, they need not be made again."""
-    start, steps = _last_chunk(trace, committed)[0], trace.steps[:committed]
-    ends = id(steps[min(start, len(steps)) - 1]) if start and steps else 0  # beyond them where the text ends in a chunk
-    prompt = trace.prompt_ids, trace.messages
-    return prompt, _length(trace, committed) // CHUNK, ends, by, sources_of(trace) if by == "source" else ()
+    closed = _closed(trace, committed)
+    last = id(trace.steps[closed - 1]) if closed else 0
+    start = trace.prompt_ids, trace.messages, trace.first_token
+    return start, closed, last, by, sources_of(trace) if by == "source" else ()
 
 
 def tail_chunk(trace: Trace, committed: int | None = None, by: By = "verdict") -> str:
-    """The generated tokens after the last full chunk; "" where there are none."""
-    start, skipped = _last_chunk(trace, committed)
-    tokens = list(chain.from_iterable(_pieces(trace, start, committed, by)))[skipped:]
+    """The iterations after the last full chunk."""
+    tokens = chain.from_iterable(_pieces(trace, 1 + _closed(trace, committed), committed, by))
     return f'<span class="speclab-chunk">{"".join(tokens)}</span>'
+
+
+def _closed(trace: Trace, committed: int | None) -> int:
+    """How many iterations stand in full chunks."""
+    return len(trace.steps[:committed]) // CHUNK * CHUNK
 
 
 def text_pieces(trace: Trace, by: By = "verdict") -> list[str]:
     """The prompt with the first token, then what each iteration added: piece `i` belongs to the text after `i`."""
     first, *rest = _pieces(trace, 0, None, by)
     return [prompt_html(trace) + first[0], *map("".join, rest)]
-
-
-def _length(trace: Trace, committed: int | None) -> int:
-    return 1 + sum([len(step.committed) for step in trace.steps[:committed]])
-
-
-def _last_chunk(trace: Trace, committed: int | None) -> tuple[int, int]:
-    """The piece (0: the first token, then an iteration each) in which the tail begins, and its tokens before that."""
-    left = _length(trace, committed) // CHUNK * CHUNK
-    for piece, count in enumerate((1, *(len(step.committed) for step in trace.steps[:committed]))):
-        if left < count:
-            return piece, left
-        left -= count
-    return len(trace.steps[:committed]) + 1, 0
 
 
 _RECENT: dict[tuple[int, By, tuple[str, ...]], tuple[Step, list[str]]] = {}
@@ -174,7 +164,7 @@ def _pieces(trace: Trace, start: int, committed: int | None, by: By) -> Iterator
     for step in trace.steps[max(start - 1, 0) : committed]:
         key = id(step), by, sources
         if key not in _RECENT:
-            if len(_RECENT) >= 4 * CHUNK:
+            if len(_RECENT) >= 256:
                 _RECENT.clear()
             texts = ChainMap(dict(step.texts), dict(trace.texts))
             _RECENT[key] = step, [_token(item, texts, by, sources) for item in _of(step)]  # held: its id stays its own
