@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_tools import Messages, click, settle, show
+from lab_tools import click, settle, show
 from pyarrow import parquet
 
 import speclab
@@ -112,25 +112,6 @@ def test_dimensions_are_chosen_and_all_nodes_are_saved(counted, tmp_path):
     tab.path.value = str(tmp_path / "none" / "nodes.parquet")
     click(lab, tab.save)
     assert "cannot be written" in lab.state.error
-
-
-def test_a_tab_that_is_not_open_makes_and_sends_nothing(make, messages: Messages):
-    lab = make(strategy=SMALL)
-    lab.step()
-    assert not panel(lab).children
-    messages.clear()
-    lab.step()
-    assert not messages.of(panel(lab).picture)
-    show(lab, TAB)
-    messages.clear()
-    lab.step()
-    assert len(messages.of(panel(lab).picture)) == 1
-    show(lab, "Caches")
-    messages.clear()
-    lab.step()
-    lab.fork(node_budget=4)
-    assert not messages.of(panel(lab).picture)
-    assert not messages.of(panel(lab).cells)
 
 
 @pytest.fixture(scope="module")

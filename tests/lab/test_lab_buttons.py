@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
 from lab_tools import click, every, settle
 
 from speclab.lab.actions import action
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS
-from speclab.views.playback import PHASES
 
 NAMES = [
     "lab", "change", "prompt", "apply", "step", "back", "next", "first", "last", "play", "live", "run", "until",
@@ -59,21 +57,6 @@ def test_buttons_and_keys_move_through_a_run_and_its_phases(lab):
     assert lab.state.cursor == 7, "clicks on Step add up"
     click(lab, row.run)
     assert lab.session.done
-
-
-def test_play_shows_every_moment_decodes_and_pauses(lab):
-    row, seen = lab.transport, []
-    lab.state.observe(lambda change: seen.append((change["new"].cursor, change["new"].position.phase)), "frame")
-    lab._actions.ask(lab._controller.play, 1000)
-    until = time.monotonic() + 30
-    while (2, "accept") not in seen and time.monotonic() < until:
-        time.sleep(0.005)
-    assert row.play.description == "❚❚ Pause"
-    click(lab, row.play)
-    assert row.play.description == "▶ Play"
-    assert list(dict.fromkeys(phase for cursor, phase in seen if cursor == 1)) == list(PHASES)
-    assert lab.state.error == ""
-    assert not lab.session.done
 
 
 def test_the_race_ticks_to_its_end_or_to_a_stop_and_presenting_enlarges_until_escape(lab, monkeypatch):

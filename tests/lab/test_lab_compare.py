@@ -31,6 +31,9 @@ def test_the_table_holds_what_each_strategy_does_alone(lab, pair):
     assert lab.session is session
     assert lab.session.token_ids == text
     assert lab.state.compared is table
+    lines = str(table).splitlines()
+    assert lines[0].split() == ["strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls"]
+    assert all(line.startswith(run.name) for line, run in zip(lines[1:], table.runs, strict=True))
 
 
 def test_one_that_cannot_run_says_why_and_the_others_go_on(make, pair):
@@ -108,17 +111,6 @@ def test_progress_is_said_for_each_strategy_and_stop_reaches_the_pass_under_way(
     lab._controller.other = other = lab.session.fork()
     lab._interrupt()
     assert told == [lab.session, other]
-
-
-def test_the_table_is_drawn_only_where_seen(lab, messages):
-    panel = lab.panels.tabs.compare
-    messages.clear()
-    table = lab.compare(THREE, max_new_tokens=12)
-    assert not messages.of(panel.picture)
-    assert not messages.of(panel.progress)
-    lines = str(table).splitlines()
-    assert lines[0].split() == ["strategy", "tokens", "tokens_per_iteration", "target_calls", "draft_calls"]
-    assert all(line.startswith(run.name) for line, run in zip(lines[1:], table.runs, strict=True))
 
 
 def test_the_panel_is_made_when_seen_and_draws_once(make, messages: Messages):

@@ -110,24 +110,6 @@ def test_the_draws_stand_once_with_the_node_where_sampling_stopped_if_that_is_se
     assert not says("decisions")
 
 
-def test_tries_are_recorded_with_the_numbers_that_decided(make):
-    lab = make(strategy=DRAWN, temperature=1.0, max_new_tokens=30)
-    lab.run()
-    tries = 0
-    for step in lab.session.steps:
-        if step.residual is None:
-            continue
-        children = step.tree.children[step.residual.node]
-        assert [one.node for one in step.residual.trials] == list(children)
-        for at, one in enumerate(step.residual.trials):
-            assert f"its probability was {one.target:.2f} / {one.against:.2f}" in step.nodes[one.node].reason
-            share = next(share for share in step.residual.tokens if share.token == step.tree.token[one.node])
-            if not at:
-                assert (one.target, one.against) == pytest.approx((share.target, share.draft))
-            tries += 1
-    assert tries
-
-
 def test_a_rule_that_changes_the_output_says_so_in_words(make):
     """In the line that says what runs, in the status line, in the metrics, and in what is saved."""
     lab = make(strategy=DRAWN.changed(candidates="top"), temperature=1.0)

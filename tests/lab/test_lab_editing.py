@@ -190,11 +190,3 @@ def test_a_recording_is_edited_without_models_and_verified_with_them(make, tmp_p
     assert not other.state.error
     assert len(other.state.step.tree) == nodes
     assert np.array_equal(other.session.steps[0].mask, other.session.steps[0].tree.ancestor_mask())
-
-
-def test_a_closed_editor_costs_nothing(lab, messages):
-    lab.step()
-    messages.clear()
-    lab.step()
-    editor = {widget.comm.comm_id for widget in [lab.panels.editor, *lab.panels.editor.children]}
-    assert not [sent for sent in messages if sent["id"] in editor]

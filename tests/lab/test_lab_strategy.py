@@ -79,15 +79,6 @@ def test_the_panel_shows_any_strategy(make, strategy):
     assert lab.state.error == ""
 
 
-def test_a_table_that_is_not_seen_is_not_looked_up(make, monkeypatch):
-    lab, asked = opened(make, STRATEGY), []
-    show(lab, "Caches")
-    monkeypatch.setattr(type(lab.session), "lookup", lambda *arguments: asked.append(arguments))
-    lab.step()
-    lab.select(0)
-    assert asked == []
-
-
 def test_the_selected_node_and_the_token_written_are_looked_up(make):
     lab = opened(make, STRATEGY, GOOSE.changed(score_threshold=0))
     tree = lab.run(until=lambda step: len(step.tree) > 2).tree

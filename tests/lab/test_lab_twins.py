@@ -219,9 +219,13 @@ def test_playing_shows_every_moment_decodes_where_the_record_ends_and_yields(mak
     moments = [(i + 1, place) for i, step in enumerate(lab.session.steps) for place in positions(step)]
     assert list(dict.fromkeys(seen)) == moments
     lab.goto(0)
-    playing = lab._actions.ask(lab._controller.play, 0.01)
-    lab.select(None)
-    assert playing.result(30) is None
+    for end in (lambda: lab.select(None), lab.transport.play.click):
+        playing = lab._actions.ask(lab._controller.play, 0.01)
+        while lab.transport.play.description != "❚❚ Pause":
+            time.sleep(0.001)
+        end()
+        assert playing.result(30) is None
+        assert lab.transport.play.description == "▶ Play"
     assert lab.state.cursor == 1
 
 

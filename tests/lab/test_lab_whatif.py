@@ -15,7 +15,6 @@ WIDE = speclab.DynaTree(
     stop_probability=0, deep_probability=0, prune_probability=0, low_confidence=0.9, high_confidence=0.95,
     base_depth=3, max_depth=3, history="off",
 )  # fmt: skip
-DUAL = speclab.DualDraft(first=speclab.DynaTree(budget="fixed"), second=speclab.PromptLookup(budget="fixed"))
 
 
 @pytest.fixture
@@ -118,26 +117,6 @@ def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
     lab.config.session.controls["temperature"].value = 1.0
     assert "more than the strategy has changed" in lab.panels.preview.sentence()
     assert not previewed(lab)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "name", "value", "says"),
-    [
-        (speclab.SequoiaTree(node_budget=12), "node_budget", 1, "1 node instead of"),
-        (speclab.SequoiaTree(source="draft", node_budget=12), "depth", 1, "nodes instead of 12"),
-        (DUAL, "mode", "merge", "would have been"),
-        (DUAL, "confidence", "recent", "is not in its record"),
-    ],
-    ids=["transitions", "draft", "merged", "remembering"],
-)
-def test_strategies_that_learn_or_choose_answer_too_and_say_what_they_lack(make, strategy, name, value, says):
-    lab = make(strategy=strategy, max_new_tokens=200)
-    lab.step()
-    lab.step()
-    calls = lab.session.pair.target.calls
-    assert says in drag(lab, name, value)
-    assert previewed(lab) == ("is not in its record" not in says)
-    assert lab.session.pair.target.calls == calls
 
 
 def test_the_recorded_run_answers_before_any_model_is_loaded_and_a_preview_that_fails_says_so(monkeypatch):
