@@ -1,8 +1,8 @@
 """What leaves the lab: a frame as static HTML, a run as one HTML page, a view as a file of its own.
 
 The page holds every iteration and every phase of it, drawn beforehand, and plotly.js once; it needs no kernel and no
-network. The views of the last iteration are kept whole. Every iteration is one compressed block, which the browser
-unpacks when it is shown: what differs in its views from those of the last, and what each tick of its phases changes.
+network. Every iteration is one compressed block, which the browser unpacks when it is shown: the parts of its views,
+each once, and which of them each tick of its phases shows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import gzip
 import json
 import os
 from base64 import b64encode, b85encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +155,9 @@ def export_html(
 
 def page(trace: Trace, cursor: int = 0, name: str = "speclab", other: Beside | None = None, note: str = "") -> str:
     """The whole page, opened at `cursor`."""
-    frames = [Frame(trace, i, beside=other, brief=True, room=ROOM) for i in range(len(trace.steps) + 1)]
-    once = {view.name: parts_of(view.render(frames[-1])) for view in _shown("iteration", "run")}
-    data = {"at": cursor, "once": _pack(once), "frames": [_pack(_iteration(frame, once)) for frame in frames]}
+    frames = [Frame(trace, i, beside=other, room=ROOM) for i in range(len(trace.steps) + 1)]
+    once = {view.name: parts_of(view.render(frames[-1])) for view in _shown("run")}
+    data = {"at": cursor, "once": _pack(once), "frames": [_pack(_iteration(frame)) for frame in frames]}
     return _document(name, "".join(_body(frames[cursor], name, note)), data)
 
 
@@ -165,44 +165,29 @@ def _shown(*pages: str) -> list[View]:
     return [view for view in VIEWS.values() if view.page in pages and view.place not in {"file", "text"}]
 
 
-def _iteration(frame: Frame, once: Mapping[str, list[Part]]) -> dict[str, Any]:
-    """One block: what the iteration changes in the views of the last, and what each tick of its phases in its own."""
-    views = _shown("iteration")
-    step = frame.step
-    at = [] if step is None else [replace(frame, position=position) for position in positions(step)]
-    moving, kept = {}, {}
-    for view in views:
-        before = at[:-1] if "position" in view.needs else []
-        versions = [once[view.name], *(parts_of(view.render(one)) for one in (frame, *before))]
-        parts = max(map(len, versions))  # a part that comes and goes leaves its place empty
-        last, *versions = [[*version, *[""] * (parts - len(version))] for version in versions]
-        kept[view.name], moving[view.name] = changes(last, versions[0]), changes(*versions)
+def _iteration(frame: Frame) -> dict[str, Any]:
+    """One block: its views at each tick of its phases, what is said then, and of each node what a click tells."""
+    views, step = _shown("iteration"), frame.step
+    at = [frame] if step is None else [replace(frame, position=position) for position in positions(step)]
+    ticks = [{"phase": step and one.position.phase, "said": linked(describe(one)), "committed": one.committed}
+             for one in at]  # fmt: skip
+    block = {"ticks": ticks, "views": {view.name: _drawn(view, at) for view in views}}
     if step is None:
-        return {"views": kept, "ticks": [{"said": linked(describe(frame)), "committed": frame.cursor}]}
-    ticks = [{"phase": one.position.phase, "said": linked(describe(one)), "committed": one.committed} for one in at]
+        return block
     tables = "".join([view.tabulate(frame) for view in views if view.name != "tree"])  # its nodes are in the facts
-    return {"views": kept, "moving": moving, "ticks": ticks, "facts": _facts(step), "tables": tables}
+    return {**block, "facts": _facts(step), "tables": tables}
 
 
-def changes(*versions: Any) -> list[list[Any]]:
-    """What makes each version of the first: paths, and at each the value from the version of that number on.
+def _drawn(view: View, at: Sequence[Frame]) -> tuple[list[Part], list[list[int]]]:
+    """The parts of a view, each once, and which of them stand there at each tick; once where it knows no ticks.
 
-    Versions of one value stand side by side, where compression finds them alike.
+    Versions of one part stand side by side, where compression finds them alike.
     """
-    first = versions[0]
-    if all(version == first for version in versions):
-        return []
-    if all(isinstance(version, dict) and version.keys() == first.keys() for version in versions):
-        keys: Iterable[Any] = first
-    elif all(isinstance(version, list) and len(version) == len(first) for version in versions) and _nested(first):
-        keys = range(len(first))
-    else:
-        return [[[], [[i, now] for i, (before, now) in enumerate(pairwise(versions), 1) if now != before]]]
-    return [[[key, *path], found] for key in keys for path, found in changes(*[version[key] for version in versions])]
-
-
-def _nested(values: list[Any]) -> bool:
-    return any(isinstance(value, dict | list) for value in values)
+    parts: list[Part] = []
+    drawn = [parts_of(view.render(frame)) for frame in (at if "position" in view.needs else at[-1:])]
+    for version in zip_longest(*drawn):
+        parts += [part for i, part in enumerate(version) if part and part not in (*parts, *version[:i])]
+    return parts, [[parts.index(part) for part in version] for version in drawn]
 
 
 def _facts(step: Step) -> list[list[Any]]:

@@ -21,15 +21,6 @@ async function library() {
   document.head.append(script);
   return window.Plotly;
 }
-function patched(base, changes, tick) { // see `changes` in export.py
-  if (!changes?.length) return base;
-  const held = { it: structuredClone(base) };
-  for (const [path, versions] of changes) {
-    const version = versions.findLast(([from]) => from <= tick), way = ["it", ...path], last = way.pop();
-    if (version) way.reduce((at, key) => at[key], held)[last] = version[1];
-  }
-  return held.it;
-}
 const made = (name, text) => Object.assign(document.createElement(name), { textContent: text ?? "" });
 
 function player(plots, once) {
@@ -58,13 +49,12 @@ function player(plots, once) {
       button.disabled = !frame.ticks.some(one => one.phase === button.dataset.phase);
     });
     for (const place of places) {
-      const name = place.dataset.view, whole = tick === frame.ticks.length - 1, moving = whole ? [] : frame.moving?.[name] ?? [];
-      const key = JSON.stringify([shown, moving.map(([, versions]) => versions.findLast(([from]) => from <= tick + 1)?.[0])]);
-      const base = patched(once[name], frame.views[name], 1), fold = place.closest("details");
-      if (fold) fold.hidden = !base.some(Boolean);
+      const name = place.dataset.view, [parts, ticks] = frame.views[name] ?? [once[name]], fold = place.closest("details");
+      const seen = ticks?.[Math.min(tick, ticks.length - 1)] ?? Object.keys(parts), key = JSON.stringify([ticks && shown, seen]);
+      if (fold) fold.hidden = !parts.length;
       if ((fold && !fold.open) || drawn.get(place) === key) continue;
       drawn.set(place, key);
-      plots.show(place, patched(base, moving, tick + 1).filter(Boolean));
+      plots.show(place, seen.map(part => parts[part]));
     }
     tables();
     plots.mark(node);

@@ -62,10 +62,9 @@ class Frame:
     `cursor`: iterations shown. `position`: how much of the newest of them. `selected`: a node of it. `pinned`: a step
     to compare with; `beside`: a whole run to compare with, at the same cursor. `comparison`: of this run with its
     baselines, once measured. `regret`: of the newest iteration both of whose trees were verified on request. `live`:
-    whether the trace is a session's, not a recorded one. `brief`: whether secondary drawings leave out their tooltips.
-    `room`: how large the pictures of the stage may be.
-    `redone`: the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted
-    from 1, at which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all. `edited`: a
+    whether the trace is a session's, not a recorded one. `room`: how large the pictures of the stage may be. `redone`:
+    the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted from 1, at
+    which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all. `edited`: a
     tree that a person builds in place of the newest iteration's, or for the next one; it is not verified yet. `asked`:
     whether `edited` is what was drafted next, its verdicts left out, because a person is to predict them; `marked`: the
     nodes that were predicted to be accepted in the iteration shown, None where none were marked.
@@ -80,7 +79,6 @@ class Frame:
     comparison: Comparison | None = None
     regret: Regret | None = None
     live: bool = False
-    brief: bool = False
     room: Room = Room()
     redone: Step | None = None
     hits: tuple[int, ...] = ()
@@ -264,7 +262,7 @@ for _view in (
     View("legend", legend_html, ("step", "position"), place="below", empty=""),
     View("redone", lambda step, redone: pair_facts(redone, step) if redone else "", ("step", "redone"), "Decoded anew",
          "below", empty=""),
-    View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned", "brief"), "Side by side", "below", empty=""),
+    View("beside", beside_drawing, ("trace", "cursor", "beside", "pinned"), "Side by side", "below", empty=""),
     View("text", lambda committed, trace: text_html(trace, committed), ("trace", "committed"), place="text",
          table=text_table),
     View("cache", _cache, ("step", "selected", "position", "prompt_length"), "Caches",

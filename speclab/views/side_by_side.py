@@ -174,21 +174,16 @@ class Beside:
     trace: Trace
 
 
-def beside_drawing(
-    trace: Trace, cursor: int, beside: Beside | None, pinned: Step | None, brief: bool = False
-) -> Drawing:
-    """Whatever is kept beside the iteration at `cursor`: a run, an iteration, both; "" where nothing is.
-
-    `brief`: for a page that says everything of this run anyway: no trees where they are the same, nothing pinned.
-    """
+def beside_drawing(trace: Trace, cursor: int, beside: Beside | None, pinned: Step | None) -> Drawing:
+    """Whatever is kept beside the iteration at `cursor`: a run, an iteration, both; "" where nothing is."""
     parts: list[Part] = []
     if beside is not None:
         words = runs_words(trace, beside.trace, cursor)
         parts.append(_said(f"Beside {beside.name}", words) + texts_table(trace, beside, cursor))
-        if 0 < cursor <= len(beside.trace.steps) and not (brief and SAME in words):
+        if 0 < cursor <= len(beside.trace.steps) and SAME not in words:  # else the stage shows it
             steps = trace.steps[cursor - 1], beside.trace.steps[cursor - 1]
             parts.append(trees_spec(steps, ("This run", beside.name), 0))
-    if pinned is not None and not brief:
+    if pinned is not None:
         step = trace.steps[cursor - 1] if cursor else pinned
         parts += pinned_drawing(step, pinned)
     return parts or ""
