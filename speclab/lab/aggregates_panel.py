@@ -10,7 +10,7 @@ from ipywidgets import HTML, BoundedIntText, Dropdown, HBox, Select, Text, VBox
 
 from speclab.analysis.aggregate import DIMENSIONS, Aggregate, Cells, aggregate, joined
 from speclab.lab.actions import Actions, action
-from speclab.lab.screen import Screen, Slot, placeholder
+from speclab.lab.screen import Screen, Slot, TabPanel, placeholder
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.trace.records import Trace
@@ -37,7 +37,7 @@ class Entry:
         return self.source if isinstance(self.source, int) else id(self.source), len(self.trace.steps)
 
 
-class AggregatesPanel(VBox):
+class AggregatesPanel(TabPanel):
     """Made, and counted, when the tab is looked at. Opening a cell once more goes to the next node in it."""
 
     def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
@@ -52,7 +52,8 @@ class AggregatesPanel(VBox):
         super().__init__()
         self.add_class("speclab-aggregates")
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """The controls."""
         state, ask, do = self._state, self._actions.ask, self._actions.controller
         names = [(dimension.title, name) for name, dimension in DIMENSIONS.items()]
         second = [("none", NONE), *names]
@@ -88,16 +89,6 @@ class AggregatesPanel(VBox):
         state.observe(lambda _: self.update(state.frame), names=["sampled", "forks"])
         state.observe(lambda change: self._follow(change["new"]), names="sampling")
         self._follow(state.sampling)
-
-    def set_visible(self, visible: bool) -> None:
-        """Says whether the panel is on the screen."""
-        if visible and not self.children:
-            self._make()
-        self.picture.set_visible(visible)
-
-    def update(self, frame: Frame) -> None:
-        """Counts and draws, if the panel is seen and any run has gone on."""
-        self.picture.update(frame)
 
     def open_cell(self, index: int | None) -> None:
         """Shows the iteration of a node in this cell, the node selected; the same cell again: the next node in it."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, BoundedIntText, Checkbox, Dropdown, HBox, Text, VBox
+from ipywidgets import HTML, BoundedIntText, Checkbox, Dropdown, HBox, Text
 
 from speclab.analysis.curves import COUNT, GRID, MOST, Curve, every_strategy, span, sweep, variable
 from speclab.errors import CancelledError, SettingsError, SpeclabError
@@ -16,7 +16,7 @@ from speclab.lab.actions import Actions
 from speclab.lab.decoding import REDRAW_SECONDS
 from speclab.lab.export_panel import TOOLTIP, ExportPanel
 from speclab.lab.form import main_fields
-from speclab.lab.screen import Screen, Slot, placeholder
+from speclab.lab.screen import Screen, Slot, TabPanel, placeholder
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible, toggle
 from speclab.lab.worker import Worker
@@ -60,7 +60,7 @@ class RangePicker(HBox):
         return span(strategy, name, _number(name, self.low.value), _number(name, self.high.value), self.count.value)
 
 
-class CurvesPanel(VBox):
+class CurvesPanel(TabPanel):
     """Made when the tab is first looked at. Replays run on a thread of their own: Step and Run go on meanwhile.
 
     A replay needs what the session holds at its beginning and nothing that changes later, so the run shown may change;
@@ -78,7 +78,8 @@ class CurvesPanel(VBox):
         state.observe(lambda _: self._names(), names="change")
         state.observe(lambda _: self.update(state.frame), names="curve")
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """The controls."""
         self.first, self.second = RangePicker(1, [_ALL], COUNT), RangePicker(2, [_ALONE], GRID)
         self.go = button("sweep", "Draw", "replay the text with each value; no target runs", "line-chart", self.draw,
                          "primary")  # fmt: skip
@@ -106,21 +107,14 @@ class CurvesPanel(VBox):
             heading("Other settings on this text"), self.first, self.second, bar, self.picture, self.chosen,
             self.exported,
         ]  # fmt: skip
+        set_visible(self.chosen, visible=False)
+        set_visible(self.end, visible=False)
 
     def set_visible(self, visible: bool) -> None:
         """Says whether the panel is on the screen."""
         self._visible = visible
-        if visible and not self.children:
-            self._make()
-            set_visible(self.chosen, visible=False)
-            set_visible(self.end, visible=False)
-        if visible:
-            self._names()
-        self.picture.set_visible(visible)
-
-    def update(self, frame: Frame) -> None:
-        """Draws what came, if the panel is seen and it is new."""
-        self.picture.update(frame)
+        super().set_visible(visible)
+        self._names()
 
     @property
     def strategy(self) -> Strategy | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select, VBox
+from ipywidgets import HTML, BoundedIntText, Box, Checkbox, HBox, Select
 
 from speclab.drafters import strategies
 from speclab.lab.actions import Actions
 from speclab.lab.runs import CURRENT
-from speclab.lab.screen import Screen, Slot, caption_html, placeholder
+from speclab.lab.screen import Screen, Slot, TabPanel, caption_html, placeholder
 from speclab.lab.state import LabState, Progress
 from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.views.figures import Drawing
@@ -19,7 +19,7 @@ from speclab.views.registry import Frame
 from speclab.views.runs import compared_drawing, forks_spec, forks_table, summary
 
 
-class RunsPanel(VBox):
+class RunsPanel(TabPanel):
     """Follows the runs; the list shows them by name, the present one by the word "shown"."""
 
     def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
@@ -43,13 +43,9 @@ class RunsPanel(VBox):
         state.observe(lambda _: self._list(), names="forks")
         self._list()
 
-    def set_visible(self, visible: bool) -> None:
-        """Says whether the panel is on the screen."""
-        self.picture.set_visible(visible)
-
     def update(self, frame: Frame) -> None:
         """Draws the frame, if the panel is seen and would differ."""
-        self.picture.update(frame)
+        super().update(frame)
         self._name()
 
     def _draw(self, _: Frame) -> Drawing:
@@ -86,7 +82,7 @@ class RunsPanel(VBox):
 FIRST = ("Autoregressive", "LinearSpeculation", "PromptLookup")
 
 
-class ComparePanel(VBox):
+class ComparePanel(TabPanel):
     """Boxes to mark; made when the tab is first looked at, for few look at all tabs."""
 
     def __init__(self, state: LabState, actions: Actions, screen: Screen) -> None:
@@ -122,12 +118,8 @@ class ComparePanel(VBox):
                 tooltip = "the strategy and its settings above" if name == CURRENT else "with its default settings"
                 self.marks[name] = Checkbox(name in {CURRENT, *FIRST}, description=name, indent=False, tooltip=tooltip)
             self.grid.children = list(self.marks.values())
-        self.picture.set_visible(visible)
+        super().set_visible(visible)
         self._follow(self._state.progress)
-
-    def update(self, frame: Frame) -> None:
-        """Draws what was compared, if the panel is seen and it is new."""
-        self.picture.update(frame)
 
     def _draw(self, _: Frame) -> Drawing:
         if self._state.compared is None:

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from anywidget import AnyWidget
-from ipywidgets import Box
+from ipywidgets import Box, VBox
 from traitlets import List, Unicode
 
 import speclab.views
@@ -169,6 +169,25 @@ class Slot(Box):
             while self._size > KEPT and len(self._kept) > 1:
                 self._size -= len(self._kept.popitem(last=False)[1][1])
         return drawn
+
+
+class TabPanel(VBox):
+    """What stands around one `picture` in a tab: made, by `make`, when the tab is first looked at."""
+
+    picture: Slot
+
+    def make(self) -> None:
+        """Makes the controls, unless there are some already."""
+
+    def set_visible(self, visible: bool) -> None:
+        """Says whether the panel is on the screen."""
+        if visible and not self.children:
+            self.make()
+        self.picture.set_visible(visible)
+
+    def update(self, frame: Frame) -> None:
+        """Draws the frame, if the panel is seen and would differ."""
+        self.picture.update(frame)
 
 
 def _same(key: tuple[Any, ...], drawn: tuple[Any, ...]) -> bool:

@@ -22,9 +22,7 @@ class Status(VBox):
     line is on its way anyway. `would_be`: what a pending change would have done; empty where there is none.
     """
 
-    def __init__(
-        self, state: LabState, screen: Screen, usage: Callable[[], str], would_be: Callable[[], str] = str
-    ) -> None:
+    def __init__(self, state: LabState, screen: Screen, usage: Callable[[], str], would_be: Callable[[], str]) -> None:
         self._state, self._usage, self._would_be = state, usage, would_be
         self._shown = self._used = ""
         self.line = Slot(screen, "status", self._words, self._key)
