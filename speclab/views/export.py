@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from base64 import b64encode, b85encode
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -288,14 +288,13 @@ def _style() -> str:
 
 
 def _pack(value: Any) -> str:
-    """Compressed, as the text of a script may hold it: nothing in it can end the script."""
+    """Compressed, as the text of a script may hold it: no letter in it can end the script."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _packed(text.encode("utf-8", "surrogatepass"))
 
 
 def _packed(data: bytes) -> str:
-    """Five letters for four bytes, a sixteenth less than base 64; no "<", which a script must not hold."""
-    return b85encode(gzip.compress(data, 9, mtime=0)).decode().replace("<", ".")
+    return b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
 @cache

@@ -2,19 +2,9 @@
 const find = id => document.getElementById(id), all = query => [...document.querySelectorAll(query)];
 const data = JSON.parse(find("data").textContent), root = document.body;
 
-const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;.=>?@^_`{|}~", CODES = new Uint8Array(128);
-[...LETTERS].forEach((letter, code) => (CODES[letter.charCodeAt(0)] = code));
-function bytesOf(packed) { // base 85: five letters for four bytes
-  const short = (5 - (packed.length % 5)) % 5, text = packed + "~".repeat(short), bytes = new DataView(new ArrayBuffer((text.length / 5) * 4));
-  for (let i = 0; i < text.length; i += 5) {
-    let value = 0;
-    for (let k = i; k < i + 5; k++) value = value * 85 + CODES[text.charCodeAt(k)];
-    bytes.setUint32((i / 5) * 4, value);
-  }
-  return bytes.buffer.slice(0, bytes.byteLength - short);
-}
 async function unpack(packed) {
-  return new Response(new Blob([bytesOf(packed)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  const bytes = Uint8Array.from(atob(packed), letter => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 async function library() {
   const script = Object.assign(document.createElement("script"), { textContent: await unpack(data.plotly) });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from base64 import b85decode
+from base64 import b64decode
 from dataclasses import replace
 from html import unescape
 
@@ -30,7 +30,7 @@ MEGABYTE = 1_000_000
 
 
 def unpacked(packed: str):
-    return json.loads(gzip.decompress(b85decode(packed.replace(".", "<"))))
+    return json.loads(gzip.decompress(b64decode(packed)))
 
 
 def data_of(page_: str) -> dict:
