@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from speclab.analysis.attribution import synergy
 from speclab.errors import SpeclabError
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
@@ -106,16 +105,6 @@ class Comparison:
         shorter = run if len(other) == shortest else self._first
         ended_apart = len(one) != len(other) and shorter is not None and shorter.ended
         return at if at < shortest or ended_apart else None
-
-    @property
-    def best_baseline(self) -> ComparedRun:
-        """Of all runs but the first, the one with the most tokens per iteration."""
-        return max(self.runs[1:], key=lambda run: run.tokens_per_iteration)
-
-    @property
-    def synergy(self) -> float:
-        """Tokens per iteration of the first run over those of the best of the others (GOOSE, section 5.4)."""
-        return synergy(self.runs[0].tokens_per_iteration, [run.tokens_per_iteration for run in self.runs[1:]])
 
     def __str__(self) -> str:
         names = ("tokens_per_iteration", "target_calls", "draft_calls")

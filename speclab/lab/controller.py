@@ -9,9 +9,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from speclab.analysis.compare import ComparedRun, Comparison
+from speclab.analysis.compare import Comparison
 from speclab.analysis.routing import Regret, regret
-from speclab.errors import CancelledError, SettingsError
+from speclab.errors import SettingsError
 from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.decoding import REDRAW_SECONDS, Decoder
@@ -129,29 +129,6 @@ class SessionController(Decoder):
         self._show_at(iteration + 1, words)
         self.select(node)
 
-    @action("measuring the baselines", yields=True)
-    def measure(self) -> Comparison:
-        """Decodes the text shown with each baseline of the strategy; tokens per iteration of all."""
-        session = self.session
-        if session is None or not session.cursor or not self._state.frame.live:
-            raise SettingsError("No iteration is decoded yet: Step or Run, then measure the baselines on that text.")
-        baselines = {type(strategy).__name__: strategy for strategy in session.strategy.baselines()}
-        if not baselines:
-            raise SettingsError("This strategy names no baselines: there is nothing to measure it against.")
-        from speclab.analysis.compare import compare
-
-        own = ComparedRun("this run", replace(session.trace, steps=session.steps[: session.cursor]))
-        settings = session.settings.model_dump() | {"max_new_tokens": len(own.token_ids), "check": False}
-        watch = lambda *_: self._cancelled.is_set()  # noqa: E731
-        found = compare(session.pair, baselines, session.prompt_ids, watch=watch, **settings)
-        if found.stopped:
-            raise CancelledError("Stopped before the baselines were measured.")
-        made = Comparison((own, *found.runs))
-        self._state.change_frame(comparison=made)
-        tokens = len(own.token_ids)
-        self._state.status = f"Synergy {made.synergy:.2f} over {tokens} tokens, against {made.best_baseline.name}."
-        return made
-
     @action("verifying both trees", "regret")
     def verify_all(self) -> Regret:
         """Both trees of the iteration shown, verified, each in a fork of its own."""
@@ -163,11 +140,6 @@ class SessionController(Decoder):
         assert self._state.step is not None
         self._state.status = regret_words(self._state.step, found)
         return found
-
-    @property
-    def has_baselines(self) -> bool:
-        """Whether the session's strategy names any."""
-        return self.session is not None and bool(self.session.strategy.baselines())
 
     def lookup(self, frame: Frame, written: str) -> Lookup | None:
         """What the drafter had learned, at the position shown, of the tokens written, else of the node selected."""
@@ -220,7 +192,7 @@ class SessionController(Decoder):
         trace = source() if callable(source) else load_trace(source)
         ran = f"{trace.settings.get('strategy', 'a strategy')} on {trace.models.get('target', 'other models')}"
         words = f"Opened {name or source}: {plural(len(trace.steps), 'iteration')} of {ran}, recorded."
-        kept, changes = self._state.frame, {"comparison": None, "regret": None, "live": False}
+        kept, changes = self._state.frame, {"regret": None, "live": False}
         if kept.trace.prompt_ids != trace.prompt_ids:
             changes |= {"pinned": None, "beside": None}
         frame = kept.at(min(1, len(trace.steps)), trace, **changes)

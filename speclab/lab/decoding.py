@@ -419,7 +419,7 @@ class Decoder(Navigator):
             state.compared = None
         if state.trace.prompt_ids != prompt:
             changes |= {"pinned": None, "beside": None}
-        self._show(reason, status, **{"comparison": None, "regret": None, **changes})
+        self._show(reason, status, **{"regret": None, **changes})
 
     def _show(self, reason: str = "", status: str = "", *, begins: bool = False, **changes: Any) -> None:
         session, kept = self.session, self._state.frame

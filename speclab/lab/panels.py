@@ -230,10 +230,6 @@ class Tabs(Tab):
         self._state, self._controller = state, actions.controller
         self.views = {view.name: _slot(screen, view) for view in placed("tab")}
         ask, do = actions.ask, actions.controller
-        self.measure = button(
-            "measure", "Measure baselines", "decodes the same text with each source alone, to compare with",
-            "balance-scale", lambda: ask(do.measure),
-        )  # fmt: skip
         self.verify = button(
             "verify", "Verify the other too", "verifies each tree of this iteration; the session stays as it is",
             "check-square-o", lambda: ask(do.verify_all),
@@ -252,7 +248,7 @@ class Tabs(Tab):
         for view in placed("tab"):
             pages.setdefault(view.tab or view.heading, []).append(self.views[view.name])
         pages["Node"] += [DrawBar(actions), self.attention]
-        pages["Strategy"] += [HBox([self.measure, self.verify]), self.lookup]
+        pages["Strategy"] += [HBox([self.verify]), self.lookup]
         self._pages = [page for page in pages.values() if page]
         super().__init__([VBox(page) for page in self._pages], selected_index=0)
         self.titles = tuple(title for title, page in pages.items() if page)
@@ -274,7 +270,6 @@ class Tabs(Tab):
     def update(self, frame: Frame) -> None:
         """Draws the tab that is open."""
         set_visible(self, not frame.asked)
-        set_visible(self.measure, frame.live and self._controller.has_baselines)
         set_visible(self.verify, frame.live and frame.step is not None and bool(frame.step.proposals))
         set_if_changed(self.pin, description="Unpin" if frame.pinned is frame.step is not None else "Pin")
         self._update(frame)

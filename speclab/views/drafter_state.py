@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from speclab.analysis.attribution import attribution
-from speclab.analysis.compare import Comparison
 from speclab.costs.budget import rates
 from speclab.costs.curve import Curve, seconds_by_rows
 from speclab.trace.records import BudgetRecord, Event, Lookup, Row, Step, Trace, Value
@@ -70,7 +69,7 @@ def speaks(step: Step) -> bool:
     return decided or step.budget is not None or step.adaptation.reason not in _NOTHING
 
 
-def strategy_drawing(trace: Trace, cursor: int | None = None, comparison: Comparison | None = None) -> Drawing:
+def strategy_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
     """What the drafter knew and decided in an iteration; "" where it has no say."""
     steps = trace.steps[:cursor][-NEWEST:]
     if not any(speaks(step) for step in steps):
@@ -79,7 +78,7 @@ def strategy_drawing(trace: Trace, cursor: int | None = None, comparison: Compar
     learned = f"{step.adaptation.reason or 'Nothing to adapt'}."
     said = {"Route": route_words(step), "Accepted path": path_words(step), "Learned": learned}
     words = [labelled(name, sentence) for name, sentence in said.items() if sentence]
-    tables = cards(matches_table(step), values_table(steps), comparison_table(comparison) if comparison else "")
+    tables = cards(matches_table(step), values_table(steps))
     return [tag("div", *words, tables, class_="speclab-strategy-view"), *cost_drawing(step)]
 
 
@@ -233,19 +232,6 @@ def paths_table(steps: Sequence[Step]) -> str:
     rows = ((name, n, f"{s:.0%}", bar(s), meaning) for (name, n, meaning), s in zip(kinds, shares, strict=True))
     caption = f"{plural(parts.accepted, 'accepted token')} in {plural(len(steps), 'iteration')}, by kind of path"
     return markup.table(caption, ("kind of path", "tokens", "share", "", "meaning"), rows)
-
-
-def comparison_table(comparison: Comparison) -> str:
-    """The run and each source alone on the same text, and their ratio."""
-    own, best = comparison.runs[0], comparison.best_baseline
-    sentence = (
-        f"{comparison.synergy:.2f}: {own.tokens_per_iteration:.2f} tokens per iteration against {best.name} with "
-        f"{best.tokens_per_iteration:.2f}, over the same first {plural(len(own.token_ids), 'token')}."
-    )
-    rates = {run.name: run.tokens_per_iteration for run in comparison.runs}
-    rows = ((name, f"{rate:.2f}", bar(rate / max(rates.values()))) for name, rate in rates.items())
-    table = markup.table("Against each source alone", ("run", "tokens per iteration", ""), rows)
-    return table + labelled("Synergy", sentence)
 
 
 def lookup_sentence(found: Lookup) -> str:

@@ -36,7 +36,6 @@ from speclab.views.token_text import table as text_table
 from speclab.views.token_text import text_html
 
 if TYPE_CHECKING:
-    from speclab.analysis.compare import Comparison
     from speclab.analysis.routing import Regret
 
 EDITED = "This tree is edited by hand and not verified yet: Verify runs the target's pass."
@@ -60,14 +59,14 @@ class Frame:
     """What is on the screen; every view is a function of it.
 
     `cursor`: iterations shown. `position`: how much of the newest of them. `selected`: a node of it. `pinned`: a step
-    to compare with; `beside`: a whole run to compare with, at the same cursor. `comparison`: of this run with its
-    baselines, once measured. `regret`: of the newest iteration both of whose trees were verified on request. `live`:
-    whether the trace is a session's, not a recorded one. `room`: how large the pictures of the stage may be. `redone`:
-    the iteration shown as it was before it was decoded anew with other settings. `hits`: iterations, counted from 1, at
-    which a breakpoint holds. `draw`: draws shown of those where sampling stopped; None: all. `edited`: a
-    tree that a person builds in place of the newest iteration's, or for the next one; it is not verified yet. `asked`:
-    whether `edited` is what was drafted next, its verdicts left out, because a person is to predict them; `marked`: the
-    nodes that were predicted to be accepted in the iteration shown, None where none were marked.
+    to compare with; `beside`: a whole run to compare with, at the same cursor. `regret`: of the newest iteration both
+    of whose trees were verified on request. `live`: whether the trace is a session's, not a recorded one. `room`: how
+    large the pictures of the stage may be. `redone`: the iteration shown as it was before it was decoded anew with
+    other settings. `hits`: iterations, counted from 1, at which a breakpoint holds. `draw`: draws shown of those where
+    sampling stopped; None: all. `edited`: a tree that a person builds in place of the newest iteration's, or for the
+    next one; it is not verified yet. `asked`: whether `edited` is what was drafted next, its verdicts left out, because
+    a person is to predict them; `marked`: the nodes that were predicted to be accepted in the iteration shown, None
+    where none were marked.
     """
 
     trace: Trace
@@ -76,7 +75,6 @@ class Frame:
     selected: int | None = None
     pinned: Step | None = None
     beside: Beside | None = None
-    comparison: Comparison | None = None
     regret: Regret | None = None
     live: bool = False
     room: Room = Room()
@@ -270,7 +268,7 @@ for _view in (
     View("metrics", metrics_chart.metrics_drawing, ("trace", "cursor"), sentence=explain.run_words,
          table=metrics_chart.metrics_table, page="run"),
     View("race", race_chart.race_at, ("trace", "cursor"), page="no", empty="", tab="Metrics"),
-    View("strategy", strategy_drawing, ("trace", "cursor", "comparison"),
+    View("strategy", strategy_drawing, ("trace", "cursor"),
          empty="What the drafter knew and decided in an iteration appears here."),
     View("drafts", proposals.drafts_drawing, ("step", "regret"), "Proposed trees", table=proposals.nodes_table,
          empty="", tab="Strategy"),

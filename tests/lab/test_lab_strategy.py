@@ -1,4 +1,4 @@
-"""The lab on what a training-free drafter knew: the panel, the table looked at, the baselines measured."""
+"""The lab on what a training-free drafter knew: the panel, the table looked at, the strategy of the docs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from lab_tools import ask, click, decoded, html, settle, show
+from lab_tools import ask, decoded, html, settle, show
 
 import speclab
 from speclab.drafters.base import DEFINED
@@ -73,7 +73,6 @@ def test_the_panel_shows_any_strategy(make, strategy):
     decides = strategy != speclab.Autoregressive()
     assert ("Accepted path." in panel(lab)) == decides
     assert bool(lab.panels.tabs.views["course"].drawing) == decides
-    assert lab.panels.tabs.measure.layout.display == "none", "there are no baselines"
     show(lab, STRATEGY)
     assert "keeps no table" in table(lab)
     assert lab.state.error == ""
@@ -95,8 +94,6 @@ def test_the_selected_node_and_the_token_written_are_looked_up(make):
 
 def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     lab = make(max_new_tokens=60, strategy=GOOSE)
-    click(lab, lab.panels.tabs.measure)
-    assert "No iteration is decoded yet" in lab.state.error
     lab.step()
 
     def person(index):
@@ -113,31 +110,6 @@ def test_opening_the_table_or_writing_does_not_stop_a_run(make):
     assert lab.session.done
     assert settle(lab)
     assert f"#{len(lab.session.steps) - 1}&#x27;" in table(lab)
-
-
-def test_baselines_are_measured_on_the_text_shown_and_stop_ends_it(make, pair, monkeypatch):
-    lab = opened(make, STRATEGY)
-    text, trace, button = lab.session.token_ids, lab.session.trace, lab.panels.tabs.measure
-    run = speclab.Session.run
-    with monkeypatch.context() as stopping:
-        stopping.setattr(speclab.Session, "run", lambda *args, **more: (lab.stop(), run(*args, **more)))
-        click(lab, button)
-    assert lab.state.frame.comparison is None
-    assert lab.state.status.startswith("Stopped")
-    click(lab, button)
-    measured = {}
-    for baseline in GOOSE.baselines():
-        own = speclab.generate(pair, baseline, lab.session.prompt_ids, max_new_tokens=len(text))
-        assert own.token_ids == text
-        measured[type(baseline).__name__] = own.metrics.tokens_per_iteration
-    comparison = lab.state.frame.comparison
-    assert {run.name: run.tokens_per_iteration for run in comparison.runs[1:]} == measured
-    assert comparison.runs[0].tokens_per_iteration == lab.session.metrics.tokens_per_iteration
-    assert f"{comparison.synergy:.2f}: " in panel(lab)
-    assert lab.session.trace == trace
-    lab.fork(node_budget=10)
-    assert lab.state.frame.comparison is None
-    assert "Synergy" not in panel(lab)
 
 
 def define(length: int) -> type[speclab.Strategy]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 from view_samples import TEXTS, build_step, trace
 
-from speclab.analysis.compare import Comparison
 from speclab.trace.records import Adaptation, Event, Lookup, Row, Step, Trace
 from speclab.tree import DraftTree
 
@@ -60,13 +58,6 @@ def bypass() -> Step:
 
 def run() -> Trace:
     return replace(trace(1), steps=(plain(), left_spine(), bypass()))
-
-
-def compared() -> Comparison:
-    """This run and two baselines on the same 40 tokens, by their rates alone."""
-    rates = {"this run": 3.0, "Copies": 1.5, "Table": 2.4}
-    runs = [SimpleNamespace(name=name, tokens_per_iteration=rate, token_ids=range(40)) for name, rate in rates.items()]
-    return Comparison(tuple(runs))
 
 
 def found(pair: bool = True, **changes: object) -> Lookup:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawn import figures, html, said
-from spine_samples import TABLE, bypass, compared, found, left_spine, plain, run
+from spine_samples import TABLE, bypass, found, left_spine, plain, run
 from view_samples import drafted_root, five_nodes, one_node, parse, trace
 
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Row
@@ -123,13 +123,6 @@ def test_tokens_are_counted_by_source_by_kind_of_path_and_by_route():
     assert [row[::3] for row in cells(drafter_state.routes_table(run().steps))] == rates
     none = drafter_state.paths_table(trace(3).steps), drafter_state.routes_table(trace(3).steps)
     assert (*none, drafter_state.sources_table(run().steps[:1], ())) == ("", "", "")
-
-
-def test_synergy_names_the_best_source_alone():
-    page = html(drafter_state.strategy_drawing(run(), comparison=compared()))
-    for fact in ("1.25: ", "3.00 tokens per iteration", "Table with 2.40", "first 40 tokens"):
-        assert fact in page
-    assert "Synergy" not in html(drafter_state.strategy_drawing(run()))
 
 
 def test_successors_with_scores_by_row_and_where_nothing_is_known():
