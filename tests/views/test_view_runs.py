@@ -87,6 +87,8 @@ def titles(drawing) -> list[str]:
 
 def test_both_trees_stand_side_by_side_and_a_pinned_step_alone(two):
     one, other = two
+    assert titles(side_by_side.beside_drawing(one, 2, Beside(1, "fork", other), None)) == [], "the stage has that tree"
+    other = replace(other, steps=(other.steps[0], five_nodes()))
     drawing = side_by_side.beside_drawing(one, 2, Beside(1, "<fork>", other), None)
     assert titles(drawing) == ["<b>This run</b>", "<b>&lt;fork&gt;</b>"]
     for step in (odd_tokens(), one_node(), sixty_nodes(), five_nodes()):
