@@ -18,7 +18,8 @@ from torch import Tensor
 from speclab.analysis.said import Place, SaidByTarget
 from speclab.engine.session import KnownText
 from speclab.errors import NotRecordedError
-from speclab.models.runner import HiddenStates, Kept, Runner
+from speclab.models.cache import HiddenStates, KVCache
+from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import KEPT, Logits, to_host
 from speclab.tree import Bools
 
@@ -204,7 +205,7 @@ class KnownTarget(Runner):
         self._text, self._real = text, text.known.pair.target
         self.length = self.calls = 0
         self.kept = Kept(0, 0, ())
-        self.hidden = None
+        self.cache = KVCache()
 
     def logits(
         self,
@@ -233,7 +234,7 @@ class KnownTarget(Runner):
 
     def watch(self, layers: Sequence[int]) -> None:
         self._text.hidden(layers)
-        self.hidden = self._text.states
+        self.cache.hidden = self._text.states
 
     def fork(self, length: int = 0) -> Runner:
         return self._real.fork(length)

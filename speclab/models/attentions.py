@@ -51,7 +51,8 @@ def attention_weights(
         )
     twin = runner.fork(len(prefix))
     model = sharing_weights(runner.model)
-    twin.hidden, twin.implementation = None, ModuleForward(model)
+    twin.cache.watch(())
+    twin.implementation = ModuleForward(model)
     if twin.length < len(prefix):
         twin.extend(prefix)
     twin.forward(tokens, positions, visible)  # keys and values of all rows: also of those that this row must not see

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from speclab.models.transfers import to_device
 
 FIRST_CAPACITY = 256
+T = TypeVar("T", bound="BufferLayer")
 
 
 class BufferLayer(DynamicLayer):
@@ -81,7 +82,9 @@ class BufferLayer(DynamicLayer):
 
     def copy(self, length: int) -> BufferLayer:
         """A layer with its own storage, holding the first `length` entries."""
-        twin = BufferLayer()
+        return self._copied_to(BufferLayer(), length)
+
+    def _copied_to(self, twin: T, length: int) -> T:
         if self.is_initialized:
             twin.lazy_initialization(self.key_buffer, self.value_buffer)
             twin.reserve(length)
@@ -95,13 +98,55 @@ class BufferLayer(DynamicLayer):
         return self.length
 
 
+class HiddenStates(BufferLayer):
+    """Hidden states that a target left at every entry, which draft heads propose from; kept as keys are.
+
+    Args:
+        layers: places in the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
+            after the final norm in most families.
+    """
+
+    def __init__(self, layers: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = tuple(layers)
+
+    def append(self, rows: Tensor) -> None:
+        """Adds the rows of one pass, `[m, layers, hidden]`."""
+        states = rows.transpose(0, 1)[None]
+        self.update(states, states[..., :0])
+
+    def rows(self, start: int, stop: int, layers: Sequence[int]) -> Tensor:
+        """The states of `layers` side by side, `[stop - start, len(layers) * hidden]`, in the model's dtype."""
+        assert stop <= self.length
+        return torch.cat([self.keys[0, self.layers.index(layer), start:stop] for layer in layers], dim=-1)
+
+    def copy(self, length: int) -> HiddenStates:
+        """With its own storage, holding the first `length` entries."""
+        return self._copied_to(HiddenStates(self.layers), length)
+
+
 class KVCache(Cache):
-    """A `transformers` cache of full-attention buffer layers, whatever the config says of windows."""
+    """A `transformers` cache of full-attention buffer layers, whatever the config says of windows.
+
+    Args:
+        watched: layers whose hidden states are kept beside keys and values; none: no `hidden`.
+    """
 
     layers: list[BufferLayer]  # type: ignore[assignment]  # nothing else is ever put in
+    hidden: HiddenStates | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, watched: Sequence[int] = ()) -> None:
         super().__init__(layer_class_to_replicate=BufferLayer)
+        self.watch(watched)
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """Layers whose hidden states are kept."""
+        return self.hidden.layers if self.hidden is not None else ()
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Keeps the hidden states of these layers from now on, and none that were kept before."""
+        self.hidden = HiddenStates(layers) if layers else None
 
     @property
     def length(self) -> int:
@@ -140,7 +185,7 @@ class KVCache(Cache):
 
     def _gather(self, start: int, slots: Sequence[int]) -> None:
         """Copies the entries of `slots` to `start` and on, in each tensor that holds some once."""
-        held = (buffer for layer in self.layers if layer.is_initialized for buffer in layer.buffers)
+        held = (buffer for layer in self._filled for buffer in layer.buffers)
         moved: dict[torch.device, Tensor] = {}  # a module over several devices keeps each layer's entries on its own
         for buffer in {id(buffer): buffer for buffer in held}.values():
             if buffer.device not in moved:
@@ -149,15 +194,20 @@ class KVCache(Cache):
 
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on; moves nothing."""
-        for layer in self.layers:
-            if layer.is_initialized:
-                layer.length = length
+        for layer in self._filled:
+            layer.length = length
 
     def copy(self, length: int) -> KVCache:
         """A cache with its own storage, holding the first `length` entries."""
         twin = KVCache()
         twin.layers = [layer.copy(length) for layer in self.layers]
+        twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
         return twin
+
+    @property
+    def _filled(self) -> list[BufferLayer]:
+        every = self.layers if self.hidden is None else [*self.layers, self.hidden]
+        return [layer for layer in every if layer.is_initialized]
 
 
 def _wider(buffer: Tensor, capacity: int) -> Tensor:

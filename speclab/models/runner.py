@@ -1,4 +1,4 @@
-"""The hidden states that a target left at every cached position: what draft heads propose from."""
+"""One model and its cache: every pass of a target or a draft model goes through a `Runner`."""
 
 from __future__ import annotations
 
@@ -12,73 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
-from speclab.models.cache import FIRST_CAPACITY, KVCache
+from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.changes import SharedForward
 from speclab.models.forward import Batch, Forward, ModuleForward, without_cudnn_attention
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
 from speclab.models.transfers import Logits, check_finite, to_device
 from speclab.tree import Bools
-
-
-class HiddenStates:
-    """Hidden states of some layers, one row a cache slot; kept, cropped and copied as the KV cache is.
-
-    Args:
-        layers: places in the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
-            after the final norm in most families.
-
-    Attributes:
-        length: rows held.
-    """
-
-    def __init__(self, layers: Sequence[int]) -> None:
-        self.layers = tuple(layers)
-        self.length = 0
-        self._buffer: Tensor | None = None
-
-    def append(self, rows: Tensor) -> None:
-        """Adds the rows of one pass, `[m, layers, hidden]`."""
-        total = self.length + len(rows)
-        if self._buffer is None or total > len(self._buffer):
-            self._buffer = self._wider(rows, max(total, 2 * self.length, FIRST_CAPACITY))
-        self._buffer[self.length : total] = rows
-        self.length = total
-
-    def rows(self, start: int, stop: int, layers: Sequence[int]) -> Tensor:
-        """The states of `layers` side by side, `[stop - start, len(layers) * hidden]`, in the model's dtype."""
-        assert self._buffer is not None
-        assert stop <= self.length
-        kept = self._buffer[start:stop]
-        if tuple(layers) != self.layers:
-            kept = torch.stack([kept[:, self.layers.index(layer)] for layer in layers], dim=1)
-        return kept.flatten(1)
-
-    def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        """Keeps the first `prefix` rows, then those of `slots` (absolute, increasing)."""
-        if self._buffer is not None and slots:
-            moved = self._buffer.index_select(0, to_device(slots, self._buffer.device))
-            self._buffer[prefix : prefix + len(slots)] = moved
-        self.length = prefix + len(slots)
-
-    def shorten(self, length: int) -> None:
-        """Forgets the rows from `length` on."""
-        self.length = min(self.length, length)
-
-    def copy(self, length: int) -> HiddenStates:
-        """Its own storage, holding the first `length` rows."""
-        twin = HiddenStates(self.layers)
-        if self._buffer is not None:
-            twin._buffer = self._buffer[: max(length, 1)].clone()
-        twin.length = length
-        return twin
-
-    def _wider(self, rows: Tensor, capacity: int) -> Tensor:
-        buffer = rows.new_empty((capacity, *rows.shape[1:]))
-        if self._buffer is not None:
-            buffer[: self.length] = self._buffer[: self.length]
-        return buffer
-
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 
@@ -115,7 +55,6 @@ class Runner:
         border: positions up to which a text is turned by other angles than a longer one (longrope), None where there
             is no such length. A pass takes the angles of its own largest position for all its rows, so the passes of
             one text have to lie on one side.
-        hidden: hidden states of every entry, None unless `watch` asked for them.
         implementation: what computes a pass: the family's lean forward, or the module.
         version: counts the changes of the module that were found at starts of texts.
         allow_nonfinite: whoever reads the logits replaces those that are not finite, so no pass is refused for them.
@@ -136,7 +75,6 @@ class Runner:
         self.calls = 0
         self.length = 0
         self.kept = Kept(0, 0, ())
-        self.hidden: HiddenStates | None = None
         self.allow_nonfinite = False
         self._given: tuple[Mask, int, int] = (None, 0, 0)
         self._plan, self._shared = plan, SharedForward(model, fast=fast, bitwise=bitwise, pack=pack)
@@ -144,8 +82,8 @@ class Runner:
         self.implementation: Forward = self._own
         self.vocab_size = self._vocabulary
 
-    def _read(self) -> None:
-        """Takes from the module what it is now; the cache is empty then."""
+    def _read(self, watched: Sequence[int] = ()) -> None:
+        """Takes from the module what it is now; the cache is empty then, and keeps hidden states of `watched`."""
         config = self.model.config.get_text_config(decoder=True)
         self.family: str = config.model_type
         self.name = self.name or self.family
@@ -154,7 +92,7 @@ class Runner:
         self.context: int | None = next((bound for bound in bounds if isinstance(bound, int)), None)
         self.border = _border(config)
         self.plan = self._plan or MaskPlan.of(config)
-        self.cache = KVCache()
+        self.cache = KVCache(watched)
         self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self._vocabulary: int = config.vocab_size
@@ -164,6 +102,11 @@ class Runner:
     def bitwise(self) -> bool:
         """Whether the bits of a row's result depend on its own text alone."""
         return self._shared.bitwise and not isinstance(self.implementation, ModuleForward)
+
+    @property
+    def hidden(self) -> HiddenStates | None:
+        """Hidden states of every entry, None unless `watch` asked for them."""
+        return self.cache.hidden
 
     @property
     def capacity(self) -> int:
@@ -221,7 +164,7 @@ class Runner:
         Args:
             topk: so many most probable tokens of every row and their log-probabilities; 0: the argmax alone.
         """
-        causal, layers = positions is None, self.hidden.layers if self.hidden is not None else ()
+        causal, layers = positions is None, self.cache.watched
         if positions is None:
             positions = range(self.length, self.length + len(tokens))
 
@@ -241,8 +184,6 @@ class Runner:
             self.length += len(tokens)
         except BaseException as error:
             self.cache.shorten(self.length)
-            if self.hidden is not None:
-                self.hidden.shorten(self.length)
             if is_out_of_memory(error):
                 raise OutOfMemoryError(
                     f"{self.name} ran out of memory on {self.device} at {self.length + len(tokens)} tokens: "
@@ -266,10 +207,10 @@ class Runner:
 
         Entries whose states were not kept are forgotten, to be run again.
         """
-        watched = self.hidden.layers if self.hidden is not None else ()
+        watched = self.cache.watched
         wanted = tuple(sorted({*watched, *layers}))
         if wanted != watched:
-            self.hidden = HiddenStates(wanted)
+            self.cache.watch(wanted)
             self.crop(0)
 
     @torch.inference_mode()
@@ -281,8 +222,6 @@ class Runner:
         """
         self.kept = Kept(self.length, prefix, tuple(slots))
         self.cache.keep(prefix, slots)
-        if self.hidden is not None:
-            self.hidden.keep(prefix, slots)
         self.length = prefix + len(slots)
         if self.plan.window is not None:
             self._columns[prefix : self.length] = self._slots[prefix : self.length]
@@ -293,8 +232,6 @@ class Runner:
             raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
         self.kept = Kept(self.length, length, ())
         self.cache.shorten(length)
-        if self.hidden is not None:
-            self.hidden.shorten(length)
         self.length = length
 
     @torch.inference_mode()
@@ -312,7 +249,6 @@ class Runner:
         twin = copy.copy(self)
         if self._shared.refresh() == self.version:
             twin.cache, twin.length = self.cache.copy(length), length
-            twin.hidden = self.hidden.copy(length) if self.hidden is not None else None
             twin._columns = self._columns.clone()
         else:
             twin._renew()
@@ -338,14 +274,13 @@ class Runner:
     def _renew(self) -> None:
         """Starts again on a module that was changed."""
         vocabulary, own = self._vocabulary, self.implementation is self._own
-        self._read()
+        self._read(self.cache.watched)
         if self._vocabulary != vocabulary:
             raise UnsupportedModelError(
                 f"{self.name} had {vocabulary} token ids when it was loaded and now has {self._vocabulary}: load the "
                 "pair again."
             )
         self.length, self.kept = 0, Kept(0, 0, ())
-        self.hidden = HiddenStates(self.hidden.layers) if self.hidden is not None else None
         if own:  # and not one that somebody put in its place
             self.implementation = self._own
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BREAK = -1
 """Stands between two texts; no phrase goes over it."""
 SCANNED = 1 << 15
-"""Tokens that are looked through for a phrase's last token; of a longer text they are sorted once."""
+"""Tokens that are looked through for a phrase's last token; a longer text that does not grow is sorted once."""
 Places = NDArray[np.intp]
 """A node: where its phrase ends, ascending, as the index of the token that follows; at least one place."""
 
@@ -36,17 +36,19 @@ class SuffixTree:
 
     Args:
         tokens: ids, all at least 0, and `BREAK` between texts.
+        grows: another takes its place soon, so that sorting would not pay.
     """
 
-    def __init__(self, tokens: Sequence[int] | NDArray[Any] = ()) -> None:
+    def __init__(self, tokens: Sequence[int] | NDArray[Any] = (), *, grows: bool = False) -> None:
         self.tokens = np.append(np.asarray(tokens, np.int32), np.int32(BREAK))
+        self._grows = grows
 
     def __len__(self) -> int:
         return len(self.tokens) - 1
 
     def extended(self, tokens: Sequence[int]) -> SuffixTree:
         """The tree of the same texts, the last of which goes on with `tokens`."""
-        return SuffixTree(np.append(self.tokens[:-1], np.asarray(tokens, np.int32)))
+        return SuffixTree(np.append(self.tokens[:-1], np.asarray(tokens, np.int32)), grows=True)
 
     def suffixes(self, phrase: Sequence[int]) -> list[Places]:
         """The nodes of the last 1, 2, … tokens of a phrase, as long as they occur."""
@@ -70,7 +72,7 @@ class SuffixTree:
         return [(int(token), part) for part in parts if (token := self.tokens[part[0] - 1]) != BREAK]
 
     def _after(self, token: int) -> Places:
-        if len(self.tokens) <= SCANNED:
+        if self._grows or len(self.tokens) <= SCANNED:
             return np.flatnonzero(self.tokens == token) + 1
         order, ordered = self._sorted
         low, high = np.searchsorted(ordered, [token, token + 1])

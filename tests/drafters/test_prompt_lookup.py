@@ -9,7 +9,7 @@ from table_runner import random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context
-from speclab.sources.context import COMPARED, REACH
+from speclab.sources.context import REACH
 
 PAIR = table_pair(random_probs(4, 1), None, 4)
 
@@ -29,7 +29,7 @@ def test_the_chain_is_what_a_scan_finds(text, lengths, pick, draft_tokens, depth
     short, long = lengths
     strategy = speclab.PromptLookup(longest_ngram=long, shortest_ngram=short, pick=pick, draft_tokens=draft_tokens)
     tree = draft_once(strategy, text, depth).tree
-    found = reference.matches(text, range(short, long + 1), pick, min(draft_tokens, depth), COMPARED, REACH)
+    found = reference.matches(text, range(short, long + 1), pick, min(draft_tokens, depth), REACH)
     assert tree.token.tolist() == [text[-1], *(found[0][2] if found else ())]
     assert tree.parent.tolist() == [*range(-1, len(tree) - 1)]
     assert set(tree.source[1:]) <= {"context"}

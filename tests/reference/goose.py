@@ -63,7 +63,7 @@ def extended(s: dict, text: Sequence[int], chain: Path, sure: float, most: int) 
     """The authors' code: matched again at the chain's end; a sure chain ends with the first match that is not."""
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
     while len(chain) < most:
-        found = lookup.matches(text, lengths, s["pick"], s["max_spine"], 16, 32, chain)
+        found = lookup.matches(text, lengths, s["pick"], s["max_spine"], 32, chain)
         if not found:
             break
         last = sure == 1 and by_degrees(s, text, found, chain) < 1
@@ -191,7 +191,7 @@ def draft_tree(
     s = {**s, "table_width": table.width}
     longest = min(s["max_spine"], s["node_budget"] - 1, depth)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
-    matches = lookup.matches(text, lengths, s["pick"], longest, 16, 32) if longest > 0 else []
+    matches = lookup.matches(text, lengths, s["pick"], longest, 32) if longest > 0 else []
     chain = matches[0][2] if matches else ()
     sure = confidence(s, text, matches, acceptance) if matches else 0.0
     if sure > 0.6:
@@ -263,7 +263,7 @@ def isotropic_tree(table, text: Sequence[int], s: dict, depth: int) -> list[Path
     """Uniform, breadth-first: the copied token first, then the likeliest transitions, `branching` in all."""
     after = after_root(table, text)
     lengths = range(s["shortest_ngram"], s["longest_ngram"] + 1)
-    matches = lookup.matches(text, lengths, s["pick"], min(s["node_budget"] - 1, depth), 16, 32)
+    matches = lookup.matches(text, lengths, s["pick"], min(s["node_budget"] - 1, depth), 32)
     copied = matches[0][2] if matches and s["copies"] else ()
     paths: list[Path] = [()]
     for path in paths:

@@ -35,19 +35,17 @@ def matches(
     lengths: Sequence[int],
     pick: str,
     limit: int,
-    compared: int,
     reach: int,
     after: Sequence[int] = (),
 ) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(n, place, tokens copied) for each length, longest first. "longest" compares the newest places, so far back."""
+    """(n, place, tokens copied) for each length, longest first. "longest" compares so many tokens back."""
     found, whole = [], [*text, *after]
     for length in sorted(lengths, reverse=True):
         at = places(text, length, after)
         if not at:
             continue
         if pick == "longest":
-            newest = at[-compared:]
-            place = max(newest, key=lambda place: (min(agreement(whole, place), reach), place))
+            place = max(at, key=lambda place: (min(agreement(whole, place), reach), place))
         else:
             place = at[0] if pick == "first" else at[-1]
         found.append((length, place, copied(whole, place, limit)))
