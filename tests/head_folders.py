@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "SafeAILab, LLaMA 3.3 70B": (
         {**NAMED_LLAMA, "hidden_size": 24, "target_hidden_size": 32}, {"pickled": True, "embeddings": True}
     ),
+    "SafeAILab, EAGLE of LLaMA 2": (NAMED_LLAMA, {"eagle": True, "ids": None, "pickled": True, "embeddings": True}),
     "SafeAILab, every token": (NAMED_LLAMA, {"ids": None, "pickled": True, "maps": "zero"}),
     "AngelSlim, Qwen3 32B": (
         {"architectures": ["Eagle3LlamaForCausalLM"], "head_dim": 16, "rope_theta": 500.0}, {"maps": "d2t"}
@@ -134,9 +135,15 @@ def rewrite(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 def _tensors(shape: dict, fields: dict, choices: dict, states: int) -> dict[str, torch.Tensor]:
     speculators = fields.get("speculators_model_type")
-    old = speculators == "eagle"
-    layer = "transformer." if old else choices.get("layer", "layers.0." if speculators else "midlayer.")
-    around = _around_of_eagle(shape, fields) if old else _around_of_eagle3(shape, fields, choices, states, layer)
+    old = speculators == "eagle" or "eagle" in choices
+    layer = (
+        "transformer."
+        if speculators == "eagle"
+        else choices.get("layer", "layers.0." if speculators or old else "midlayer.")
+    )
+    around = (
+        _around_of_eagle(shape, fields, choices) if old else _around_of_eagle3(shape, fields, choices, states, layer)
+    )
     return around | _block(shape, choices, layer, shape["hidden_size"] * (1 if old else 2))
 
 
@@ -148,9 +155,11 @@ def many(*sizes: int) -> torch.Tensor:
     return 0.2 * torch.randn(*sizes)
 
 
-def _around_of_eagle(shape: dict, fields: dict) -> dict[str, torch.Tensor]:
+def _around_of_eagle(shape: dict, fields: dict, choices: dict) -> dict[str, torch.Tensor]:
     size = shape["hidden_size"]
-    found = {"fusion_fc.weight": many(size, 2 * size)}
+    found = {f"{'fc' if 'eagle' in choices else 'fusion_fc'}.weight": many(size, 2 * size)}
+    if choices.get("embeddings"):  # the target's are read in their place
+        found["embed_tokens.weight"] = torch.randn(shape["vocab_size"], size)
     if fields.get("fusion_bias"):
         found["fusion_fc.bias"] = many(size)
     if fields.get("layernorms"):

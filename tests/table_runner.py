@@ -57,8 +57,6 @@ class TableRunner:
         self.kept = Kept(0, 0, ())
         self.calls = 0
         self.rows = 0
-        self.fuse: int | None = None
-        """A KeyboardInterrupt at the so-manieth moment from now: before and after every pass, keep and crop."""
         self._given: tuple[np.ndarray, list[int]] = (np.ones((0, 0), bool), [])
 
     @property
@@ -91,7 +89,6 @@ class TableRunner:
         return Logits(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
 
     def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
-        self._burn()
         tokens, positions = [int(t) for t in tokens], [int(p) for p in positions]
         visible = np.asarray(visible)
         length, count, columns = len(self.slots), len(tokens), visible.shape[1]
@@ -107,16 +104,8 @@ class TableRunner:
         self.slots = slots
         self.calls += 1
         self.rows += count
-        self._burn()
         with np.errstate(divide="ignore"):
             return torch.tensor(np.log(np.array(rows)), dtype=torch.float32)
-
-    def _burn(self) -> None:
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse < 0:
-                self.fuse = None
-                raise KeyboardInterrupt
 
     def _row(self, slots: list[tuple[int, int]], visible: np.ndarray, own: int) -> Sequence[float]:
         assert visible[own], "a row sees itself"
@@ -127,7 +116,6 @@ class TableRunner:
         return self.probs(tuple(token for _, token in seen))
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        self._burn()
         slots = [int(slot) for slot in slots]
         assert 0 <= prefix <= len(self.slots)
         assert all(prefix <= slot < len(self.slots) for slot in slots)
@@ -135,14 +123,11 @@ class TableRunner:
         self.kept = Kept(len(self.slots), prefix, tuple(slots))
         self.slots = self.slots[:prefix] + [self.slots[slot] for slot in slots]
         assert self.tokens is not None
-        self._burn()
 
     def crop(self, length: int) -> None:
-        self._burn()
         assert 0 <= length <= len(self.slots)
         self.kept = Kept(len(self.slots), length, ())
         self.slots = self.slots[:length]
-        self._burn()
 
     def fork(self, length: int = 0) -> TableRunner:
         other = type(self)(self.probs, self.vocab_size, self.context, self.eos)

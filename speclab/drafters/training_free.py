@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import log
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, TopK
 from speclab.sources.context import Match, Pick
 from speclab.sources.transitions import TransitionTable
 from speclab.sources.trie import LookedUp, Trie
@@ -39,17 +39,6 @@ Megabytes = Annotated[
 
 PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
 """A prompt is run in chunks of at most so many rows, and so many logits."""
-
-
-class TableSettings(Protocol):
-    """Settings of a transition table."""
-
-    @property
-    def successors(self) -> int: ...
-    @property
-    def carry(self) -> Literal["cold", "carried"]: ...
-    @property
-    def table_megabytes(self) -> int: ...
 
 
 def match_event(match: Match) -> Event:
@@ -110,13 +99,16 @@ class TableDrafter(Drafter):
     """Keeps a `table` of transitions, harvested from the prefill and every verified row, cold or carried over.
 
     A subclass drafts from it and may add to what is learned.
+
+    Args:
+        settings: of a strategy with `successors`, `carry` and `table_megabytes`.
     """
 
     state: ClassVar[tuple[str, ...]] = ("table",)
     host_seconds = 5e-4
 
-    def __init__(self, settings: TableSettings, pair: ModelPair, bigram_entries: int = 0) -> None:
-        super().__init__(cast("Strategy", settings))
+    def __init__(self, settings: Any, pair: ModelPair, bigram_entries: int = 0) -> None:
+        super().__init__(settings)
         most_bytes = settings.table_megabytes << 20
         self.table = TransitionTable(pair.target.vocab_size, settings.successors, bigram_entries, most_bytes)
         self._carry = settings.carry

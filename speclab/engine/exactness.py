@@ -30,7 +30,6 @@ class Checker:
         # In exact arithmetic one token per pass has the bits of any pass, and a tie is an error.
         target = decoding.pair.target
         self._runner = target.fork() if target.bitwise else target.by_module()
-        self._runner.cache.watch(())  # the library would leave hooks in the module for them, and lean passes give way
         self._tolerance = -1.0 if target.bitwise else TOLERANCE.get(target.dtype, -1.0)
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:

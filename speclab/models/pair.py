@@ -15,6 +15,7 @@ import torch
 import transformers
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
 from speclab.files import byte_count
@@ -37,13 +38,6 @@ _SAMPLES = (
 )
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """Characters by which byte-level BPE writes bytes: printable Latin-1 stands for itself, the rest from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
 class TokenTexts:
     """Texts of single tokens, for display; remembers what it was asked.
 
@@ -53,7 +47,8 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self.tokenizer = tokenizer
-        self._alphabet = _byte_alphabet() if _is_byte_level(tokenizer) else {}
+        by_byte = bytes_to_unicode() if _is_byte_level(tokenizer) else {}
+        self._alphabet = {char: byte for byte, char in by_byte.items()}
         self._known: dict[int, str] = {}
 
     def __call__(self, tokens: Iterable[int]) -> dict[int, str]:

@@ -266,8 +266,12 @@ class Runner:
         self._renew()
 
     def by_module(self) -> Runner:
-        """A runner with an empty cache whose passes go through the module, whatever its family."""
+        """A runner with an empty cache whose passes go through the module, whatever its family.
+
+        It watches no layers: the library would leave hooks in the module for them, to which lean passes give way.
+        """
         twin = self.fork()
+        twin.cache.watch(())
         twin.implementation = ModuleForward(self.model)
         return twin
 

@@ -45,18 +45,6 @@ def test_the_text_is_the_targets_own_and_every_cache_stands_on_it(family, strate
         assert sources == {"prose"}
 
 
-@every_shape
-def test_a_fork_anywhere_drafts_as_the_first_session_did(strategy):
-    session = speclab.Session(headed_pair("llama"), strategy, PROMPT, max_new_tokens=16, temperature=0.8)
-    session.run()
-    for at in (0, 2):
-        fork = session.fork(at)
-        fork.run()
-        assert fork.token_ids == session.token_ids
-        for mine, its in zip(fork.steps, session.steps, strict=True):
-            assert mine.tree.token.tolist() == its.tree.token.tolist()
-
-
 @given(dynatrees(), st.integers(0, 1))
 @settings(max_examples=15)
 def test_dynatree_of_a_head_is_algorithm_1_on_its_probabilities(strategy, head):

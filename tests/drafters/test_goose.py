@@ -190,26 +190,6 @@ def _spine_length(step):
 REPEATED = [1, 2, 3, 4, 5, 0] * 4
 
 
-def draft_of(strategy, text, rates=(0.9, 0.1)):
-    drafter = strategy.drafter(lone())
-    drafter._rates = type(drafter._rates)(*(RunningRate(rate) for rate in rates))
-    logits = torch.randn(4, VOCAB, generator=torch.Generator().manual_seed(1)) * 2
-    drafter.table.harvest([0, 1, 2, 3], [0, 1, 2, 3], Logits(logits).successors(drafter.table.width))
-    return drafter.draft(Context(text, 1000, lambda: None))
-
-
-@pytest.mark.parametrize(
-    ("bypass", "length", "route"),
-    [
-        ("off", 1, "spine tree"), ("either", 21, "bypass"), ("both", 21, "spine tree"), ("both", 20, "bypass"),
-        ("consensus", 21, "bypass"), ("length", 21, "spine tree"), ("length", 20, "bypass"),
-    ],
-)  # fmt: skip
-def test_what_makes_a_bypass(bypass, length, route):
-    strategy = speclab.Goose(bypass=bypass, bypass_length=length)
-    assert draft_of(strategy, REPEATED).events[0].values["route"] == route
-
-
 def test_confidence_moves_nodes_to_the_spine_by_degrees():
     """60 nodes of 100 without a match; 20 copied tokens of one occurrence: 0.9, so 96 nodes, 90 tokens of them copied
     again and again; two that agree: all 100, and copied as long as each next match agrees."""

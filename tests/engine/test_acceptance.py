@@ -60,18 +60,6 @@ def test_the_target_is_asked_only_where_the_walk_comes_by(tree, data):
         assert all(tree.token[child] == choices[tree.parent[child]] for child in path[1:])
 
 
-def test_of_two_matching_children_the_deeper_reaching_one_is_taken():
-    tree = DraftTree.of([9, 1, 1, 2, 3], [-1, 0, 0, 2, 3], [0.0] * 5, "merged")
-    taken = sample_and_match(tree, [1, 2, 2, 3, 4].__getitem__)
-    assert (taken.accepted, taken.bonus) == ((2, 3, 4), 4)
-
-
-def test_of_two_equal_paths_the_first_is_taken():
-    tree = DraftTree.of([9, 1, 1, 2, 2], [-1, 0, 0, 1, 2], [0.0] * 5, "merged")
-    taken = sample_and_match(tree, [1, 2, 2, 5, 5].__getitem__)
-    assert (taken.accepted, taken.bonus) == ((1, 3), 5)
-
-
 # Typical acceptance
 
 

@@ -160,14 +160,6 @@ def test_a_fork_that_cannot_be_leaves_the_session_as_it_was(session, kind, chang
     assert session.settings.temperature == 0.0
 
 
-def test_a_fork_to_a_strategy_that_needs_a_draft_model():
-    session = Session(LONE, Autoregressive(), [1, 2], max_new_tokens=8)
-    session.run()
-    with refused(NoDraftError, "DynaTree", "draft="):
-        session.fork(1, DynaTree(budget="fixed"))
-    assert len(session.token_ids) == 8
-
-
 # Settings
 
 
@@ -196,14 +188,6 @@ def test_a_setting_out_of_bounds(kind):
         for value in values:
             with refused(SettingsError, "" if kind is SessionSettings else kind.__name__, name, "must", repr(value)):
                 kind(**{name: value})
-
-
-@both_ways
-def test_a_setting_out_of_bounds_and_a_misspelt_one(way):
-    with refused(SettingsError, "temperature", "must", "-1"):
-        way(PAIR, DynaTree(budget="fixed"), [1, 2], temperature=-1)
-    with refused(SettingsError, "temprature", "temperature", "max_new_tokens"):
-        way(PAIR, DynaTree(budget="fixed"), [1, 2], temprature=1.0)
 
 
 CONTRADICTIONS = [

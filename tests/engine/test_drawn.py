@@ -97,15 +97,6 @@ def test_a_copy_is_verified_but_not_expanded():
     assert copies > 30
 
 
-def test_draws_without_replacement_differ():
-    for seed in range(30):
-        tree = drafted(
-            speclab.FixedTree(depth=2, branching=4, candidates="without_replacement"), seed=seed, **WARM
-        ).tree
-        for children in tree.children:
-            assert len(set(tree.token[list(children)].tolist())) == len(children)
-
-
 @pytest.mark.parametrize("drafting", ["level", "node"])
 def test_a_tree_is_the_same_node_by_node_and_level_by_level(drafting):
     strategy = speclab.DynaTree(candidates="independent")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 
@@ -131,19 +130,6 @@ def _top(logits: list[float], count: int) -> dict[int, float]:
 # Where a text ends
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "gemma3_text"])
-def test_eos_as_the_library_ends_a_text(family):
-    """The end-of-text id of the model's own config."""
-    text = own_text(family, 20)
-    for eos in sorted(set(text))[:4]:
-        model = copy.deepcopy(target_of(family))
-        model.config.eos_token_id = model.generation_config.eos_token_id = eos
-        pair = speclab.load_pair(target=model, draft=draft_of(family, NOISE))
-        result = speclab.generate(pair, VARIANTS["dynatree"], PROMPT, max_new_tokens=20)
-        assert result.token_ids == library_text(model, PROMPT, 20)
-        assert result.finished == "end of text"
-
-
 def test_one_new_token_needs_no_iteration():
     result = speclab.generate(pair_of("llama", None), VARIANTS["dynatree"], PROMPT, max_new_tokens=1)
     assert result.token_ids == own_text("llama", 1)
@@ -165,10 +151,3 @@ def test_text_up_to_the_very_end_of_the_context(variant):
     pair = speclab.load_pair(target=target, draft=draft)
     result = speclab.generate(pair, variant, PROMPT, max_new_tokens=24 - len(PROMPT))
     assert result.token_ids == library_text(target, PROMPT, 24 - len(PROMPT))
-
-
-def test_a_draft_with_a_shorter_context_bounds_the_pair():
-    pair = speclab.load_pair(target=tiny("gpt2"), draft=tiny("gpt2", n_positions=24))
-    assert pair.context == 24
-    with pytest.raises(speclab.ContextExceededError):
-        speclab.generate(pair, VARIANTS["chain"], PROMPT, max_new_tokens=12)

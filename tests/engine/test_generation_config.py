@@ -343,24 +343,3 @@ def test_another_generation_config_is_no_other_model():
     held = session.pair.target.length
     with asking(repetition_penalty=1.2):
         assert session.pair.target.fork(held).length == held
-
-
-def test_an_end_that_the_config_alone_has_ends_no_text():
-    config = target_of("llama").config
-    config.eos_token_id = bare()[4]
-    try:
-        result = speclab.generate(pair(), VARIANTS["dynatree"], PROMPT, max_new_tokens=NEW)
-        assert result.token_ids == library() == list(bare())
-    finally:
-        config.eos_token_id = None
-
-
-def test_the_shipped_target_writes_what_the_library_has_it_write():
-    mini = speclab.load_pair()
-    ids = mini.encode("The ship left the harbour")
-    for asked in ({}, {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3}):
-        for name, value in asked.items():
-            setattr(mini.target.model.generation_config, name, value)
-        own = library_text(mini.target.model, ids, 40)
-        for strategy in (speclab.DynaTree(budget="fixed"), speclab.Goose(budget="fixed")):
-            assert speclab.generate(mini, strategy, ids, max_new_tokens=40).token_ids == own

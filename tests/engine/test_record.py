@@ -14,7 +14,7 @@ from tiny import tiny
 
 import speclab
 from speclab.engine import session as room
-from speclab.engine.sampling import inverse_cdf, transform
+from speclab.engine.sampling import transform
 from speclab.models.pair import load_pair
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
@@ -73,14 +73,6 @@ def test_what_is_certain_has_no_entropy():
     entropies = [node.entropy for step in session.steps for node in step.nodes]
     assert entropies
     assert {f"{entropy:.2f}" for entropy in entropies} == {"0.00"}
-
-
-def test_a_choice_that_nobody_asked_for_is_the_one_that_a_draw_there_would_be():
-    probs = torch.rand(30, 40, generator=torch.Generator().manual_seed(0))
-    probs[probs < 0.4] = 0
-    probs /= probs.sum(-1, keepdim=True)
-    noise = [*(place / 30 for place in range(29)), 1 - 2**-53]
-    assert inverse_cdf(probs, noise) == [inverse_cdf(row[None], [at])[0] for row, at in zip(probs, noise, strict=True)]
 
 
 def held(thing: object, seen: dict[int, object] | None = None) -> list[object]:

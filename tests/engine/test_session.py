@@ -43,11 +43,6 @@ def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
     assert session.prompt_ids == PROMPT
 
 
-def test_the_text_without_a_tokenizer_shows_ids():
-    session = finished()
-    assert session.text.split() == [f"#{token}" for token in own_text()]
-
-
 def test_a_finished_session_says_so_and_changes_nothing():
     session = finished()
     before, spent = session.trace, calls(session)
@@ -111,21 +106,7 @@ def test_run_stops_at_a_breakpoint_and_goes_on_from_there():
     assert session.token_ids == own_text()
 
 
-# Traces
-
-
-@every_strategy
-def test_a_saved_run_is_the_run(tmp_path, strategy):
-    session = finished(strategy)
-    trace = session.trace
-    loaded = speclab.load_trace(trace.save(tmp_path / "run.json.gz"))
-    assert_same(loaded, trace)
-    assert list(loaded.token_ids()) == session.token_ids
-    assert loaded.metrics == session.metrics
-    for cursor in range(len(session.steps) + 1):
-        session.goto(cursor)
-        assert list(loaded.token_ids(cursor)) == session.token_ids
-    assert_same(session.trace, trace)  # whatever the cursor
+# Traces; that a saved one is the run is said in test_session_machine.py
 
 
 def test_a_trace_names_what_ran():
@@ -162,44 +143,7 @@ def test_the_figures_are_those_of_the_steps_shown(strategy):
     assert figures.throughput > 0
 
 
-@every_strategy
-@pytest.mark.parametrize("settings", [{}, {"temperature": 1.0}], ids=["greedy", "sampled"])
-def test_check_compares_every_commit_and_forks_stay_checked(strategy, settings):
-    session = finished(strategy, check=True, **settings)
-    assert session.ties == 0
-    twin = session.fork(2)
-    twin.run()
-    assert twin.token_ids == session.token_ids
-
-
-# Interrupts: Ctrl-C around every pass; at any bytecode in test_interrupts.py
-
-
-@every_strategy
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_ctrl_c_at_any_moment_of_an_iteration_loses_nothing(strategy, role):
-    """Before and after every pass, keep and crop: the session is as before, and goes on to the same text."""
-    session = session_of(strategy)
-    session.step()
-    interrupted = 0
-    for moment in range(24):
-        if session.done:
-            break
-        runner = getattr(session.pair, role)
-        before, learned = session.trace, session.token_ids
-        runner.fuse = moment % 12
-        try:
-            session.step()
-        except KeyboardInterrupt:
-            interrupted += 1
-            assert_same(session.trace, before)
-            assert session.token_ids == learned
-            assert_caches_follow(session)
-        runner.fuse = None
-    assert interrupted or (role == "draft" and not strategy.needs_draft)
-    session.run()
-    assert session.token_ids == own_text()
-    assert_caches_follow(session)
+# Errors; Ctrl-C is sent in test_interrupts.py
 
 
 def test_an_error_in_the_model_loses_nothing():

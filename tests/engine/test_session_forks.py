@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sessions
-import torch
 from records import assert_same
-from tiny import tiny
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -87,17 +85,6 @@ def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
     assert len(plain.token_ids) == sessions.NEW
 
 
-@sessions.every_strategy
-def test_a_finished_text_can_be_forked_to_go_on(strategy):
-    """The end may have cut a path in the middle; what was cut off is decoded again."""
-    for count in (1, 2, 3, 5, 8, 13):
-        twin = sessions.finished(strategy, max_new_tokens=count).fork(max_new_tokens=sessions.NEW)
-        assert not twin.done
-        twin.run()
-        assert twin.token_ids == sessions.own_text()
-        sessions.assert_caches_follow(twin)
-
-
 def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     eos = sessions.own_text()[9]
     session = sessions.session_of(pair=sessions.pair_of(eos=eos))
@@ -106,33 +93,6 @@ def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     twin = session.fork(stop_at_eos=False)
     twin.run()
     assert twin.token_ids == sessions.own_text()
-
-
-def test_a_session_without_a_draft_forks_too():
-    session = sessions.session_of(sessions.STRATEGIES["plain"], sessions.pair_of(draft=None))
-    session.run()
-    twin = session.fork(4)
-    twin.run()
-    assert twin.token_ids == session.token_ids == sessions.own_text()
-
-
-def test_real_caches_are_copied_never_shared():
-    """Destroy every entry of the fork's caches: the first session neither sees nor feels it."""
-    pair = speclab.load_pair(target=tiny("gpt_neox"), draft=tiny("gpt_neox", seed=1))
-    expected = speclab.generate(pair, sessions.STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12).token_ids
-    session = speclab.Session(pair, sessions.STRATEGIES["tree"], [5, 6, 7], max_new_tokens=12)
-    session.step()
-    twin = session.fork()
-    for mine, its in zip(session.pair.runners.values(), twin.pair.runners.values(), strict=True):
-        assert mine.model is its.model
-        for layer, other in zip(mine.cache.layers, its.cache.layers, strict=True):
-            with torch.inference_mode():
-                other.keys.fill_(float("nan"))
-                other.values.fill_(float("nan"))
-            assert not layer.keys.isnan().any()
-            assert not layer.values.isnan().any()
-    session.run()
-    assert session.token_ids == expected
 
 
 # Forks of forks
@@ -167,19 +127,6 @@ def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
         twin.run()
         assert twin.token_ids == sessions.own_text(new)
     assert session.token_ids == sessions.own_text(new)
-
-
-def test_a_fork_of_a_fork_decodes_with_the_settings_of_the_fork():
-    first = sessions.session_of(speclab.DynaTree(prune_probability=0.1), max_new_tokens=60)
-    first.run(until="iteration == 4")
-    fork = first.fork(strategy=speclab.DynaTree(base_depth=1, max_depth=1, history="off"))
-    fork.step()
-    for at in range(len(fork.steps) + 1):
-        twin = fork.fork(at)
-        settings = twin.step().settings
-        assert settings == twin.strategy.describe()
-        assert (settings["max_depth"], settings["history"]) == (1, "off")
-        assert max(twin.steps[-1].tree.depth) <= 1
 
 
 def test_a_fork_takes_what_its_own_strategy_had_learned_there():

@@ -46,15 +46,6 @@ def addresses(cache: KVCache) -> list[int]:
     return [tensor.data_ptr() for layer in cache.layers for tensor in (layer.keys, layer.values)]
 
 
-def test_update_returns_all_entries_in_order():
-    keys, values = rows(9)
-    layer = BufferLayer()
-    for start, end in ((0, 4), (4, 5), (5, 9)):
-        seen = layer.update(keys[:, :, start:end], values[:, :, start:end])
-        assert torch.equal(seen[0], keys[:, :, :end])
-        assert torch.equal(seen[1], values[:, :, :end])
-
-
 def test_growth_keeps_the_entries_and_copies_each_a_bounded_number_of_times(monkeypatch):
     monkeypatch.setattr(module, "FIRST_CAPACITY", 2)
     keys, values = rows(200)

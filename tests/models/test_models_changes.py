@@ -10,7 +10,7 @@ import torch
 from heads import random_head
 from tiny import tiny
 from torch import nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrize
 
 from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
 from speclab.errors import ExactnessError
@@ -64,11 +64,6 @@ def _trained(model):
     model.zero_grad()
 
 
-def _pruned(model):
-    prune.random_unstructured(_linear(model), "weight", amount=0.5)
-    prune.remove(_linear(model), "weight")
-
-
 class _LowRank(nn.Module):
     """What an adapter library puts in the place of a linear layer."""
 
@@ -76,15 +71,9 @@ class _LowRank(nn.Module):
         super().__init__()
         self.base_layer = base
         self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
-        self.merged = False
 
     def forward(self, rows):
-        extra = 0 if self.merged else 3 * self.up(self.down(rows))
-        return self.base_layer(rows) + extra
-
-    def merge(self):
-        self.base_layer.weight.data += 3 * self.up.weight.data @ self.down.weight.data
-        self.merged = True
+        return self.base_layer(rows) + 3 * self.up(self.down(rows))
 
 
 def _adapted(model):
@@ -93,33 +82,14 @@ def _adapted(model):
     setattr(mlp, name, _LowRank(getattr(mlp, name)))
 
 
-def _merged_and_unloaded(model):
-    _adapted(model)
-    mlp, name = _place(model)
-    getattr(mlp, name).merge()
-    setattr(mlp, name, getattr(mlp, name).base_layer)
-
-
 def _another_head(model):
     torch.manual_seed(3)
     model.lm_head = nn.Linear(model.lm_head.in_features, model.lm_head.out_features, bias=False)
 
 
-def _another_norm(model):
-    name = "final_layer_norm" if hasattr(model.base_model, "final_layer_norm") else "norm"
-    setattr(model.base_model, name, nn.RMSNorm(model.config.hidden_size))
-    with torch.no_grad():
-        getattr(model.base_model, name).weight.copy_(torch.linspace(-2, 2, model.config.hidden_size))
-
-
 def _another_embedding(model):
     torch.manual_seed(3)
     model.set_input_embeddings(nn.Embedding(model.config.vocab_size, model.config.hidden_size))
-
-
-def _another_activation(model):
-    for layer in model.base_model.layers:
-        setattr(layer.mlp, "act" if hasattr(layer.mlp, "act") else "act_fn", nn.Tanh())
 
 
 def _shorter(model):
@@ -149,9 +119,8 @@ def _written(model):
 
 
 CHANGES = {
-    "data.add_": _data_added, "data =": _data_replaced, "fused AdamW": _trained, "pruned": _pruned,
-    "adapter": _adapted, "merged and unloaded": _merged_and_unloaded, "head": _another_head, "norm": _another_norm,
-    "embedding": _another_embedding, "activation": _another_activation, "layers": _shorter, "inv_freq": _other_angles,
+    "data.add_": _data_added, "data =": _data_replaced, "fused AdamW": _trained, "adapter": _adapted,
+    "head": _another_head, "embedding": _another_embedding, "layers": _shorter, "inv_freq": _other_angles,
     "patched forward": _patched, "parametrization": _parametrized, "float64": lambda model: model.double(),
     "no_grad": _written,
 }  # fmt: skip
@@ -237,15 +206,6 @@ def test_a_look_that_finds_nothing_makes_nothing_anew_and_a_change_everything_on
     made = {id(pair.fresh().target.implementation) for _ in range(3)}
     assert len(made) == 1
     assert made != {id(forward)}
-
-
-def test_why_the_module_is_used_is_in_the_records():
-    pair = _pair("llama")
-    assert pair.describe()["target_forward"] == "lean, packed"
-    _patched(pair.target.model)
-    session = Session(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW)
-    assert session.trace.models["target_forward"] == "module: the forward of its LlamaMLP was replaced"
-    assert session.trace.models["draft_forward"] == "lean, packed"
 
 
 def test_a_check_compares_with_the_module_and_not_with_the_forward_it_checks():

@@ -17,12 +17,10 @@ from strategies import draft_trees, token_lists
 from tiny import tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import speclab
 from speclab.models.changes import SharedForward
 from speclab.models.fast import graphs, static_cache
 from speclab.models.fast.graphs import GraphForward, Size
 from speclab.models.forward import Batch, FallbackChain, ForwardOutput
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
@@ -198,43 +196,6 @@ def test_what_a_failed_pass_left_behind_is_hidden_and_a_number():
     assert torch.equal(got, kept), "the next pass writes over no logits that were given out"
 
 
-def test_who_watches_the_module_sees_its_passes():
-    model = tiny("llama")
-    runner, seen = fast(Runner(model)), []
-    runner.extend([1, 2])
-    hook = model.register_forward_hook(lambda *_: seen.append(1))
-    runner.extend([3])
-    hook.remove()
-    runner.extend([4])
-    assert seen == [1]
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), "no memory was left for a pass"),
-        (
-            RuntimeError("operation not permitted when stream is capturing\nmore"),
-            "a pass failed (RuntimeError: operation not permitted when stream is capturing)",
-        ),
-    ],
-)
-def test_where_a_pass_cannot_be_captured_it_goes_the_plain_way_and_says_why(error, words):
-    class Refusing(FakeGraph):
-        def capture(self, run):
-            raise error
-
-    plain, quick = runner_of("llama").fork(), runner_of("llama").fork()
-    quick.implementation = over_graphs(plain, lambda: Refusing(Counter()))
-    pair = ModelPair(quick).fresh()
-    assert pair.describe()["target_forward"] == "lean, CUDA graphs"
-    for runner in (plain, pair.target):
-        runner.extend([1, 2, 3])
-    for _ in range(2):
-        torch.testing.assert_close(plain.extend([4]), pair.target.extend([4]), **CLOSE)
-    assert pair.describe()["target_forward"] == f"lean, packed, without CUDA graphs: {words}"
-
-
 def test_beyond_the_context_passes_go_the_plain_way():
     counts: Counter[str] = Counter()
     model = tiny("llama", max_position_embeddings=16)
@@ -268,21 +229,3 @@ def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never():
         with mock.patch.object(type(model), "device", torch.device("cuda")):
             assert SharedForward(model).forward.name == there
             assert SharedForward(model, fast=False).forward.name == "module"
-
-
-STRATEGIES = [
-    speclab.DynaTree(budget="fixed"),
-    speclab.DynaTree(root="drafted", commit="rebuild"),
-    speclab.Lookahead(budget="fixed"),
-]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
-def test_the_text_is_the_same(strategy):
-    target, draft = Runner(tiny("gpt_neox")), Runner(tiny("llama", seed=1))
-    plain, counts = ModelPair(target, draft), Counter()
-    quick = ModelPair(fast(target, counts), fast(draft, counts))
-    texts = [speclab.generate(pair, strategy, [1, 2, 3, 1, 2], max_new_tokens=24) for pair in (plain, quick)]
-    assert texts[0].token_ids == texts[1].token_ids
-    assert texts[0].metrics.target_calls == texts[1].metrics.target_calls
-    assert counts["replayed"] > counts["captured"] > 0

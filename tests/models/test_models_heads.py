@@ -1,4 +1,4 @@
-"""Draft heads on disk: our own format, EAGLE's folders against transformers' Llama block, files that do not fit."""
+"""Draft heads on disk: our own format, draft vocabularies, files that do not fit. Others' formats: `head_formats`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import os
 
 import pytest
 import torch
+from head_folders import SOME, write
 from heads import random_head
 from refusals import refused
 from safetensors.torch import load_file, save_file
 from tiny import tiny
-from torch import nn
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError
@@ -23,7 +21,7 @@ from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
-SOME = [0, 1, 4, 9, 25, 36, 49, 63]
+EAGLE = "SafeAILab, EAGLE of LLaMA 2"
 TEXT = [5, 9, 2, 40, 33, 7, 7, 1]
 SMALL = speclab.DraftHead(node_budget=8, depth=2, children=3)
 
@@ -38,10 +36,6 @@ def answers(head, target) -> list:
     runner = HeadRunner(head, Runner(target))
     states = states_of(target)
     return [runner.extend([token], states[[place]]) for place, token in enumerate(TEXT[1:])]
-
-
-def features(head, target) -> torch.Tensor:
-    return torch.stack([feature for _, feature in answers(head, target)])
 
 
 # Our own format
@@ -137,69 +131,6 @@ def test_a_head_in_memory_whose_maps_disagree():
         load(head)
 
 
-# EAGLE's
-
-
-def eagle_folder(folder, target, *, bias: bool = True, pickled: bool = False, ids=None):
-    """A random head in EAGLE's layout for a Llama target, and the block it holds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1, "attn_implementation": "eager"})
-    config._attn_implementation = "eager"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        block = LlamaDecoderLayer(config, 0).eval()
-        fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=bias)
-        for parameter in (*block.parameters(), *fc.parameters()):
-            nn.init.normal_(parameter, std=0.2)
-    block.input_layernorm = nn.Identity()
-    tensors = {f"layers.0.{name}": tensor for name, tensor in block.state_dict().items()}
-    tensors |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()}
-    tensors["embed_tokens.weight"] = target.get_input_embeddings().weight.detach().clone()
-    if ids is not None:
-        tensors |= {
-            "d2t": torch.tensor(ids) - torch.arange(len(ids)),
-            "t2d": torch.isin(torch.arange(64), torch.tensor(ids)),
-        }
-    if pickled:
-        torch.save(tensors, folder / "pytorch_model.bin")
-    else:
-        save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config.to_dict(), default=str))
-    return block, fc
-
-
-@torch.no_grad()
-def plain_features(block, fc, target) -> torch.Tensor:
-    """transformers' block over the whole text at once."""
-    tokens = torch.tensor(TEXT[1:])
-    joined = fc(torch.cat([target.get_input_embeddings()(tokens), states_of(target)[:-1]], dim=-1))[None]
-    places = torch.arange(len(tokens))[None]
-    angles = LlamaRotaryEmbedding(target.config)(joined, places)
-    mask = torch.full((len(tokens), len(tokens)), -torch.inf).triu(1)[None, None]
-    out = block(joined, attention_mask=mask, position_ids=places, position_embeddings=angles)
-    return (out[0] if isinstance(out, tuple) else out).reshape(len(tokens), -1)
-
-
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "bin"])
-def test_eagles_folder_is_transformers_block_without_its_first_norm(tmp_path, pickled, bias):
-    target = tiny("llama")
-    block, fc = eagle_folder(tmp_path / "EAGLE-tiny", target, bias=bias, pickled=pickled)
-    head = read_head(tmp_path / "EAGLE-tiny", Runner(target))
-    assert (head.config.name, head.config.bias, head.config.key_value_heads) == ("EAGLE-tiny", bias, 2)
-    wanted = plain_features(block, fc, target)
-    torch.testing.assert_close(features(head, target), wanted, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("ids", [None, SOME], ids=["every token", "a draft vocabulary"])
-def test_a_pair_loads_an_eagle_folder_and_decodes_with_it(tmp_path, ids):
-    target = tiny("llama")
-    eagle_folder(tmp_path / "eagle", target, ids=ids)
-    pair = speclab.load_pair(target=target, heads=tmp_path / "eagle")
-    plain = speclab.generate(pair, speclab.Autoregressive(), TEXT, max_new_tokens=12)
-    assert speclab.generate(pair, SMALL, TEXT, max_new_tokens=12).token_ids == plain.token_ids
-
-
 # What does not fit
 
 
@@ -252,12 +183,12 @@ def test_damaged_files(tmp_path):
 def test_a_pickle_of_no_tensors_and_a_config_of_eagle_that_holds_no_sizes(tmp_path):
     folder = tmp_path / "eagle"
     for pickled in ([1], 3, {"fc.weight": 3}):
-        eagle_folder(folder, tiny("llama"), pickled=True)
+        write(folder, tiny("llama"), EAGLE)
         torch.save(pickled, folder / "pytorch_model.bin")
         with pytest.raises(speclab.SpeclabError):
             load(folder)
     for content in ("{}", "[]", "3", "{", "[" * 100_000):
-        eagle_folder(folder, tiny("llama"))
+        write(folder, tiny("llama"), EAGLE)
         (folder / "config.json").write_text(content)
         with refused(ModelNotFoundError, "config.json in eagle"):
             load(folder)
@@ -274,7 +205,7 @@ class _Trap:
 
 
 def test_a_pickle_that_would_run_code_does_not(tmp_path):
-    eagle_folder(tmp_path / "eagle", tiny("llama"), pickled=True)
+    write(tmp_path / "eagle", tiny("llama"), EAGLE)
     torch.save({"fc.weight": torch.zeros(1), "trap": _Trap(tmp_path / "sprung")}, tmp_path / "eagle/pytorch_model.bin")
     with refused(ModelNotFoundError, "pytorch_model.bin", "run code", "safetensors"):
         load(tmp_path / "eagle")

@@ -15,8 +15,6 @@ from tiny import FAMILIES, tiny
 from speclab import DynaTree, generate, load_pair
 from speclab.models.changes import SharedForward
 from speclab.models.fast import packed
-from speclab.models.fast.packed import Linear
-from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
@@ -125,17 +123,6 @@ def test_weights_that_change_are_seen_in_the_next_pass(change):
     torch.testing.assert_close(after, runner.by_module().extend([1, 2, 3]), **CLOSE)
 
 
-def test_weights_are_packed_once_until_they_change(monkeypatch):
-    done = []
-    monkeypatch.setattr(Linear, "repack", lambda self, own=Linear.repack: (done.append(self), own(self)))
-    runner = Runner(tiny("llama"))
-    for token in range(4):
-        runner.extend([token])
-    assert len(done) == len(set(map(id, done))) == 2 * 5 + 1
-    runner.fork(2).extend([1])
-    assert len(done) == 2 * 5 + 1
-
-
 @pytest.mark.parametrize("faster", [True, False])
 def test_the_faster_product_is_taken_and_said(monkeypatch, faster):
     """Measured on the model's own layers, once in a process for layers of the same shapes."""
@@ -186,15 +173,3 @@ def test_with_the_door_shut_every_pass_is_the_modules_and_the_text_the_same():
         for pair in (quick, shut, by_module)
     ]
     assert texts[0] == texts[1] == texts[2]
-
-
-def test_with_the_door_shut_nothing_behind_it_is_called(monkeypatch):
-    monkeypatch.setattr("speclab.models.changes.implementations", lambda _: pytest.fail("the door was opened"))
-    runner = Runner(tiny("llama"), fast=False)
-    before = runner.extend([1, 2, 3])
-    with torch.no_grad():
-        runner.model.lm_head.weight.neg_()
-    twin = runner.fork(3)  # changes are noticed all the same
-    assert twin.length == 0
-    torch.testing.assert_close(twin.extend([1, 2, 3]), -before)
-    assert ModelPair(runner).by_module().target.implementation.name == "module"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,18 +34,6 @@ WORDS = 16
 LAST_BIT = 64 * WORDS - 1
 
 
-class Graph(Protocol):
-    """A pass that can be run again."""
-
-    def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
-        """Runs, then notes what `run` does: what the run computed, and an output that every `replay` overwrites."""
-        ...
-
-    def replay(self) -> None:
-        """Does it again, on what the same buffers hold now."""
-        ...
-
-
 _STREAMS: dict[torch.device, Any] = {}
 _CAPTURING = Lock()
 """torch allows one capture at a time in a process."""
@@ -65,13 +53,15 @@ class CudaGraphs:
 
 
 class CudaGraph:
-    """The real one."""
+    """A pass that can be run again."""
 
     def __init__(self, device: torch.device, memory: Any) -> None:
         self._device, self._memory, self._graph = device, memory, torch.cuda.CUDAGraph()
 
     def capture(self, run: Callable[[], ForwardOutput]) -> tuple[ForwardOutput, ForwardOutput]:
-        """The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
+        """Runs, then notes what `run` does: what it computed, and an output that every `replay` overwrites.
+
+        The first run, uncaptured, is for libraries that set up at their first call what no graph can hold.
 
         Each device has a stream of its own: torch's lies on the device of the process's first capture, and what runs on
         another device is not captured. A capture that fails leaves its stream in use; the outer block puts the
@@ -90,7 +80,7 @@ class CudaGraph:
         return first, output
 
     def replay(self) -> None:
-        """Queues the kernels; nothing waits for them."""
+        """Does it again, on what the same buffers hold now: queues the kernels, and waits for nothing."""
         with torch.cuda.device(self._device):
             self._graph.replay()
 
@@ -160,7 +150,7 @@ class Inputs:
 class CapturedPass:
     """A graph, what it reads, and what it writes."""
 
-    graph: Graph
+    graph: CudaGraph
     inputs: Inputs
     output: ForwardOutput
 
@@ -174,7 +164,7 @@ class GraphForward(Implementation):
 
     feature = "CUDA graphs"
 
-    def __init__(self, lean: LeanForward, model: Any, graph: Callable[[], Graph] | None = None) -> None:
+    def __init__(self, lean: LeanForward, model: Any, graph: Callable[[], CudaGraph] | None = None) -> None:
         shape = Shape.of(model)
         # Exact arithmetic takes one size for plain decoding and trees, and caches what its sums are made of.
         self._least, kind = (BLOCK, torch.float64) if lean.bitwise else (1, shape.dtype)
@@ -229,7 +219,7 @@ class GraphForward(Implementation):
         return on_store.setdefault(size, CapturedPass(graph, inputs, output))
 
 
-def _check(graph: Graph, size: Size, first: ForwardOutput, output: ForwardOutput) -> None:
+def _check(graph: CudaGraph, size: Size, first: ForwardOutput, output: ForwardOutput) -> None:
     """Refuses a graph whose replay does not give what the run before its capture gave, or gives nothing."""
     pairs = [(first.logits, output.logits)]
     if first.states is not None and output.states is not None:
