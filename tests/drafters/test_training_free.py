@@ -1,4 +1,4 @@
-"""What holds for every strategy that drafts without a model: one pass an iteration, and no more work for a longer text."""
+"""What holds for every strategy that drafts without a model: one pass an iteration, no more work for a longer text."""
 
 from __future__ import annotations
 

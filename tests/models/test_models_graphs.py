@@ -229,3 +229,15 @@ def test_passes_are_captured_on_a_gpu_and_on_a_cpu_never():
         with mock.patch.object(type(model), "device", torch.device("cuda")):
             assert SharedForward(model).forward.name == there
             assert SharedForward(model, fast=False).forward.name == "module"
+
+
+def test_a_pass_that_no_graph_takes_may_outgrow_the_buffers_and_the_next_is_a_replay_again():
+    counts: Counter[str] = Counter()
+    plain, quick = runner_of("llama").fork(), fast(runner_of("llama"), counts)
+    for tokens in ([1, 2], [3], list(range(1, 60)) * 3, [4]):
+        torch.testing.assert_close(plain.extend(tokens), quick.extend(tokens), **CLOSE)
+    assert counts["replayed"] == 2
+    for runner in (plain, quick):
+        runner.keep(100, [101, 150])
+    torch.testing.assert_close(plain.extend([5]), quick.extend([5]), **CLOSE)
+    assert counts["replayed"] == 3

@@ -191,8 +191,10 @@ class GraphForward(Implementation):
         """A pass, as `Forward` says."""
         start, size = cache.length, Size.of(batch, cache.length, self._least)
         layers = static_layers(cache, self._pool, size.columns)
+        lease = layers[0].lease
+        assert lease is not None
         with self._lock:  # graphs share memory: the next replay may overwrite this output
-            captured = self._graph_for(layers[0].lease.store, size, batch, start)
+            captured = self._graph_for(lease.store, size, batch, start)
             captured.graph.replay()
             output = _copy_rows(captured.output, batch, start + len(batch.tokens))
         for layer in layers:

@@ -71,74 +71,54 @@ class Pool:
                 return fitting[0]
         return Store(self.shape, max(FIRST_SLOTS, 1 << (slots - 1).bit_length()))
 
-    def release(self, stores: list[Store]) -> None:
-        """Takes back stores that no cache uses any more; the largest are kept."""
+    def release(self, store: Store) -> None:
+        """Takes back a store that no cache uses any more; the largest are kept."""
         with self._lock:
-            self._free = sorted([*self._free, *stores], key=lambda store: -store.slots)[:KEPT_FREE]
+            self._free = sorted([*self._free, store], key=lambda store: -store.slots)[:KEPT_FREE]
 
 
 class Lease:
-    """The stores that one cache uses, the newest and largest last; they go back when its layers are gone."""
+    """The store that one cache uses; it goes back when the layers in it are gone."""
 
     def __init__(self, pool: Pool, slots: int) -> None:
-        self._pool, self._stores = pool, [pool.allocate(slots)]
-        weakref.finalize(self, pool.release, self._stores)
-
-    @property
-    def store(self) -> Store:
-        """The one in use."""
-        return self._stores[-1]
-
-    def require(self, slots: int) -> Store:
-        """One of at least so many slots. A smaller one is not given back yet: layers move one after the other."""
-        if slots > self.store.slots:
-            self._stores.append(self._pool.allocate(slots))
-        return self.store
-
-    def release_smaller(self) -> None:
-        """Every layer has moved to the newest store."""
-        if len(self._stores) > 1:
-            self._pool.release(self._stores[:-1])
-            del self._stores[:-1]
+        self.store = pool.allocate(slots)
+        weakref.finalize(self, pool.release, self.store)
 
 
 class StaticLayer(BufferLayer):
-    """A layer of a cache in buffers of a pool; like any other in a pass that is not captured."""
+    """A layer of a cache in buffers of a pool; like any other in a pass that is not captured.
+
+    Attributes:
+        lease: of its buffers; None once such a pass outgrew them, and buffers of its own took their place.
+    """
 
     def __init__(self, lease: Lease, index: int) -> None:
         super().__init__()
-        self.lease, self._index = lease, index
-        empty = lease.store.keys[index][:, :, :0]
-        self.lazy_initialization(empty, empty)
-        self.reserve(lease.store.slots)
+        store = lease.store
+        self.lazy_initialization(store.keys[index], store.values[index])
+        self.key_buffer, self.value_buffer, self.capacity = store.keys[index], store.values[index], store.slots
+        self.lease: Lease | None = lease
 
     def reserve(self, slots: int) -> None:
-        """Moves to a store of at least so many slots."""
-        store = self.lease.require(slots)
-        keys, values = store.keys[self._index], store.values[self._index]
-        keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
-        values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
-        self.key_buffer, self.value_buffer, self.capacity = keys, values, store.slots
+        """Leaves the pool, until the next captured pass."""
+        super().reserve(slots)
+        self.lease = None
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
         """The one of all layers."""
-        return (self.lease.store.entries,)
+        return super().buffers if self.lease is None else (self.lease.store.entries,)
 
 
 def static_layers(cache: KVCache, pool: Pool, slots: int) -> list[StaticLayer]:
-    """The layers of a cache, moved to buffers of at least so many slots; where they are there, nothing moves."""
-    layers = [layer for layer in cache.layers if isinstance(layer, StaticLayer)]
-    if len(layers) != pool.shape.layers:
+    """The layers of a cache, moved to a store of at least so many slots; where they are in one, nothing moves."""
+    layers = [layer for layer in cache.layers if isinstance(layer, StaticLayer) and layer.lease is not None]
+    if len(layers) < pool.shape.layers or layers[0].capacity < slots:
         lease = Lease(pool, slots)
         layers = [StaticLayer(lease, index) for index in range(pool.shape.layers)]
         for layer, former in zip(layers, cache.layers, strict=False):
             _copy_entries(layer, former)
         cache.layers[:] = layers
-    for layer in layers:
-        if layer.capacity < slots:
-            layer.reserve(slots)
-    layers[0].lease.release_smaller()
     return layers
 
 
