@@ -13,19 +13,19 @@ them; neither is in the paper.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, Outline, Strategy
 from speclab.drafters.training_free import draft_of
-from speclab.sources.ngram_pool import Gram, NgramPool
 from speclab.sources.trie import Trie
+from speclab.sources.undo import UndoLog
 from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 Window = tuple[tuple[int, ...], ...]
 """Tokens by level and column; the first of the first level is the newest token of the text."""
+Gram = tuple[int, ...]
+Row = tuple[Gram, ...]
+"""N-grams of one first token, the newest first."""
 
 
 class Lookahead(Strategy):
@@ -177,3 +180,48 @@ def _merged(root: int, guesses: Sequence[Gram]) -> Trie:
 def _tried(gram: Gram) -> Event:
     tokens = " ".join(map(str, gram))
     return Event("match", None, f"an n-gram of the pool: {tokens}", {"ngram": len(gram) + 1, "token": gram[0]})
+
+
+class _Undo(NamedTuple):
+    """The size before an addition, and the rows that it changed."""
+
+    size: int
+    rows: dict[int, Row]
+
+
+class NgramPool(UndoLog[_Undo]):
+    """For every first token at most `width` different n-grams; one that comes again counts as new.
+
+    Attributes:
+        size: n-grams in it.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width, self.size = width, 0
+        self._rows: dict[int, Row] = {}
+
+    def after(self, token: int) -> Row:
+        """What the n-grams that start with `token` go on with, the newest first."""
+        return self._rows.get(token, ())
+
+    def add(self, grams: Iterable[Gram]) -> None:
+        """Takes in n-grams, the last of them being the newest; of a full row the oldest gives way."""
+        undo = _Undo(self.size, {})
+        self._note(undo)
+        for token, *rest in grams:
+            row, gram = self.after(token), tuple(rest)
+            undo.rows.setdefault(token, row)
+            self._rows[token] = (gram, *(other for other in row if other != gram))[: self.width]
+            self.size += len(self._rows[token]) - len(row)
+
+    def _copy(self, other: NgramPool) -> None:
+        self._rows, self.size = dict(other._rows), other.size
+
+    def _undo(self, undo: _Undo) -> None:
+        for token, row in undo.rows.items():
+            if row:
+                self._rows[token] = row
+            else:
+                self._rows.pop(token, None)
+        self.size = undo.size

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from reference import lookup, retrieval, transitions
 from reference.lookahead import Pool
 
+from speclab.drafters.lookahead import NgramPool
 from speclab.models.transfers import Logits
 from speclab.sources import suffix_tree
 from speclab.sources.context import REACH, ContextIndex
-from speclab.sources.ngram_pool import NgramPool
 from speclab.sources.suffix_tree import SuffixTree
 from speclab.sources.transitions import TransitionTable
 
