@@ -51,8 +51,8 @@ class ContextIndex:
         found = []
         for length in self.lengths:
             if length <= len(earlier):
-                place = earlier[length - 1][0] if pick == "first" else earlier[length - 1][-1]
-                place = int(earlier[-1][-1] if pick == "longest" else place)
+                node = earlier[-1] if pick == "longest" else earlier[length - 1]
+                place = int(node[0 if pick == "first" else -1])
                 found.append(Match(length, place, self._copy(place, limit, after)))
         return found
 

@@ -138,8 +138,8 @@ MUTANTS = (
         "oldest match for the latest",
         "05_training_free",
         "speclab.sources.context",
-        'return places[0 if pick == "first" else count - 1]',
-        "return places[0]",
+        'node[0 if pick == "first" else -1]',
+        "node[0]",
     ),
     Mutant(
         "a table that never learns",
