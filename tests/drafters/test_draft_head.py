@@ -71,18 +71,6 @@ def test_a_heads_tree_is_what_plain_passes_over_each_path_give(family, layers):
 # What it costs
 
 
-@pytest.mark.model
-def test_an_iteration_is_one_target_pass_and_at_most_one_head_pass_a_level():
-    target = tiny("llama", vocab=VOCAB)
-    pair = speclab.load_pair(target=target, heads=random_head(target))
-    session = speclab.Session(pair, speclab.DraftHead(node_budget=60, depth=4, children=5), PROMPT, max_new_tokens=20)
-    session.run()
-    assert session.metrics.target_calls == 1 + session.metrics.iterations
-    for step in session.steps:
-        assert step.counts.target_calls == 1
-        assert step.tree.depth.max() <= step.counts.draft_calls <= 4
-
-
 @given(st.integers(0, 10**6))
 @settings(max_examples=10)
 def test_a_budget_that_no_child_fits_costs_no_pass(seed):

@@ -62,17 +62,6 @@ def test_a_part_that_did_not_run_for_long_proposes_as_if_it_had(pair_for):
     assert late.tree.log_prob == pytest.approx(fresh.tree.log_prob, abs=1e-3)
 
 
-@pytest.mark.model
-def test_an_iteration_is_one_target_pass_and_a_pass_a_level_for_each_part():
-    session = speclab.Session(headed_pair("llama"), speclab.DualDraft(**SMALL), PROMPT, max_new_tokens=24)
-    session.run()
-    assert session.metrics.target_calls == 1 + session.metrics.iterations
-    for step in session.steps:
-        deepest = sum(int(one.tree.depth.max()) for one in step.proposals)
-        assert deepest <= step.counts.draft_calls <= 2 * SMALL["depth"]
-        assert [cache.name for cache in step.caches] == ["target", "prose", "code"]
-
-
 PARTS = {
     "model and copies": {"first": speclab.DynaTree(budget="fixed"), "second": speclab.PromptLookup(budget="fixed")},
     "tables": {"first": speclab.TokenRecycling(node_budget=13), "second": speclab.Goose(node_budget=20)},

@@ -55,17 +55,6 @@ def run(strategy, **settings):
     return session
 
 
-def test_the_window_costs_rows_and_no_pass():
-    session = speclab.Session(table_pair(PROBS, None, VOCAB), speclab.Lookahead(window=5, ngram=4), PROMPT)
-    while not session.done:
-        calls, rows = session.pair.target.calls, session.pair.target.rows
-        step = session.step()
-        assert len(step.extra) == 5 * 3 - 1
-        assert (session.pair.target.calls - calls, session.pair.target.rows - rows) == (1, len(step.tree) + 14)
-        assert step.counts.drafted == len(step.tree) - 1
-        assert step.events[0].values["window_rows"] == 14
-
-
 def test_a_row_of_the_window_sees_the_first_level_up_to_its_column_and_its_column():
     """Three columns, three levels: rows 1 and 2 of the first level, then columns 0 to 2 of each further level."""
     step = run(speclab.Lookahead(window=3, ngram=4)).steps[2]

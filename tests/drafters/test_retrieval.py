@@ -59,16 +59,6 @@ def test_the_tree_is_the_one_of_direct_construction(text, context, budget, depth
             assert np.exp(tree.log_prob[node]) == pytest.approx(expected[path] / before)
 
 
-def test_a_text_of_ones_own_is_read_and_helps(pair, counting):
-    plain = speclab.generate(pair, speclab.Autoregressive(), "w1 w2", max_new_tokens=40)
-    session = speclab.Session(pair, speclab.Retrieval(text=str(counting)), "w1 w2", max_new_tokens=40)
-    session.run()
-    assert session.token_ids == plain.token_ids
-    assert session.metrics.tokens_per_iteration > 1.3
-    assert session.metrics.draft_calls == 0
-    assert {"target", "retrieved"} == set(session.steps[0].tree.source)
-
-
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9}])
 def test_the_text_is_the_targets_own_and_forks_go_on_alike(pair, counting, sampling):
     strategy = speclab.Retrieval(text=str(counting), node_budget=9)
@@ -78,6 +68,7 @@ def test_the_text_is_the_targets_own_and_forks_go_on_alike(pair, counting, sampl
     twin = session.fork(3)
     twin.run()
     assert session.token_ids == twin.token_ids == plain.token_ids
+    assert sampling or session.metrics.tokens_per_iteration > 1.3
     for mine, its in zip(session.steps, twin.steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert_consistent(its)
