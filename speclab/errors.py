@@ -6,6 +6,15 @@ LONGEST = 500
 """Characters of a sentence at most; of a longer one the middle is left out, which is some value that was given."""
 
 
+def named(value: object) -> str:
+    """What a sentence calls a value that is not what it should be: itself where it is short, else its type."""
+    if isinstance(value, type):
+        return f"The class {value.__name__}"
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return f"An object of type {type(value).__name__}"
+
+
 class SpeclabError(Exception):
     """Root of every error that a user can cause and correct: one sentence that any terminal can print."""
 

@@ -27,6 +27,8 @@ def opened(
         if max_bytes is None or size <= max_bytes:
             return place.open("rb")
         reason = f"{size:,} bytes are more than the {max_bytes:,} allowed"
+    except TypeError:
+        reason = "it is no path"
     except (OSError, ValueError) as error:
         reason = reason_of(error)
     raise kind(f"{path} cannot be read ({reason}); check the path")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from speclab.analysis.head_report import Bin, Finding, HeadReport, Share, Tried, percent
 from speclab.analysis.head_trials import DEPTH, Guesses, States, Text, Way, guesses, row_offset
@@ -23,10 +23,10 @@ from speclab.drafters.chain import Autoregressive
 from speclab.engine.generate import generate
 from speclab.errors import ModelNotFoundError, NoDraftError, PromptError, SettingsError
 from speclab.models.checkpoint import folder_of
-from speclab.models.head_files import holds_head, load_head
+from speclab.models.head_files import HeadSource, bare, holds_head, load_head
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import Loader, Report, silent
-from speclab.models.pair import ModelPair
+from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import Prompt, PromptInput, as_messages, examples, is_conversation
 from speclab.tree import Bools, Floats
 
@@ -49,7 +49,7 @@ _BINS = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0001)
 
 def check_head(
     pair: ModelPair,
-    head: int | str | PathLike[str] | nn.Module = 0,
+    head: int | HeadSource = 0,
     prompts: Sequence[PromptInput | Text] | None = None,
     *,
     max_new_tokens: int = 64,
@@ -59,7 +59,7 @@ def check_head(
 
     Args:
         pair: with the target; its draft model is not used.
-        head: number or name of one of the pair's heads, a folder, a hub id, or a module.
+        head: number or name of one of the pair's heads, the head itself, a folder, or a hub id.
         prompts: by default two shipped ones of each kind; what a user asks where the target has a chat template. A
             `Text` is taken as it is, without decoding.
         max_new_tokens: of each text; nearly as many places are measured.
@@ -71,6 +71,9 @@ def check_head(
         HeadMismatchError: the head has other sizes than the target, or its vocabulary map is damaged.
         PromptError: there are no prompts, or the target's texts are too short to measure on.
     """
+    checked_pair(pair)
+    if isinstance(prompts, str):
+        raise PromptError("prompts is a list of them, and a single text was given: put it in brackets.")
     if max_new_tokens < 8:
         raise SettingsError(f"max_new_tokens is {max_new_tokens}: a text needs at least 8 to be measured on.")
     runner = _head_of(pair, head)
@@ -105,7 +108,7 @@ def _far(states: States) -> Tensor:
     return states.given.roll(len(states.given) // 2, 0)
 
 
-def _head_of(pair: ModelPair, head: int | str | PathLike[str] | nn.Module) -> HeadRunner:
+def _head_of(pair: ModelPair, head: int | HeadSource) -> HeadRunner:
     if isinstance(head, str) and head in pair.head_names:
         head = pair.head_names.index(head)
     if isinstance(head, int):
@@ -114,7 +117,8 @@ def _head_of(pair: ModelPair, head: int | str | PathLike[str] | nn.Module) -> He
             raise NoDraftError(f"{pair.name} has no draft head {head}: name {there}.")
         found = pair.heads[head]
     else:
-        folder = None if isinstance(head, nn.Module) else folder_of(head)
+        head = bare(head)
+        folder = folder_of(head) if isinstance(head, str | PathLike) else None
         if folder is not None and not holds_head(folder):
             raise ModelNotFoundError(
                 f"{folder.name} holds no draft head (no head.json, and no weights with a joining matrix fc): check the "

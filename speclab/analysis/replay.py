@@ -22,7 +22,7 @@ from speclab.engine.acceptance import Rule
 from speclab.engine.decode import Decoding, Iteration, cache_lengths, iterate, runners, start
 from speclab.engine.sampling import chooser
 from speclab.engine.session import KnownText, Session
-from speclab.errors import NotRecordedError, SettingsError
+from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -178,6 +178,8 @@ class Replayer:
             self.others = tuple([place for place, _ in strays])
         elif pair is not None:
             raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
+        elif not isinstance(run, Session):
+            raise SettingsError(f"{named(run)} is no run: give a session, or a trace with its pair.")
         else:
             known, rows = run.known, None
             _check(known)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Never, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, named
 from speclab.settings import SessionSettings, Settings
 from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, Proposal, Step
 from speclab.tree import Bools, DraftTree, Floats
@@ -179,14 +179,9 @@ def checked(strategy: object) -> Strategy:
     """
     if isinstance(strategy, Strategy):
         return strategy
-    if isinstance(strategy, type):
-        name = f"The class {strategy.__name__}"
-    elif strategy is None or isinstance(strategy, str | int | float):
-        name = repr(strategy)
-    else:
-        name = f"An object of type {type(strategy).__name__}"
     raise SettingsError(
-        f"{name} is no strategy: give an instance such as speclab.DynaTree(); speclab.strategies() lists them"
+        f"{named(strategy)} is no strategy: give an instance such as speclab.DynaTree(); "
+        "speclab.strategies() lists them"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from speclab.drafters.base import Draft, Drafter, Outline, Strategy, TopK
 from speclab.drafters.chain import RootAlone
-from speclab.errors import NotRecordedError, SettingsError
+from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.trace.records import Step
 from speclab.tree import Bools, CandidateSampling, DraftTree
 
@@ -66,6 +66,8 @@ class TreeEdit:
     step: Step | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tree, DraftTree):
+            raise SettingsError(f"{named(self.tree)} is no tree: give a DraftTree, such as DraftTree.root(token).")
         object.__setattr__(self, "tree", replace(self.tree, candidate_sampling=CandidateSampling.DETERMINISTIC))
 
     @classmethod
@@ -74,7 +76,10 @@ class TreeEdit:
 
         Raises:
             NotRecordedError: its root was drafted.
+            SettingsError: it is no step.
         """
+        if not isinstance(step, Step):
+            raise SettingsError(f"{named(step)} is no iteration: give a step, such as session.steps[0].")
         if step.root_choice is not None:
             raise NotRecordedError(
                 f"The root of iteration {step.index + 1} was drafted, and a tree built by hand grows from the newest "
@@ -203,8 +208,6 @@ def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
     Raises:
         SettingsError: it is no tree, too large, or does not fit the mask; `checked_draft` sees to the rest.
     """
-    if not isinstance(given, DraftTree | TreeEdit):
-        raise SettingsError(f"A {type(given).__name__} is no tree: give a DraftTree or a TreeEdit.")
     edit = given if isinstance(given, TreeEdit) else TreeEdit(given)
     tree, mask = edit.tree, edit.mask if mask is None else mask
     if len(tree) > MOST:

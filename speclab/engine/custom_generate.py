@@ -43,16 +43,14 @@ from speclab.errors import (
 )
 from speclab.models.changes import use_maskable_attention
 from speclab.models.checkpoint import locate_local
-from speclab.models.eagle import Head
-from speclab.models.head_files import HeadSource, load_head
+from speclab.models.head_files import HeadSource, bare, listed, load_head
 from speclab.models.heads import HeadRunner
-from speclab.models.loading import Loader, shown_name, unwrapped
+from speclab.models.loading import Loader, shown_name
 from speclab.models.pair import ModelPair, compare, share_vocabulary
 from speclab.models.probe import check_trees, unfit
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
 
-DraftSource = HeadSource | HeadRunner | Runner
 _LEFT_OUT = "leave it out, or call generate without custom_generate"
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
     "num_beams": ((1,), _LEFT_OUT),
@@ -79,7 +77,7 @@ _PREPARED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "
 
 
 def custom_generate(
-    strategy: Strategy, draft: DraftSource | Sequence[DraftSource] | None = None, **others: Never
+    strategy: Strategy, draft: HeadSource | Sequence[HeadSource] | None = None, **others: Never
 ) -> CustomGenerate:
     """A callable for `model.generate(**inputs, custom_generate=…)` that decodes with `strategy`.
 
@@ -154,18 +152,18 @@ class CustomGenerate:
 
     __signature__ = _Signature()
 
-    def __init__(self, strategy: Strategy, draft: DraftSource | Sequence[DraftSource] | None = None) -> None:
+    def __init__(self, strategy: Strategy, draft: HeadSource | Sequence[HeadSource] | None = None) -> None:
         drafts = strategy.needs_draft or strategy.heads_needed > 0
         if strategy.by_hand:
             raise SettingsError(f"{type(strategy).__name__} waits for a person at each tree: choose another strategy")
-        if drafts and draft is None:
+        given = listed(draft)
+        if drafts and not given:
             raise NoDraftError(
                 f"{type(strategy).__name__} drafts with a model: give one, as in "
                 f"custom_generate({type(strategy).__name__}(), draft=…)"
             )
-        given = list(draft) if isinstance(draft, list | tuple) else [draft]
         self.strategy = strategy
-        self._drafts = [_source(each) for each in given] if drafts else []
+        self._drafts = [bare(each) for each in given] if drafts else []
         self._pairs: WeakKeyDictionary[nn.Module, ModelPair] = WeakKeyDictionary()
 
     def __call__(
@@ -204,6 +202,7 @@ class CustomGenerate:
 
     def _decode(self, pair: ModelPair, text: _Text, processors: LogitsProcessorList) -> None:
         config, (padding, ids) = text.config, text.ids.tensor_split([text.padded], 1)
+        prompt_ids = pair.encode(ids[0].tolist())
         limit = text.criteria.max_length or config.max_length
         sampled = bool(config.do_sample)
         settings = SessionSettings(
@@ -216,7 +215,7 @@ class CustomGenerate:
         always = sampled or len(processors) > 0 or text.keeps
         decisions = Decisions(processors, settings, padding, width, always=always)
         pair.target.allow_nonfinite = config.remove_invalid_values is True
-        decoding = start(pair, self.strategy, ids[0].tolist(), settings, decisions)
+        decoding = start(pair, self.strategy, prompt_ids, settings, decisions)
         drafting = _as_sampled(settings, config) if sampled else settings
 
         def propose(context: Any) -> Any:  # a drafter that samples warps as the processors do
@@ -350,15 +349,18 @@ def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
     length, mask, positions = input_ids.shape[1], given.get("attention_mask"), given.get("position_ids")
     seen = torch.ones(length) if mask is None else mask[0].cpu()
     padded = int((seen != 0).long().argmax())
-    if seen.shape != (length,) or not bool((seen[padded:] == 1).all()):
+    if (mask is not None and mask.shape != input_ids.shape) or not bool((seen[padded:] == 1).all()):
         raise SettingsError(
             "custom_generate takes an attention_mask that hides padding before the text, and this one, which generate "
             "may have made from pad_token_id, hides other tokens: pad on the left, or pass the attention_mask."
         )
     if positions is not None:
-        own = positions.cpu()[..., padded:]
-        if not torch.equal(own, torch.arange(length - padded).expand_as(own)):
-            raise SettingsError("custom_generate counts positions from the text's first token: leave position_ids out.")
+        own, counted = positions.cpu()[..., padded:], torch.arange(length - padded)
+        if own.shape[-1] != len(counted) or not bool((own == counted).all()):
+            raise SettingsError(
+                "custom_generate counts positions from the text's first token, and these, which generate may have made "
+                "from the attention_mask, are others: leave position_ids out, and give a mask of the text's own length."
+            )
     return padded
 
 
@@ -382,12 +384,6 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
         for model, name in attention:
             if model.config._attn_implementation != name:
                 model.set_attn_implementation(name)
-
-
-def _source(draft: Any) -> Any:
-    """A name, a head or a transformers model, whatever it was wrapped in."""
-    module = draft.model if isinstance(draft, Runner | HeadRunner) else draft
-    return module if isinstance(module, Head) else unwrapped(module)
 
 
 def _prepared(model: Any, drafts: Sequence[Any], strategy: Strategy) -> ModelPair:

@@ -10,7 +10,7 @@ from speclab.costs.drafter import know_costs
 from speclab.drafters.base import Strategy
 from speclab.engine.decode import Decoding, iterate, start
 from speclab.engine.exactness import Checker
-from speclab.models.pair import ModelPair
+from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts, Metrics
@@ -42,7 +42,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
         Interrupted: Ctrl-C; what was decoded is in its `result`.
     """
     chosen = SessionSettings(**settings)
-    know_costs(strategy, pair)
+    know_costs(strategy, checked_pair(pair))
     began = perf_counter()
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)

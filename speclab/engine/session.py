@@ -20,7 +20,7 @@ from speclab.engine.exactness import Checker
 from speclab.engine.record import Answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.attentions import attention_weights
-from speclab.models.pair import ModelPair
+from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition, compiled, stateful
@@ -95,7 +95,7 @@ class Session:
     """
 
     def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
-        know_costs(strategy, pair)
+        know_costs(strategy, checked_pair(pair))
         began = perf_counter()
         chosen = SessionSettings(**settings)
         ids, self.messages = pair.read_prompt(prompt)
@@ -252,7 +252,7 @@ class Session:
     def goto(self, index: int) -> Step | None:
         """Shows the text after `index` iterations, 0 to `len(steps)`; no model call."""
         with self._lock:
-            if not 0 <= index <= len(self.steps):
+            if index not in range(len(self.steps) + 1):
                 raise SettingsError(
                     f"there is no iteration {index}: {len(self.steps)} are decoded; step() or run() decodes more"
                 )
@@ -428,7 +428,7 @@ class Session:
         return self._decoding.prompt_length + 1 + sum(len(step.committed) for step in self.steps[:steps])
 
     def _known(self, at: int, what: str) -> int:
-        if not 0 <= at <= len(self.steps):
+        if at not in range(len(self.steps) + 1):
             raise SettingsError(f"cannot {what} iteration {at}: 0 to {len(self.steps)} are decoded")
         return at
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ipywidgets import HTML, VBox
 
+from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
 from speclab.errors import SettingsError, TraceError
@@ -35,7 +36,6 @@ from speclab.views.registry import Frame
 from speclab.views.runs import Fork
 
 if TYPE_CHECKING:
-    from speclab.drafters.base import Strategy
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
 
@@ -105,6 +105,7 @@ class Lab(VBox):
         given = None if isinstance(pair, str) else pair
         if strategy is None:
             strategy = DynaTree.for_unsure_draft() if any(drafts_of(models, given)) else Autoregressive()
+        checked(strategy)
         session = self._session_settings(settings)
         self.config = form = ConfigForm(
             self.state, given, models, strategy, prompt, session,

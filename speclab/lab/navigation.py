@@ -40,7 +40,7 @@ class Navigator:
     def goto(self, index: int) -> Step | None:
         """Shows the text after `index` iterations; no model call."""
         count = len(self._state.trace.steps)
-        if not 0 <= index <= count:
+        if index not in range(count + 1):
             raise SettingsError(f"There is no iteration {index}: {count} are decoded; Step or Run decodes more.")
         return self._show_at(index)
 

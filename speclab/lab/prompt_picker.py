@@ -153,5 +153,7 @@ def _text(prompt: Prompt, pair: ModelPair | None) -> str:
     if isinstance(prompt, str):
         return prompt
     if pair is not None and pair.tokenizer is not None:
-        return pair.decode(prompt)  # type: ignore[arg-type]  # ids: messages were told apart
+        from speclab.models.pair import whole_numbers
+
+        return pair.decode(whole_numbers(prompt))
     return " ".join(str(token) for token in prompt)

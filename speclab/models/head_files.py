@@ -119,7 +119,7 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     return config, read_tensors(folder / WEIGHTS)
 
 
-HeadSource = Source | nn.Module
+HeadSource = Source | nn.Module | Runner | HeadRunner
 _HEAD_FILES = ("*.json", "*.safetensors", "*.bin")
 
 
@@ -130,17 +130,27 @@ def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSour
     return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
 
 
+def bare(source: object) -> Head | Source:
+    """A head, a transformers model or a name, out of the runner of a pair and whatever else it was wrapped in.
+
+    Raises:
+        SpeclabError: as `unwrapped`.
+    """
+    module = source.model if isinstance(source, Runner | HeadRunner) else source
+    return module if isinstance(module, Head) else unwrapped(module)
+
+
 def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner | Runner:
     """A draft head for `target`, or a draft model in its place.
 
     Raises:
         SpeclabError: it is not to be had, damaged, or made for another target.
     """
+    source = bare(source)
     if isinstance(source, Head):
         check_fit(source.config, target)
         _check_vocabulary(source)
         return HeadRunner(source, target)
-    source = unwrapped(source)
     folder = None if isinstance(source, PreTrainedModel) else _folder(source, loader.report)
     if folder is not None and holds_head(folder):
         loader.report(f"Loading the draft head {folder.name}…")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -124,14 +125,23 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
         shape = _shape(config)
         _complete_maps(shape["vocab_size"], tensors)
         made = _config(folder, config, shape, tensors, target)
+        _check_layer(folder, shape)
     except SpeclabError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelNotFoundError(
-            f"config.json in {folder.name} lacks the sizes of a Llama block: fetch the head again."
+            f"config.json in {folder.name} describes no Llama block ({_wrong(error)}): fetch the head again."
         ) from None
-    _check_layer(folder, shape)
     return made, tensors
+
+
+def _wrong(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {error.args[0]}"
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{first['loc'][0]}: {first['msg']}"
+    return str(error).partition("\n")[0][:120]
 
 
 def _renamed(name: str) -> str:

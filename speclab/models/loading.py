@@ -27,7 +27,14 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from speclab.errors import ModelNotFoundError, OutOfMemoryError, SettingsError, SpeclabError, UnsupportedModelError
+from speclab.errors import (
+    ModelNotFoundError,
+    OutOfMemoryError,
+    SettingsError,
+    SpeclabError,
+    UnsupportedModelError,
+    named,
+)
 from speclab.files import byte_count
 from speclab.models import gguf, memory
 from speclab.models.checkpoint import (
@@ -245,9 +252,7 @@ def unwrapped(source: object) -> Source:
         module = getattr(module, "_orig_mod", module)
     if isinstance(module, str | PathLike | PreTrainedModel):
         return module
-    raise SettingsError(
-        f"A model is a hub id, a folder or a transformers model, and {type(source).__name__} is none of them: give one."
-    )
+    raise SettingsError(f"{named(source)} is no model: give a hub id, a folder or a transformers model.")
 
 
 def shown_name(model: PreTrainedModel) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError
+from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError, named
 from speclab.files import byte_count
 from speclab.models.chat import encode_messages, has_template
 from speclab.models.head_files import HeadSource, listed, load_head
@@ -143,6 +143,17 @@ def share_vocabulary(runners: Sequence[Runner], tokenizer: PreTrainedTokenizerBa
         )
     for runner in runners:
         runner.vocab_size = smallest.vocab_size
+
+
+def checked_pair(pair: object) -> ModelPair:
+    """The pair itself, if it is one.
+
+    Raises:
+        SettingsError: it is a name, a model, or anything else.
+    """
+    if isinstance(pair, ModelPair):
+        return pair
+    raise SettingsError(f'{named(pair)} is no pair of models: load one, as in speclab.load_pair("mini").')
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from pydantic import Field
 
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, named
 from speclab.files import write_whole
 from speclab.serving.differences import differences
 from speclab.trace.codecs import NODES, Many, Named, Natural, Text, adapter
@@ -201,7 +201,13 @@ class AcceptanceLog:
 
     @classmethod
     def of(cls, *runs: Session | Trace | Replay, source: str = "") -> AcceptanceLog:
-        """What our own runs accepted, one request each; prompt and output are kept where their text is known."""
+        """What our own runs accepted, one request each; prompt and output are kept where their text is known.
+
+        Raises:
+            SettingsError: there are none, or one of them is no run.
+        """
+        if not runs:
+            raise SettingsError("A log needs a run: give a session, a trace or a replay, or several of them.")
         entries, settings = [], {}
         for run in runs:
             found: Trace | Replay = getattr(run, "trace", run)  # type: ignore[arg-type]  # a session has one
@@ -209,6 +215,8 @@ class AcceptanceLog:
                 counts: Sequence[Any] = [step.counts for step in found.steps]
                 settings = dict(found.settings)
                 words = {"prompt": _text(found, found.prompt_ids), "output": _text(found, found.token_ids())}
+            elif not hasattr(found, "passes"):  # no replay, whose module need not be loaded to tell
+                raise SettingsError(f"{named(run)} is no run: give a session, a trace or a replay.")
             else:
                 counts, settings, words = found.passes, found.strategy.describe(), {}
             depths = [None if one.longest_path == one.drafted else one.longest_path for one in counts]

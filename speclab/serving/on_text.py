@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from speclab.analysis.replay import Replay, Replayer
 from speclab.engine.session import KnownText, Session
-from speclab.errors import PromptError
+from speclab.errors import PromptError, named
 from speclab.settings import SessionSettings
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def on_text(
         session.run()
         decoded = f"{len(session.token_ids)} tokens"
         return session, f"The log holds no output, so ours is decoded from the prompt, greedily: {decoded}."
+    if not isinstance(output, str):
+        raise PromptError(f"{named(output)} is no output: give the text that was written.")
     ids = pair.encode(prompt)
     if pair.tokenizer is None:
         raise PromptError("This pair has no tokenizer, so an output cannot be replayed: pass tokenizer= to load_pair.")

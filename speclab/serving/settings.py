@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import Outline, Strategy, checked
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, named
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -142,8 +142,15 @@ def export_settings(
     if strategy.chooses_budget:
         outline, note = _settled(strategy, outline, trace)
         notes.append(note)
-    given = {what: str(name) for what, name in (("target", target), ("draft", draft), ("heads", heads)) if name}
-    models, made = _Models.of(pair, outline.values.get("head") or 0, given), dict[str, str]()
+    given: dict[str, object] = {"target": target, "draft": draft, "heads": heads}
+    if wrong := [name for name in given.values() if not isinstance(name, str | PathLike | None)]:
+        raise SettingsError(
+            f"{named(wrong[0])} is no name of a model: give a name or path, or pair= for a loaded pair."
+        )
+    if pair is not None and not hasattr(pair, "heads"):  # its module need not be loaded to tell
+        raise SettingsError(f"{named(pair)} is no pair of models: leave pair= out, or load it with speclab.load_pair.")
+    names = {what: str(name) for what, name in given.items() if name}
+    models, made = _Models.of(pair, outline.values.get("head") or 0, names), dict[str, str]()
     if engine == "llama.cpp":
         made = {what: f"{Path(name).name}.gguf" for what, name in models.names.items() if not _is_gguf(name)}
         models = replace(models, names={**models.names, **made}, folders=())
@@ -221,6 +228,8 @@ def _settled(strategy: Strategy, outline: Outline, trace: Trace | None) -> tuple
             "budget='auto' chooses a size in each iteration, by what passes cost here; the line has the largest. With "
             "trace=session.trace it has the median of a run."
         )
+    if not hasattr(trace, "steps"):
+        raise SettingsError(f"{named(trace)} is no run: give a trace, as speclab.load_trace opens it.")
     own = [step.tree for step in trace.steps if step.settings.get("strategy") == type(strategy).__name__]
     if not own:
         raise SettingsError(f"No iteration of this run is by {type(strategy).__name__}: give the trace of a run of it.")

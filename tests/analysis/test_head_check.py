@@ -14,7 +14,7 @@ from refusals import refused
 from tiny import tiny
 
 import speclab
-from speclab import HeadMismatchError, ModelNotFoundError, NoDraftError, PromptError
+from speclab import HeadMismatchError, ModelNotFoundError, NoDraftError, PromptError, SettingsError
 from speclab.analysis import head_check, head_ways
 from speclab.analysis.faults import final_norm
 from speclab.analysis.head_check import check_head
@@ -244,6 +244,13 @@ def test_what_cannot_be_checked_is_refused(tmp_path):
         check_head(mini(), random_head(tiny("gpt_neox", vocab=4096), 1), texts())
     with refused(NoDraftError, "9", "prose, code"):
         check_head(mini(), 9, texts())
+    for wrong in (None, 1.5, ["prose"]):
+        with refused(SettingsError, "no model"):
+            check_head(mini(), wrong, texts())
+    with refused(SettingsError, "no pair"):
+        check_head("mini", 0, texts())
+    with refused(PromptError, "single text"):
+        check_head(mini(), 0, "Hello")
     with refused(PromptError, "no prompts"):
         check_head(mini(), 0, [])
     with refused(PromptError, "places"):

@@ -203,6 +203,11 @@ def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
     for parents in ([-1, 2, 1], [-1, 0, 5], [0, 0, 0]):
         with refused(SettingsError, "parent"):
             DraftTree.of([3, 4, 5], parents, [0.0] * 3, HAND)
+    for wrong in (None, "x", session_of()):
+        with refused(SettingsError, "no iteration"):
+            TreeEdit.of(wrong)
+        with refused(SettingsError, "no tree"):
+            TreeEdit(wrong)
     with refused(speclab.NotRecordedError, "drafted", "root alone"):
         TreeEdit.of(session_of(strategy=DynaTree(root="drafted")).step())
 

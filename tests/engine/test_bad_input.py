@@ -131,7 +131,7 @@ def session() -> Session:
     return session
 
 
-@pytest.mark.parametrize("index", [-1, 99])
+@pytest.mark.parametrize("index", [-1, 99, 1.5, "1"])
 def test_going_where_nothing_is_decoded(session, index):
     shown = session.cursor
     for move in (session.goto, session.fork):
@@ -219,6 +219,19 @@ def test_what_is_no_strategy():
         for way in WAYS:
             with refused(SettingsError, "strategy"):
                 way(PAIR, wrong, [1, 2], max_new_tokens=4)
+
+
+def test_what_is_no_pair():
+    for wrong in ("mini", None, PAIR.target):
+        for way in WAYS:
+            with refused(SettingsError, "no pair", "load_pair"):
+                way(wrong, DynaTree(budget="fixed"), [1, 2], max_new_tokens=4)
+
+
+def test_what_is_no_run():
+    for wrong in ("run.json.gz", None, PAIR):
+        with refused(SettingsError, "no run"):
+            speclab.replay(wrong, DynaTree())
 
 
 def test_settings_cannot_be_changed_in_place_and_the_error_says_how():

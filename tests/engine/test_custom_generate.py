@@ -415,6 +415,19 @@ ASKED = {
 }
 
 
+@pytest.mark.parametrize("wrong", [1.0, 64, -1])
+def test_what_is_no_id_of_the_model_is_refused_before_a_pass(inside, wrong):
+    with refused(speclab.PromptError, f"{wrong} is"):
+        model().generate(
+            torch.tensor([[wrong, 3]]), max_new_tokens=4, custom_generate=inside, attention_mask=torch.ones(1, 2)
+        )
+
+
+def test_a_mask_of_another_length_is_refused(inside):
+    with refused(SettingsError, "mask"):
+        model().generate(IDS, attention_mask=torch.ones(1, 40), max_new_tokens=4, custom_generate=inside)
+
+
 @pytest.mark.parametrize(("asked", "said"), ASKED.values(), ids=ASKED)
 def test_what_cannot_be_honoured_is_refused_by_name(inside, asked, said):
     settings = {"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0} | asked
@@ -519,8 +532,9 @@ def test_heads_of_another_model_are_refused():
     ("strategy", "draft", "kind", "said"),
     [
         (TREE, None, NoDraftError, "draft="),
-        (TREE, 5, SettingsError, "int"),
-        (TREE, ["x", None], SettingsError, "NoneType"),
+        (TREE, [], NoDraftError, "draft="),
+        (TREE, 5, SettingsError, "5 is no model"),
+        (TREE, ["x", None], SettingsError, "None is no model"),
         ("DynaTree", None, SettingsError, "strategy"),
         (speclab.DynaTree, None, SettingsError, "strategy"),
         (speclab.ByHand(), None, SettingsError, "person"),

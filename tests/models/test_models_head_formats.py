@@ -229,6 +229,8 @@ def test_a_config_without_sizes(tmp_path):
         {"rope_scaling": 3},
         {"hidden_size": "wide"},
         {"transformer_layer_config": {"model_type": "?"}},
+        {"layer_types": 5},
+        {"rope_theta": -1},
     ):
         folder = write(tmp_path / "head", target())
         config = json.loads((folder / "config.json").read_text()) if content else {}

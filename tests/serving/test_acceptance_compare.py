@@ -131,6 +131,13 @@ def test_the_user_gives_what_the_log_does_not_hold(theirs):
         log.compare(mini())
     with refused(PromptError, "too few"):
         log.compare(mini(), CHAIN, prompt=WORDS, output="a")
+    with refused(PromptError, "no output"):
+        log.compare(mini(), CHAIN, prompt=WORDS, output=5)
+    for wrong in ("mini", None):
+        with refused(SettingsError, "no run"):
+            log.compare(wrong)
+    with refused(SettingsError, "needs a run"):
+        speclab.AcceptanceLog.of()
     given = log.compare(mini(), CHAIN, prompt=WORDS, output=session.text)
     assert given.ours.acceptance_by_depth == log.acceptance_by_depth
     with refused(PromptError, "no tokenizer"):

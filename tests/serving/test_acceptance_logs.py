@@ -351,6 +351,8 @@ def test_a_file_too_large_a_line_without_an_end_and_a_folder(tmp_path, load, mon
         speclab.load_acceptance(tmp_path)
     with refused(TraceError, "No such file"):
         speclab.load_acceptance(tmp_path / "none")
+    with refused(TraceError, "no path"):
+        speclab.load_acceptance(None)
     monkeypatch.setattr("speclab.serving.acceptance.LINE", 1000)
     with refused(TraceError, "line 2"):
         load("short\n" + "x" * 2000)

@@ -237,6 +237,13 @@ def test_bad_input_is_one_sentence():
         export_settings(speclab.LinearSpeculation, "vllm")
     with pytest.raises(SettingsError, match=r"^An object of type dict is no strategy"):  # however long its contents
         export_settings({"a": "b"}, "vllm")
+    for wrong in (5, ["a"], object()):
+        with pytest.raises(SettingsError, match="is no name of a model"):
+            export_settings(CHAIN, "vllm", draft=wrong)
+    with pytest.raises(SettingsError, match="'mini' is no pair"):
+        export_settings(CHAIN, "vllm", pair="mini")
+    with pytest.raises(SettingsError, match="'run' is no run"):
+        export_settings(speclab.LinearSpeculation(budget="auto"), "vllm", trace="run")
 
 
 def test_a_name_with_spaces_and_quotes_stays_one_word_of_the_line():
