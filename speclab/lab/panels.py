@@ -69,7 +69,7 @@ class Panels(VBox):
         legend.add_class("speclab-under")
         above, below = ([self.views[view.name] for view in placed(place)] for place in ("above", "below"))
         below = [slot for slot in below if slot is not self.views.get("legend")]
-        rows = [*above, stage, legend, self.predict, self.editor, status, *below, self.text, self.tabs]
+        rows = [*above, self.predict, stage, legend, self.editor, status, *below, self.text, self.tabs]
         super().__init__(rows, _dom_classes=["speclab-panels"])
         state.observe(lambda _: self.update(), names=["frame", "change"])
         self.update()

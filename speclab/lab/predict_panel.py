@@ -1,4 +1,4 @@
-"""Predict mode's controls: how many tokens, a show of hands, Reveal, and the score."""
+"""Predict mode's controls: how many tokens, a show of hands, and the score. Step is called Reveal meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipywidgets import HTML, HBox, Text, ToggleButtons
 
 from speclab.lab.actions import Actions
 from speclab.lab.predicting import most_tokens
-from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
+from speclab.lab.widgets import on_change, set_if_changed, set_visible, toggle
 from speclab.views.explain import linked
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
@@ -19,7 +19,7 @@ _NEXT = "Step goes on: what is accepted stays hidden until you Reveal it."
 
 
 class PredictPanel(HBox):
-    """What is asked, and what came of it; the button that opens it stands elsewhere: `toggle`."""
+    """What is asked, and what came of it, above the tree; the button that opens it stands elsewhere: `toggle`."""
 
     def __init__(self, actions: Actions) -> None:
         self._actions, self._asking, do = actions, actions.controller.asking, actions.controller
@@ -36,9 +36,7 @@ class PredictPanel(HBox):
         self.tokens = ToggleButtons(options=[1], value=None, tooltips=[]).add_class("speclab-tokens")
         self.hands = Text(placeholder="4 12 7", description="hands raised", tooltip="for 1, 2, 3, … tokens")
         self.hands.add_class("speclab-hands")
-        reveal = lambda: self._actions.ask(self._actions.controller.reveal)  # noqa: E731
-        self.reveal = button("reveal", "Reveal", "what was accepted, and why (Space)", "", reveal, "primary")
-        self._answers = HBox([self.question, self.tokens, self.hands, self.reveal]).add_class("speclab-files")
+        self._answers = HBox([self.question, self.tokens, self.hands]).add_class("speclab-files")
         on_change(self.tokens, lambda count: self._say(tokens=count) if count else None)
         on_change(self.hands, lambda typed: self._say(hands=_counts(typed)))
         self.children = [self._answers, self.said, self.score]

@@ -135,9 +135,10 @@ class Transport(VBox):
 
     def _draw(self, _: Any = None) -> None:
         state = self._state
-        does = state.refused or state.pending or "one iteration on: recorded, decoded before, or decoded now (Space)"
-        words = "Reveal" if state.frame.asked else "Apply & step" if state.pending else "Step"
-        set_if_changed(self.step, description=words, tooltip=does, disabled=bool(state.refused))
+        asked, does = state.frame.asked, "one iteration on: recorded, decoded before, or decoded now (Space)"
+        does = "what was accepted, and why (Space)" if asked else state.refused or state.pending or does
+        words = "Reveal" if asked else "Apply & step" if state.pending else "Step"
+        set_if_changed(self.step, description=words, tooltip=does, disabled=bool(state.refused and not asked))
         set_visible(self.note, bool(state.pending or state.refused))
         set_visible(self.live, bool(state.trace.steps) and not state.frame.live)
         set_if_changed(self.play, description="❚❚ Pause" if state.busy == PLAYING else "▶ Play")

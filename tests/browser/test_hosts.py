@@ -52,7 +52,7 @@ def steps(opened: Opened) -> None:
     opened.wait(f"{STATUS}.includes('not shown yet') && {CURSOR} === {at}")
     lab.locator(".speclab-tokens button").first.click()
     lab.locator(".speclab-tokens .mod-active").wait_for()
-    lab.locator("button.speclab-reveal").click()
+    lab.locator("button.speclab-step", has_text="Reveal").click()
     opened.wait(f"{CURSOR} === {at + 1}")
     lab.locator(".speclab-score", has_text="of 1 prediction was right").wait_for()
     opened.export("llama.cpp", "llama-server -m")

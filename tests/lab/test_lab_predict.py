@@ -100,7 +100,8 @@ def test_marked_nodes_are_counted_and_explained(asked):
     lab._hear({"node": right})
     assert settle(lab)
     assert lab.state.frame.marked == {*step.accepted}
-    click(lab, lab.panels.predict.reveal)
+    assert lab.transport.step.description == "Reveal"
+    click(lab, lab.transport.step)
     assert not lab.state.error
     assert lab.state.cursor == 2
     assert "✓ Right: you marked" in lab.panels.predict.said.value
