@@ -87,11 +87,15 @@ def prepare(notebook: Any, folder: str, here: Callable[[str], str | None]) -> No
         if cell.cell_type == "markdown":
             cell.source = page(cell.source, folder, here)
         elif cell.source:
-            if cell.metadata.get("jupyter", {}).get("source_hidden"):
-                cell.metadata["tags"] = [*cell.metadata.get("tags", ()), "hide-input"]
+            folded = {"source_hidden": "hide-input", "outputs_hidden": "hide-output"}
+            hidden = [tag for name, tag in folded.items() if cell.metadata.get("jupyter", {}).get(name)]
+            cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *hidden]
             lines = cell.source.splitlines()
             drawn = next((line for line in reversed(lines) if "views." in line), lines[-1]).strip()
             cell.metadata["mystnb"] = {"image": {"alt": f"drawn by {drawn}"}}
+            if "hide-output" in hidden:
+                folds = {f"code_prompt_{word.lower()}": f"{word} the answer" for word in ("Show", "Hide")}
+                cell.metadata["mystnb"] |= folds
 
 
 def page(text: str, folder: str, here: Callable[[str], str | None]) -> str:

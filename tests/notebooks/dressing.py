@@ -41,6 +41,8 @@ def colab(name: str) -> str:
 def dress(notebook: Any, name: str) -> None:
     """Writes the install cell and the link to Colab into a notebook, and whole addresses of what lies outside its
     folder, for `speclab lab` copies that alone; code that JupyterLab hides, Colab hides too; in place.
+
+    Saved answers are folded, or a reader would see them under the question. JupyterLab unfolds what is run.
     """
     heads = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
     for cell in heads:
@@ -51,6 +53,9 @@ def dress(notebook: Any, name: str) -> None:
     head.source = f"{_LINK.sub('', head.source)}\n\n[Open in Colab]({colab(name)})"
     for cell in filter(_hidden, notebook.cells):
         cell.metadata.cellView = "form"  # what Colab calls it
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and ".reveal(" in cell.source:
+            cell.metadata["jupyter"] = {**cell.metadata.get("jupyter", {}), "outputs_hidden": True}
     found = [cell for cell in notebook.cells if "install" in cell.metadata.get("tags", ())]
     if not found:
         found = [nbformat.v4.new_code_cell(id="install", metadata={"tags": ["install"]})]

@@ -37,6 +37,13 @@ def test_what_nbval_should_compare_is_there(cells):
     assert all(cell.source.startswith(CHECKED) and cell.outputs for cell in checked)
 
 
+def test_an_answer_is_folded_until_its_cell_is_run(cells):
+    """And the first line of it, which JupyterLab shows of what is folded, is not the answer itself."""
+    answers = [cell for cell in cells if ".reveal(" in cell.source]
+    assert [cell.source for cell in answers if not cell.metadata.get("jupyter", {}).get("outputs_hidden")] == []
+    assert [cell.source for cell in answers if cell.outputs[0].output_type == "execute_result"] == []
+
+
 def test_saved_pictures_show_without_a_kernel_and_without_trust(cells):
     """Inline SVG falls apart into words, a widget is a blank, where a notebook is opened for the first time."""
     bundles = [output.get("data", {}) for cell in cells for output in cell.outputs]
