@@ -15,8 +15,9 @@ WORKERS ?= auto
 # Without the tiers that stand in folders of their own, and without the plugin that notebooks alone need.
 CODE := -n $(WORKERS) --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebooks browser)
 
-# One thread is steadier where other work shares the cores; a whole tier takes about as long.
-unit model double cuda notebooks mutants browser: export OMP_NUM_THREADS ?= 1
+# One thread is steadier where other work shares the cores; a whole tier takes about as long. The environment's choice
+# is not asked: tests must not depend on it.
+unit model double cuda notebooks mutants browser: export OMP_NUM_THREADS = 1
 
 .PHONY: help setup lab app test check format unit model double cuda notebooks mutants saved browser chromium site slides release bench bench-lab constraints clean
 

@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 
+import torch
 from hypothesis import HealthCheck, settings
 
 from speclab.models.fast import packed
@@ -20,6 +21,11 @@ settings.load_profile("speclab")
 
 # Which product is the faster one is a matter of the clock; tests take the packed one wherever it works.
 packed.PAYS = True
+
+# Where other work shares the cores, threads wait for each other: tests took twenty times as long. For processes that
+# tests start, too.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Cost curves of tiny models are no use to anybody.
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end

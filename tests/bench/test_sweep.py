@@ -229,7 +229,7 @@ def test_a_driver_killed_at_any_moment_goes_on(tmp_path, study, moments):
     for moment in (*moments, 1000):
         driver = processes.Process(target=killed_at, args=(moment, out, marks, study))
         driver.start()
-        driver.join(60)
+        driver.join(600)
         kills += driver.exitcode == -signal.SIGKILL
         rows = read_rows(out) if (out / "study.db").exists() else []
         assert rows[: len(done)] == done, "what is stored stands"

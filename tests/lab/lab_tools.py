@@ -14,6 +14,8 @@ from speclab.lab.models import OWN
 from speclab.lab.screen import Slot
 
 PROMPT = [5, 17, 3, 40, 11]
+PATIENCE = 300
+"""Seconds, for what ends as soon as it can: only a failing test waits so long, however busy the machine."""
 
 
 def every(widget: Widget) -> list[Widget]:
@@ -21,7 +23,7 @@ def every(widget: Widget) -> list[Widget]:
     return [widget, *(found for child in getattr(widget, "children", ()) for found in every(child))]
 
 
-def settle(lab: Lab, seconds: float = 60) -> bool:
+def settle(lab: Lab, seconds: float = PATIENCE) -> bool:
     """Waits until the worker has nothing to do."""
     return lab._worker.wait(seconds)
 
@@ -34,7 +36,7 @@ def click(lab: Lab, button: Widget) -> None:
 
 def ask(lab: Lab, method: str, *arguments: Any) -> Any:
     """Asks the controller, as a button does, and waits for the answer."""
-    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(60)
+    return lab._actions.ask(getattr(lab._controller, method), *arguments).result(PATIENCE)
 
 
 def show(lab: Lab, tab: str) -> None:
@@ -61,7 +63,7 @@ def choose_own(lab: Lab, target: object, draft: object = "", heads: str = "") ->
 
 def said_of_memory(lab: Lab) -> str:
     """What stands beside the picker, once it is known."""
-    assert lab.config.models.memory._worker.wait(30)
+    assert lab.config.models.memory._worker.wait(PATIENCE)
     return lab.config.models.memory.value
 
 

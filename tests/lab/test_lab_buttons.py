@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from ipywidgets import Button, Checkbox, Dropdown, Text, Textarea, ToggleButton
-from lab_tools import click, every, settle
+from lab_tools import PATIENCE, click, every, settle
 
 from speclab.lab.actions import action
 from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS
@@ -85,8 +85,8 @@ def test_the_race_ticks_to_its_end_or_to_a_stop_and_presenting_enlarges_until_es
 
 def test_a_click_returns_while_the_models_work_and_stop_is_heard(lab):
     started, go_on = threading.Event(), threading.Event()
-    lab._actions.ask(action("loading")(lambda: (started.set(), go_on.wait(30))))
-    assert started.wait(30)
+    lab._actions.ask(action("loading")(lambda: (started.set(), go_on.wait(PATIENCE))))
+    assert started.wait(PATIENCE)
     lab.transport.step.click()
     assert lab.state.busy == "loading"
     lab.transport.stop.click()

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lab_tools import PATIENCE
 
 import speclab
 from speclab.lab import Lab
@@ -21,7 +22,7 @@ VIEWS, LAB, SHOWN_FILES = 1650, 270, 32
 def calls(lab: Lab, work) -> Counter[str]:
     """Calls of speclab's own functions by file, counted on the lab's thread, where the work is done."""
     profile, found = cProfile.Profile(), Counter[str]()
-    lab._worker.submit(lambda: profile.runcall(work)).result(60)
+    lab._worker.submit(lambda: profile.runcall(work)).result(PATIENCE)
     for entry in profile.getstats():
         if not isinstance(entry.code, str) and entry.code.co_filename.startswith(HOME):
             found[entry.code.co_filename.removeprefix(HOME)] += entry.callcount

@@ -6,7 +6,7 @@ import json
 from threading import Event
 
 import pytest
-from lab_tools import Messages, click, html, settle, show
+from lab_tools import PATIENCE, Messages, click, html, settle, show
 
 import speclab
 from speclab.analysis.replay import Replayer
@@ -49,7 +49,7 @@ def drawn(lab, setting: str = "node_budget", *, wait: bool = True, **ends: objec
     for name, value in ends.items():
         getattr(panel.first, name).value = value
     panel.go.click()
-    assert not wait or panel.worker.wait(60)
+    assert not wait or panel.worker.wait(PATIENCE)
     return lab.state.curve
 
 
@@ -83,13 +83,13 @@ def test_replays_block_no_step_and_a_cancelled_sweep_keeps_what_was_drawn(make, 
     show(lab, SWEEP)
     panel = lab.panels.tabs.curves
     drawn(lab, wait=False)
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE)
     assert "of" in panel.progress.value
     assert lab.step().index == 3, "it decodes while a replay is under way"
     lab.back()
     lab.fork(node_budget=4)
     panel.end.click()
-    assert panel.worker.wait(30)
+    assert panel.worker.wait(PATIENCE)
     found = lab.state.curve
     assert 0 < len(found.points) < found.total
     assert found.ended in html(panel.picture)
@@ -102,9 +102,9 @@ def test_escape_and_stop_end_it_too(lab, held):
     for stop in (lab.stop, lambda: lab.transport.key("Escape")):
         held[1].clear()
         drawn(lab, wait=False)
-        assert held[1].wait(30)
+        assert held[1].wait(PATIENCE)
         stop()
-        assert lab.panels.tabs.curves.worker.wait(30)
+        assert lab.panels.tabs.curves.worker.wait(PATIENCE)
         assert "ancelled" in html(lab.panels.tabs.curves.picture)
 
 

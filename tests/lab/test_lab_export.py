@@ -7,7 +7,7 @@ import re
 import shlex
 
 import pytest
-from lab_tools import click, show
+from lab_tools import PATIENCE, click, show
 
 import speclab
 
@@ -25,7 +25,7 @@ def panel(make):
     panel.first.setting.value = "draft_tokens"
     panel.first.low.value, panel.first.high.value, panel.first.count.value = "2", "4", 2
     click(lab, panel.go)
-    assert panel.worker.wait(60)
+    assert panel.worker.wait(PATIENCE)
     return panel
 
 

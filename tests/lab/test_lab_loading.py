@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 import torch
-from lab_tools import ask, choose_own, said_of_memory, settle
+from lab_tools import PATIENCE, ask, choose_own, said_of_memory, settle
 from tiny import tiny
 
 from speclab.files import byte_count
@@ -31,7 +31,7 @@ def held(monkeypatch):
         load.calls += 1
         report("Loading some/model, about 3.0 GiB…")
         load.begun.set()
-        assert load.go.wait(30)
+        assert load.go.wait(PATIENCE)
         try:
             report("Loading some/model, half of it…")
         finally:
@@ -93,13 +93,13 @@ def test_while_a_name_is_typed_only_the_last_is_looked_up(lab, monkeypatch, mess
     def model_info(self, name, **_):
         asked.append(name)
         there.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         counts = SimpleNamespace(total=1 << 30, parameters={"F32": 1 << 30})
         return SimpleNamespace(siblings=[], safetensors=counts)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
     choose_own(lab, "s")
-    assert there.wait(30)
+    assert there.wait(PATIENCE)
     messages.clear()
     for name in ("some", "some/m", "some/model"):
         lab.config.models.target.value = name
@@ -120,11 +120,11 @@ def test_a_load_says_how_far_it_is(make, held):
 
     lab.state.observe(hear, "status")
     waiting = lab._actions.ask(lab._controller.prepare)
-    assert held.begun.wait(30)
-    assert told.wait(30)
+    assert held.begun.wait(PATIENCE)
+    assert told.wait(PATIENCE)
     assert lab.state.busy == "loading"
     held.go.set()
-    waiting.result(30)
+    waiting.result(PATIENCE)
     ended = "mini is loaded: Step decodes with it."
     assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…", ended]
     assert lab.state.status == ended
@@ -137,16 +137,16 @@ def test_stop_leaves_a_load_behind_at_once_and_what_it_brings_is_dropped(lab, he
     session, pair = lab.session, lab._controller.models.pair
     choose_own(lab, folder)
     waiting = lab._actions.ask(lab._controller.apply)
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     lab.stop()
-    waiting.result(5)
+    waiting.result(PATIENCE)
     assert not held.ended.is_set()
     assert "Stopped loading" in lab.state.status
     assert "everything stays as it was" in lab.state.status
     assert lab.state.error == ""
     assert lab.session is session
     held.go.set()
-    assert held.ended.wait(30)
+    assert held.ended.wait(PATIENCE)
     assert settle(lab)
     assert not held.brought, "it ends at its next report"
     assert lab._controller.models.pair is pair
@@ -159,10 +159,10 @@ def test_another_click_ends_a_run_but_not_its_load(make, held):
     lab = make("mini")
     lab.config.strategy.choice.value = "Autoregressive"
     run = lab._actions.ask(lab._controller.run)
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     lab._actions.ask(lab._controller.select, None)
     held.go.set()
-    run.result(30)
+    run.result(PATIENCE)
     assert held.calls == 1
     assert lab._controller.models.pair.name == "late"
 
@@ -216,9 +216,9 @@ def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):
     lab = Lab("mini")
     memory = lab.config.models.memory
     lab._actions.ask(lab._controller.prepare)
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     lab.close()
-    assert lab._worker.wait(5)
+    assert lab._worker.wait(PATIENCE)
     held.go.set()
     assert lab._controller.models.pair is None
     lab.config.models.look()

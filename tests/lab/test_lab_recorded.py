@@ -36,9 +36,9 @@ step = lab._actions.ask(lab._controller.step)
 while not lab.state.busy:
     time.sleep(0.001)
 lab.stop()
-assert step.result(60) is None
+assert step.result(600) is None
 assert lab.state.status.startswith("Stopped loading mini"), lab.state.status
-assert lab._worker.wait(60)
+assert lab._worker.wait(600)
 (loading,) = [thread for thread in threading.enumerate() if thread.name == "speclab-loading"]
 loading.join()
 assert lab.session is None and lab._controller.models.pair is None

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from lab_tools import PROMPT, ask, settle
+from lab_tools import PATIENCE, PROMPT, ask, settle
 
 from speclab.drafters.fixed_tree import FixedTree
 from speclab.drafters.prompt_lookup import PromptLookup
@@ -224,7 +224,7 @@ def test_playing_shows_every_moment_decodes_where_the_record_ends_and_yields(mak
         while lab.transport.play.description != "❚❚ Pause":
             time.sleep(0.001)
         end()
-        assert playing.result(30) is None
+        assert playing.result(PATIENCE) is None
         assert lab.transport.play.description == "▶ Play"
     assert lab.state.cursor == 1
 
@@ -232,8 +232,8 @@ def test_playing_shows_every_moment_decodes_where_the_record_ends_and_yields(mak
 def test_stop_or_anything_else_asked_for_ends_a_run_and_keeps_what_was_decoded(make):
     lab = make(max_new_tokens=200)
     reached, go_on = threading.Event(), threading.Event()
-    result = lab._actions.ask(lab._controller.run, lambda step: reached.set() or not go_on.wait(30))
-    assert reached.wait(30)
+    result = lab._actions.ask(lab._controller.run, lambda step: reached.set() or not go_on.wait(PATIENCE))
+    assert reached.wait(PATIENCE)
     lab.stop()
     go_on.set()
     assert settle(lab)
@@ -243,8 +243,9 @@ def test_stop_or_anything_else_asked_for_ends_a_run_and_keeps_what_was_decoded(m
     assert lab.state.status.startswith("Stopped")
     assert lab.state.busy == ""
     reached.clear()
-    lab._actions.ask(lab._controller.run, lambda step: (reached.set(), time.sleep(0.01))[1])
-    assert reached.wait(30)
+    wanted = lab._worker.cancelled
+    lab._actions.ask(lab._controller.run, lambda step: reached.set() or not wanted.wait(PATIENCE))
+    assert reached.wait(PATIENCE)
     lab.goto(0)
     assert lab.state.cursor == 0
     assert not lab.session.done
@@ -255,8 +256,7 @@ def test_ctrl_c_while_a_method_waits_stops_the_work(make):
 
     def interrupted(step):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        time.sleep(0.2)
-        return False
+        return not lab._worker.cancelled.wait(PATIENCE)  # until it was heard: a second one would find the test outside
 
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a process of the background
     try:

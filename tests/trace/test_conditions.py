@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -133,10 +132,8 @@ def test_what_a_step_lacks_satisfies_no_comparison(text):
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence_with_its_place(text, column, says):
-    began = process_time()
     with pytest.raises(ExpressionError, match=says) as caught:
         parse(text, NAMES)
-    assert process_time() - began < 0.5
     assert column is None or caught.value.column == column
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 600
