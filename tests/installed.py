@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -122,14 +122,14 @@ def _lab(place: Path, folder: Path) -> Iterator[object]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    token = secrets.token_hex(16)
+    token, straight = secrets.token_hex(16), build_opener(ProxyHandler({}))  # whatever proxy the environment names
     options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     with (folder / "lab.txt").open("w+") as log:
         command = [place / "speclab", "lab", *options]
         server = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=log, stderr=log)
 
         def get(path: str) -> str:
-            with urlopen(f"http://127.0.0.1:{port}/{path}?token={token}", timeout=60) as answer:
+            with straight.open(f"http://127.0.0.1:{port}/{path}?token={token}", timeout=60) as answer:
                 return str(answer.read().decode())
 
         try:
@@ -145,7 +145,7 @@ def _lab(place: Path, folder: Path) -> Iterator[object]:
             yield get
         finally:
             server.terminate()
-            server.wait(timeout=30)
+            server.wait(timeout=PATIENCE)
 
 
 def _say(text: str, started: float) -> None:

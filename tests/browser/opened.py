@@ -148,6 +148,16 @@ class Opened:
         if not self.page.evaluate(_AT_REST, [_DONE, laid_out, PATIENCE]):
             pytest.fail(f"kernel and page never came to rest; {self.read(STATUS)}\npicture: {self.shot('restless')}")
 
+    def steady(self, expression: str, argument: Any = None) -> Any:
+        """The value of an expression of the page once it stays the same: for what moves, or is zoomed in steps."""
+        before, now = object(), None
+        for _ in range(PATIENCE // 200):
+            before, now = now, self.page.evaluate(expression, argument)
+            if now is not None and now == before:
+                return now
+            self.page.wait_for_timeout(200)
+        pytest.fail(f"never came to rest: {expression[:400]}: {now}\npicture: {self.shot('restless')}")
+
     def says(self, start: str) -> str:
         """Waits until the status line begins so; what it says."""
         self.wait(f"{STATUS}.startsWith({json.dumps(start)})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,7 @@ class Home:
     @classmethod
     def make(cls, folder: Path) -> Home:
         shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        return cls(folder, port, secrets.token_hex(16))
+        return cls(folder, _free(), secrets.token_hex(16))
 
     @property
     def notebook(self) -> Path:
@@ -69,6 +67,14 @@ def jupyter(home: Home) -> list[str]:
 def voila(home: Home) -> list[str]:
     """As `speclab app` starts it."""
     return host.app_command(home.notebook, ["--no-browser", f"--port={home.port}", "--Voila.ip=127.0.0.1"])
+
+
+def _free() -> int:
+    """A port below those that systems give out of themselves: kernels and connections take these at any moment."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port := random.SystemRandom().randrange(20_000, 32_000)))
+            return port
 
 
 @contextmanager

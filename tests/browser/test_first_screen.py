@@ -96,9 +96,9 @@ def test_a_typed_prompt_is_what_the_next_step_decodes(lab):
 
 def test_a_dragged_slider_redoes_the_iteration_and_shows_both(lab):
     page = lab.page
-    lab.step()
-    at, before = lab.cursor(), lab.read(TREE)
+    at = lab.step()
     lab.opens("What if")
+    before = lab.read(TREE)
     handle = page.locator(".speclab-setting-node_budget .noUi-handle")
     if not handle.is_visible():
         page.locator(".speclab-settings").get_by_text("More", exact=False).first.click()

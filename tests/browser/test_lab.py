@@ -6,24 +6,36 @@ import json
 import re
 
 import pytest
-from opened import BADGE, ERROR, MASK, PAINTED, STATUS, TREE
+from opened import BADGE, CURSOR, ERROR, PAINTED, STATUS
 from serving import NOTEBOOK, ROOT
 
 pytestmark = pytest.mark.browser
 
-SEEN = {"tree": TREE, "mask": MASK, "status": STATUS}
+WHAT = "(({data}) => data.map(({customdata, hovertext, marker, z}) => [customdata, hovertext, marker?.symbol, z]))"
+"""Of a picture: what is drawn, and not where: the room for it may change while a page is laid out."""
+HELD = "JSON.stringify({}(document.querySelector('.speclab-{} > *').held))"
+SEEN = {"tree": HELD.format(WHAT, "tree"), "mask": HELD.format(WHAT, "mask"), "status": STATUS}
 BAR = "document.querySelector('.speclab-status').innerText"
-RUN_AND_STOP = f"""async () => {{
-  const before = {BAR};
-  document.querySelector('button.speclab-run').click();
-  while ({BAR} === before) await new Promise(done => setTimeout(done, 5));
-  document.querySelector('button.speclab-stop').click();
-}}"""
-"""Both from within the page: a run is soon over, and a test that is slow to click would come too late."""
+HOLD = """
+import speclab.lab.decoding
+from ipywidgets.widgets.widget import _instances
 
+speclab.lab.decoding.REDRAW_SECONDS = 0
+(shown,) = [each for each in _instances.values() if isinstance(each, speclab.Lab)]
+
+def hold(change):
+    if change['new'].cursor > {at}:
+        shown.state.unobserve(hold, 'frame')
+        shown._worker.cancelled.wait(300)
+
+shown.state.observe(hold, 'frame')
+"""
+"""A run stays at the first iteration that it shows after `at` until Stop is heard: it would soon be over."""
 
 SHIPPED = json.loads((ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"][2]["source"]
-CLOSE = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({code: 'lab.close()'}).done && 1"
+KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+EXECUTE = f"code => {KERNEL}.requestExecute({{code}}).done.then(() => 1)"
+CLOSE = "lab.close()"
 """The lab further down, which the notebook's own code steps."""
 WRITE = "source => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2].setSource(source)"
 
@@ -33,7 +45,7 @@ def lab(notebook):
     """The notebook after all its cells ran, its first lab in view."""
     notebook.page.evaluate(WRITE, "".join(SHIPPED))  # other files write labs of their own there
     notebook.run()
-    notebook.read(CLOSE)
+    notebook.page.evaluate(EXECUTE, CLOSE)
     notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
     notebook.page.evaluate("() => jupyterapp.shell.currentWidget.content.scrollToItem(2, 'start')")
     notebook.wait(PAINTED)
@@ -86,9 +98,13 @@ def test_run_live_takes_over_and_stop_ends_a_run_and_keeps_what_was_decoded(lab)
     lab.page.click("button.speclab-live")
     lab.wait(f"{BADGE} === 'live'")
     assert lab.cursor() == at, "in the same place"
-    lab.page.evaluate(RUN_AND_STOP)
+    lab.page.evaluate(EXECUTE, HOLD.format(at=at))
+    lab.page.click("button.speclab-run")
+    lab.wait(f"{CURSOR} > {at}")
+    lab.page.click("button.speclab-stop")
     lab.says("Stopped")
     lab.rest()
+    assert lab.cursor() > at
     done, total = re.search(r"(\d+) of (\d+) tokens", lab.read(BAR)).groups()
     assert int(done) < int(total)
     click(lab, "step", differs(see(lab), "status"))

@@ -43,6 +43,7 @@ def test_every_figure_is_drawn_and_every_word_can_be_read(browser, path, theme):
 
 def test_without_scripts_the_tables_tell_it_all(browser, path):
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.goto(path.as_uri())
     assert "The figures need JavaScript" in page.inner_text("noscript")

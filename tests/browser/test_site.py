@@ -90,6 +90,7 @@ def test_a_run_steps_on_the_start_page_and_on_its_own(page, site):
 
 def test_without_scripts_pictures_text_and_answers_are_there(browser, site):
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.goto((site / "notebooks" / "gallery.html").as_uri())
     pictures = page.locator(".cell_output img:visible")  # others are folded with their answers
