@@ -27,6 +27,9 @@ packed.PAYS = True
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Tables in a terminal leave out columns for which there is no room; this is what rich takes where nothing is said.
+os.environ["COLUMNS"] = "80"
+
 # Cost curves of tiny models are no use to anybody.
 CACHE = tempfile.TemporaryDirectory(prefix="speclab-tests-")  # held: it goes when the tests end
 os.environ["SPECLAB_CACHE"] = CACHE.name

@@ -24,13 +24,13 @@ speclab.lab.decoding.REDRAW_SECONDS = 0
 (shown,) = [each for each in _instances.values() if isinstance(each, speclab.Lab)]
 
 def hold(change):
-    if change['new'].cursor > {at}:
+    if change['new'].cursor > {at} + 1:
         shown.state.unobserve(hold, 'frame')
         shown._worker.cancelled.wait(300)
 
 shown.state.observe(hold, 'frame')
 """
-"""A run stays at the first iteration that it shows after `at` until Stop is heard: it would soon be over."""
+"""Of a run, one iteration after `at` is shown, and the next waits until Stop is heard: it would soon be over."""
 
 SHIPPED = json.loads((ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"][2]["source"]
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
