@@ -150,6 +150,6 @@ def test_what_cannot_be_is_refused():
 @pytest.mark.model
 def test_the_mini_family():
     prompts = [speclab.prompts.examples("prose")[0].text]
-    found = clinic.matrix(speclab.load_pair(), STRATEGIES[:2], prompts, max_new_tokens=24)
+    found = clinic.matrix(speclab.load_pair(), STRATEGIES[:2], prompts, max_new_tokens=12)
     for injected, row in found.cells.items():
         assert all(cell.fired == (cell.told if name == injected else 0) for name, cell in row.items()), injected
