@@ -126,7 +126,12 @@ def test_a_load_says_how_far_it_is(make, held):
     held.go.set()
     waiting.result(PATIENCE)
     ended = "mini is loaded: Step decodes with it."
-    assert heard == ["Loading mini…", "Loading some/model, about 3.0 GiB…", ended]
+    overtaken = "Loading some/model, half of it…"  # the load may end before it is shown
+    assert [said for said in heard if said != overtaken] == [
+        "Loading mini…",
+        "Loading some/model, about 3.0 GiB…",
+        ended,
+    ]
     assert lab.state.status == ended
     assert lab.state.busy == ""
     assert lab._controller.models.pair.name == "late"
