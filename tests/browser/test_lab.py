@@ -21,7 +21,7 @@ import speclab.lab.decoding
 from ipywidgets.widgets.widget import _instances
 
 speclab.lab.decoding.REDRAW_SECONDS = 0
-(shown,) = [each for each in _instances.values() if isinstance(each, speclab.Lab)]
+*_, shown = (each for each in _instances.values() if isinstance(each, speclab.Lab))  # other files left theirs
 
 def hold(change):
     if change['new'].cursor > {at} + 1:
@@ -34,7 +34,10 @@ shown.state.observe(hold, 'frame')
 
 SHIPPED = json.loads((ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"][2]["source"]
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-EXECUTE = f"code => {KERNEL}.requestExecute({{code}}).done.then(() => 1)"
+EXECUTE = f"""async code => {{
+  const {{content}} = await {KERNEL}.requestExecute({{code}}).done;
+  if (content.status !== 'ok') throw new Error(content.evalue);
+}}"""
 CLOSE = "lab.close()"
 """The lab further down, which the notebook's own code steps."""
 WRITE = "source => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2].setSource(source)"
