@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from threading import local
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import RLock, local
 from typing import Any
 
 from ipywidgets import HTML, Button, DOMWidget, HBox, ToggleButton, Widget
@@ -12,6 +12,9 @@ from ipywidgets import HTML, Button, DOMWidget, HBox, ToggleButton, Widget
 from speclab.views.markup import escape, tag
 
 _batch = local()
+_guard = RLock()
+_holds: dict[Widget, tuple[AbstractContextManager[None], int]] = {}
+"""Widgets that send nothing now, and how many times that is asked for."""
 
 
 @contextmanager
@@ -31,6 +34,28 @@ def batch_updates() -> Iterator[None]:
             _batch.held = None
 
 
+@contextmanager
+def _held(widget: Widget) -> Iterator[None]:
+    """`hold_sync` for several threads: by itself it forgets what one of them sets while another's hold is being sent.
+
+    So the last to leave sends, and nobody enters meanwhile.
+    """
+    with _guard:
+        hold, count = _holds.get(widget) or (widget.hold_sync(), 0)
+        if not count:
+            hold.__enter__()
+        _holds[widget] = hold, count + 1
+    try:
+        yield
+    finally:
+        with _guard:
+            hold, count = _holds.pop(widget)
+            if count > 1:
+                _holds[widget] = hold, count - 1
+            else:
+                hold.__exit__(None, None, None)
+
+
 def set_if_changed(widget: Widget, **values: Any) -> None:
     """Sets what differs, in one message; sends none where nothing differs."""
     for name in tuple(values):
@@ -40,8 +65,8 @@ def set_if_changed(widget: Widget, **values: Any) -> None:
         return
     held = getattr(_batch, "held", None)
     if held is not None:
-        held.enter_context(widget.hold_sync())
-    with widget.hold_sync(), widget.hold_trait_notifications():
+        held.enter_context(_held(widget))
+    with _held(widget), widget.hold_trait_notifications():
         for name, value in values.items():
             setattr(widget, name, value)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from threading import Event, Thread
 
+import comm
 import pytest
-from lab_tools import Messages, decoded, every, settle
+from ipywidgets import Text
+from lab_tools import PATIENCE, Messages, decoded, every, settle
 
 import speclab
 from speclab.lab.screen import Slot
+from speclab.lab.widgets import batch_updates, set_if_changed
 
 STEP_BYTES, OTHER_MESSAGES, OPEN_BYTES, OPEN_MESSAGES = 60_000, 3, 150_000, 28
 """Of a step: all messages together; and those besides the one that redraws (buttons that go on or off); then both where
@@ -152,3 +156,31 @@ def test_a_lab_opens_its_screen_with_one_message_and_plotly_goes_on_request_alon
     )
     assert [message["buffers"] for message in messages] == [1]
     assert json.loads(json.dumps(messages[0]["data"]["content"]))["plotly"] is True
+
+
+def test_what_one_thread_sets_while_another_sends_is_sent_too(monkeypatch):
+    """A page that turns wide while a run draws: the new width's picture must not be lost on its way."""
+    widget, sent, sending, other = Text(), {}, Event(), Event()
+
+    def publish(self, msg_type, data=None, **_):
+        sent.update((data or {}).get("state", {}))
+        if "value" in (data or {}).get("state", {}):
+            sending.set()
+            other.wait(0.5)  # it is there at once where nothing keeps it away
+
+    monkeypatch.setattr(comm.DummyComm, "publish_msg", publish)
+
+    def set_meanwhile():
+        assert sending.wait(PATIENCE)
+        with batch_updates():
+            set_if_changed(widget, placeholder="wide")
+            other.set()
+            drawing.join(PATIENCE)
+
+    drawing = Thread(target=lambda: set_if_changed(widget, value="drawn"))
+    resizing = Thread(target=set_meanwhile)
+    for thread in (resizing, drawing):
+        thread.start()
+    for thread in (resizing, drawing):
+        thread.join(PATIENCE)
+    assert sent == {"value": "drawn", "placeholder": "wide"}
