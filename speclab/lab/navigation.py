@@ -265,7 +265,7 @@ class Navigator:
         if points or frame.hits:
             points = changes["breakpoints"] = tuple([point.over(frame.trace.steps) for point in points])
             frame = replace(frame, hits=tuple(sorted({hit for point in points for hit in point.hits})))
-        self._state.update(**changes, frame=replace(frame, room=self._state.frame.room))
+        self._state.update(**changes, frame=frame)
 
 
 def begun(frame: Frame) -> Frame:

@@ -160,13 +160,20 @@ class LabState(HasTraits):
     def change_frame(self, **changes: Any) -> None:
         """Shows the frame with these attributes changed; from any thread."""
         with self._lock:
-            self.update(frame=replace(self.frame, **changes))
+            self._set(frame=replace(self.frame, **changes))
 
     def update(self, **changes: Any) -> None:
         """Changes several traits, and notifies of each when all are changed: what depends on two is drawn once.
 
-        Name `status` first: a browser then has it last, when all it speaks of is on the screen.
+        Name `status` first: a browser then has it last, when all it speaks of is on the screen. Another frame is laid
+        out for the same room: a page may have told of a new one since that frame was made.
         """
+        with self._lock:
+            if "frame" in changes:
+                changes["frame"] = replace(changes["frame"], room=self.frame.room)
+            self._set(**changes)
+
+    def _set(self, **changes: Any) -> None:
         with self._lock, batch_updates(), self.hold_trait_notifications():
             for name, value in changes.items():
                 setattr(self, name, value)
