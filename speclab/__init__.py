@@ -60,9 +60,6 @@ if TYPE_CHECKING:
     from speclab.lab import Lab
     from speclab.lab.prediction import Prediction
     from speclab.models.pair import ModelPair, load_pair
-    from speclab.serving.acceptance import load_acceptance
-    from speclab.serving.accepted import AcceptanceLog
-    from speclab.serving.settings import export_settings
     from speclab.trace.files import load_trace
     from speclab.trace.records import Step, Trace
     from speclab.tree import DraftTree
@@ -70,7 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "AcceptanceLog", "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft",
+    "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft",
     "DraftHead", "DraftTree", "Drafter", "DualDraft", "DynaTree", "ExactnessError", "ExpressionError",
     "FinishedError", "FixedTree", "Generation", "GenerationConfigWarning", "Goose", "HeadMismatchError",
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
@@ -78,13 +75,12 @@ __all__ = [
     "PromptLookup", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step", "Strategy",
     "SuffixDecoding", "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit",
     "UnsupportedModelError", "__version__", "aggregate", "attribution", "check_head", "clinic", "custom_generate",
-    "export_settings", "generate", "load_acceptance", "load_pair", "load_trace", "prompts", "replay", "routing",
+    "generate", "load_pair", "load_trace", "prompts", "replay", "routing",
     "strategies", "theory", "views",
 ]  # fmt: skip
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
 _HOME = {
-    "AcceptanceLog": "speclab.serving.accepted",
     "Autoregressive": "speclab.drafters.chain",
     "ByHand": "speclab.drafters.by_hand",
     "Context": "speclab.drafters.base",
@@ -116,9 +112,7 @@ _HOME = {
     "aggregate": "speclab.analysis.aggregate",
     "check_head": "speclab.analysis.head_check",
     "custom_generate": "speclab.engine.custom_generate",
-    "export_settings": "speclab.serving.settings",
     "generate": "speclab.engine.generate",
-    "load_acceptance": "speclab.serving.acceptance",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",
     "replay": "speclab.analysis.replay",

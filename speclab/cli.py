@@ -1,5 +1,4 @@
-"""The command line: ``speclab lab | app | run | export | nodes | acceptance | fetch | bench | sweep | diagnose``,
-``costs | doctor``.
+"""The command line: ``speclab lab | app | run | nodes | fetch | bench | diagnose | costs | doctor``.
 
 Importing this module imports no torch; each command fetches what it needs.
 """
@@ -105,22 +104,6 @@ def _strategy(name: str, settings: list[str] | None) -> speclab.Strategy:
 
 
 @app.command()
-def export(
-    strategy: Annotated[str, typer.Argument(help="A name from the registry of strategies.")],
-    engine: Annotated[str, typer.Option(help="vllm, sglang or llama.cpp")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="The model to serve.")] = None,
-    draft: Annotated[str | None, typer.Option(help="The draft model.")] = None,
-    heads: Annotated[str | None, typer.Option(help="The draft head.")] = None,
-) -> None:
-    """Write a strategy as the command line of a serving engine, and say what does not carry over."""
-    chosen = _strategy(strategy, settings)
-    typer.echo(speclab.export_settings(chosen, engine, target=target, draft=draft, heads=heads))
-
-
-@app.command()
 def nodes(
     traces: Annotated[list[Path], typer.Argument(help="Saved runs, such as run.json.gz.")],
     to: Annotated[Path, typer.Option("--to", help="The file to write.")] = Path("nodes.parquet"),
@@ -128,28 +111,6 @@ def nodes(
     """Write every drafted node of saved runs as one parquet table: its depth, rank, source, entropy, and its fate."""
     found = speclab.aggregate(map(speclab.load_trace, traces))
     typer.echo(f"{found.to_parquet(to)}: {len(found)} nodes of {len(traces)} runs, {found.tried.sum()} of them tried.")
-
-
-@app.command()
-def acceptance(
-    logs: Annotated[list[Path], typer.Argument(help="Logs, responses or /metrics pages of vLLM, SGLang, llama.cpp.")],
-) -> None:
-    """Show what serving engines logged: tokens per iteration, acceptance rate, and acceptance by depth."""
-    found = [speclab.load_acceptance(path) for path in logs]
-    deepest = max([len(log.acceptance_by_depth) for log in found])
-    depths = [f"depth {depth}" for depth in range(1, min(deepest, 8) + 1)]
-    rows = []
-    for log in found:
-        figures = (log.iterations, log.tokens_per_iteration, log.acceptance_rate)
-        words = [
-            "–" if value is None else format(value, form)
-            for value, form in zip(figures, (",", ".2f", ".1%"), strict=True)
-        ]
-        shares = [f"{one.share:.1%}" for one in log.acceptance_by_depth[: len(depths)]]
-        rows.append([log.engine, log.source, *words, *shares, *["–"] * (len(depths) - len(shares))])
-    _print_table(rows, ["engine", "file", "iterations", "tokens per iteration", "accepted", *depths])
-    for note in dict.fromkeys(note for log in found for note in log.notes):
-        typer.echo(note)
 
 
 @app.command()
@@ -185,14 +146,6 @@ def bench(ctx: typer.Context) -> None:
     from speclab.bench.cli import app as benching
 
     benching(ctx.args, prog_name="speclab bench")
-
-
-@app.command(context_settings=_PASS_ON, add_help_option=False)
-def sweep(ctx: typer.Context) -> None:
-    """Try settings of a strategy one after another, and print the best as code."""
-    from speclab.bench.sweep_cli import app as sweeping
-
-    sweeping(ctx.args, prog_name="speclab sweep")
 
 
 @app.command(context_settings=_PASS_ON, add_help_option=False)

@@ -38,12 +38,11 @@ ARROWS = {
     "costs": ENGINE - {"engine"},
     "engine": ENGINE,
     "analysis": ENGINE,
-    "serving": ENGINE | {"analysis"},
-    "views": ENGINE - {"models", "engine", "sources"} | {"analysis", "serving"},
-    "lab": ENGINE | {"analysis", "views", "serving"},
+    "views": ENGINE - {"models", "engine", "sources"} | {"analysis"},
+    "lab": ENGINE | {"analysis", "views"},
     "bench": ENGINE | {"analysis", "views", "host", "__init__"},
     "host": {"errors", "files", "__init__"},
-    "cli": GROUND - {"tree"} | {"__init__", "host", "costs", "drafters", "bench", "models", "analysis", "serving"},
+    "cli": GROUND - {"tree"} | {"__init__", "host", "costs", "drafters", "bench", "models", "analysis"},
     "__init__": {"errors", "lab"},
 }
 """The rooms that a room may import from, itself apart."""

@@ -11,7 +11,6 @@ from ipywidgets import HTML, Box, Dropdown, HBox, ToggleButtons, VBox
 
 from speclab.drafters import strategies
 from speclab.errors import ModelNotFoundError, SettingsError, SpeclabError
-from speclab.lab.export_panel import TOOLTIP, ExportPanel
 from speclab.lab.form import Fold, Form, main_fields
 from speclab.lab.models import ModelPicker, describe_models, drafts_of, has_template
 from speclab.lab.prompt_picker import PromptPicker
@@ -68,10 +67,9 @@ class ConfigForm(VBox):
         self.models_line, self.sampling_line = HTML(), HTML()
         self.quote = button("quote", "", "change the prompt", "", self.unfold)
         self.toggle = toggle("change", "Change", "models, strategy, prompt, length, temperature", self._fold)
-        self.export, self.exported = toggle("export", "Export", TOOLTIP, lambda _: self._export()), ExportPanel(session)
-        controls = [self.models_line, self.quote, self.sampling_line, self.toggle, self.export]
+        controls = [self.models_line, self.quote, self.sampling_line, self.toggle]
         self.pickers = VBox().add_class("speclab-pickers")
-        super().__init__([HBox(controls).add_class("speclab-setup"), self.pickers, self.exported])
+        super().__init__([HBox(controls).add_class("speclab-setup"), self.pickers])
         set_visible(self.pickers, visible=False)
         state.observe(lambda _: self._show(), names=["applied", "frame"])
         self._ready = True
@@ -120,11 +118,6 @@ class ConfigForm(VBox):
             return self.models.read()
         return self._first
 
-    def _export(self) -> None:
-        """What is set, as an engine's line; as it was while that cannot be."""
-        with suppress(SettingsError):
-            self.exported.show(self.strategy.read() if self.export.value else None)
-
     def _fold(self, wanted: bool) -> None:
         if wanted and not self.pickers.children:
             length, temperature = (self.session.controls[name] for name in ("max_new_tokens", "temperature"))
@@ -172,8 +165,6 @@ class ConfigForm(VBox):
         note = tag("span", escape(refused), class_="sl-bad") if refused else escape(changed)
         set_if_changed(self.note, value=note)
         set_if_changed(self.apply, disabled=not changed, tooltip=changed or refused or "nothing has changed")
-        if self.export.value:
-            self._export()
 
     def _show_line(self) -> None:
         """What a Step would run; as it was while what is set cannot be."""

@@ -14,11 +14,10 @@ from speclab.analysis.curves import COUNT, GRID, MOST, Curve, every_strategy, sp
 from speclab.errors import CancelledError, SettingsError, SpeclabError
 from speclab.lab.actions import Actions
 from speclab.lab.decoding import REDRAW_SECONDS
-from speclab.lab.export_panel import TOOLTIP, ExportPanel
 from speclab.lab.form import main_fields
 from speclab.lab.screen import Screen, Slot, TabPanel, placeholder
 from speclab.lab.state import LabState
-from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible, toggle
+from speclab.lab.widgets import button, heading, on_change, set_if_changed, set_visible
 from speclab.lab.worker import Worker
 from speclab.views.figures import Drawing
 from speclab.views.markup import escape, tag
@@ -95,17 +94,13 @@ class CurvesPanel(TabPanel):
             "use-point", "Use this: fork at the beginning", "decodes the text anew with these settings, in a fork",
             "code-fork", self._use,
         )  # fmt: skip
-        self.export = toggle("export-point", "Export", TOOLTIP, lambda _: self._export())
-        self.exported = ExportPanel(lambda: self._actions.controller.session)
-        on_change(self.point, lambda _: self._export())
-        self.chosen = HBox([self.point, self.use, self.export]).add_class("speclab-files")
+        self.chosen = HBox([self.point, self.use]).add_class("speclab-files")
         bar = HBox([self.go, self.end, self.exact, self.progress]).add_class("speclab-files")
         for picker in (self.first, self.second):
             on_change(picker.setting, lambda _: self._fit())
         on_change(self.second.setting, lambda name: set_if_changed(self.first.count, value=GRID if name else COUNT))
         self.children = [
             heading("Other settings on this text"), self.first, self.second, bar, self.picture, self.chosen,
-            self.exported,
         ]  # fmt: skip
         set_visible(self.chosen, visible=False)
         set_visible(self.end, visible=False)
@@ -200,17 +195,11 @@ class CurvesPanel(TabPanel):
             set_if_changed(self.point, options=points)
             set_if_changed(self.point, value=best)
         set_visible(self.chosen, visible=bool(points))
-        self._export()
 
     def _use(self) -> None:
         found, index = self._state.curve, self.point.value
         if isinstance(found, Curve) and index is not None:
             self._actions.ask(self._actions.controller.restart, found.points[index].strategy)
-
-    def _export(self) -> None:
-        found, index = self._state.curve, self.point.value
-        open_ = self.export.value and isinstance(found, Curve) and index is not None
-        self.exported.show(found.points[index].strategy if open_ else None)
 
     # What stands in the pickers.
 

@@ -60,10 +60,7 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
 
 def _unpacked(packed: bytes, name: str, max_bytes: int) -> bytes:
     if not packed.startswith(b"\x1f\x8b"):
-        raise TraceError(
-            f"{name} is not a trace: it is not gzipped; save one with trace.save(), or open an engine's log with "
-            "speclab.load_acceptance"
-        )
+        raise TraceError(f"{name} is not a trace: it is not gzipped; save one with trace.save()")
     try:
         with gzip.open(BytesIO(packed)) as stream:
             data = stream.read(max_bytes + 1)

@@ -33,7 +33,6 @@ _FIGURES = {
     "beside": ("side_by_side.trees_spec", ""),
     "whatif": ("whatif_tree.whatif_spec", ""),
     "attention": ("attention_chart.attention_drawing", ""),
-    "sglang_tree": ("serving_tree.sglang_drawing", ""),
     "timeline": ("metrics_chart.timeline_spec", ""),
     "metrics": ("metrics_chart.metrics_drawing", "This run has no iteration yet: decode one first."),
     "strategy": ("drafter_state.course_drawing", "This strategy says nothing of its own, as GOOSE and others do."),
@@ -46,8 +45,6 @@ _FIGURES = {
     "acceptance": ("acceptance_chart.acceptance_drawing", "No drafted node of these runs was tried."),
     "calibration": ("acceptance_chart.calibration_drawing", "No drafted node of these runs was tried."),
     "curve": ("setting_curve.curve_drawing", "A table of strategies has no figure: curve a setting's range."),
-    "logged": ("acceptance_log.timeline_drawing", ""),
-    "depths": ("acceptance_log.depths_drawing", "These logs have rates or totals alone, and no counts by depth."),
     "forks": ("runs.forks_spec", ""),
     "race": ("race_chart.race", "This run has no iteration yet: decode one first."),
 }

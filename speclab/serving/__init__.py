@@ -1,1 +1,0 @@
-"""What serving engines (vLLM, SGLang, llama.cpp) can take from speclab, and what they write that it can open."""
