@@ -27,7 +27,6 @@ from speclab.drafters.base import Context, Drafter, Outcome
 from speclab.drafters.goose import Goose
 from speclab.drafters.isotropic import IsotropicTree
 from speclab.drafters.prompt_lookup import PromptLookup
-from speclab.drafters.suffix_decoding import SuffixDecoding
 from speclab.drafters.token_recycling import TokenRecycling
 from speclab.models.transfers import Logits
 from speclab.sources.transitions import TransitionTable
@@ -38,7 +37,6 @@ TRAINING_FREE: dict[str, Strategy] = {
     "IsotropicTree": IsotropicTree(node_budget=60),
     "TokenRecycling": TokenRecycling(node_budget=60),
     "PromptLookup": PromptLookup(budget="fixed"),
-    "SuffixDecoding": SuffixDecoding(max_spec_factor=4),
 }
 CONTEXTS = (256, 4096)
 LARGE_VOCABULARY = 150_000

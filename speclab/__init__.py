@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from speclab.drafters.prompt_lookup import PromptLookup
     from speclab.drafters.retrieval import Retrieval
     from speclab.drafters.sequoia import SequoiaTree
-    from speclab.drafters.suffix_decoding import SuffixDecoding
     from speclab.drafters.token_recycling import TokenRecycling
     from speclab.engine.custom_generate import custom_generate
     from speclab.engine.generate import Generation, generate
@@ -73,7 +72,7 @@ __all__ = [
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
     "ModelPair", "NoDraftError", "NotRecordedError", "OfflineError", "OutOfMemoryError", "Prediction", "PromptError",
     "PromptLookup", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step", "Strategy",
-    "SuffixDecoding", "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit",
+    "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit",
     "UnsupportedModelError", "__version__", "aggregate", "attribution", "check_head", "clinic", "custom_generate",
     "generate", "load_pair", "load_trace", "prompts", "replay", "routing",
     "strategies", "theory", "views",
@@ -105,7 +104,6 @@ _HOME = {
     "Session": "speclab.engine.session",
     "Step": "speclab.trace.records",
     "Strategy": "speclab.drafters.base",
-    "SuffixDecoding": "speclab.drafters.suffix_decoding",
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
     "TreeEdit": "speclab.drafters.by_hand",

@@ -37,10 +37,6 @@ _FIGURES = {
     "metrics": ("metrics_chart.metrics_drawing", "This run has no iteration yet: decode one first."),
     "strategy": ("drafter_state.course_drawing", "This strategy says nothing of its own, as GOOSE and others do."),
     "routing": ("proposals.routing_drawing", "No iteration of this run had two draft trees."),
-    "suffixes": (
-        "suffix_chart.suffixes_drawing",
-        "No suffix tree was searched in this iteration: SuffixDecoding does.",
-    ),
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
     "acceptance": ("acceptance_chart.acceptance_drawing", "No drafted node of these runs was tried."),
     "calibration": ("acceptance_chart.calibration_drawing", "No drafted node of these runs was tried."),

@@ -23,7 +23,6 @@ from speclab.views import (
     node_chart,
     proposals,
     race_chart,
-    suffix_chart,
 )
 from speclab.views.attention_mask import Mode
 from speclab.views.drafter_state import course_drawing, strategy_drawing
@@ -274,8 +273,6 @@ for _view in (
          empty="", tab="Strategy"),
     View("routing", proposals.routing_drawing, ("trace", "cursor"), "Routing over the run", page="run", empty="",
          tab="Strategy"),
-    View("suffixes", suffix_chart.suffixes_drawing, ("trace", "cursor", "position"), "Suffix trees",
-         table=suffix_chart.suffixes_table, empty="", tab="Strategy"),
     View("course", course_drawing, ("trace", "cursor"), "Strategy over the run", page="run", empty="", tab="Strategy"),
     View("node", node_chart.node_parts, ("step", "selected", "draw"), page="no"),
     View("decisions", _decisions, ("step", "selected", "draw"), table=explain.events_table, unfolded=True, tab="Node"),

@@ -29,7 +29,6 @@ TABLES = {
 DRAFTED = {name: strategy for name, strategy in VARIANTS.items() if name not in TABLES} | {
     "sequoia": speclab.SequoiaTree(source="draft", node_budget=10),
     "prompt lookup": speclab.PromptLookup(shortest_ngram=1),
-    "suffixes": speclab.SuffixDecoding(max_spec_factor=4),
 }
 
 

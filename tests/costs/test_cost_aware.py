@@ -50,7 +50,6 @@ AUTO: dict[str, Strategy] = {
     "goose": speclab.Goose(budget="auto"),
     "sequoia": speclab.SequoiaTree(source="draft", node_budget=20, budget="auto"),
     "retrieval": speclab.Retrieval(budget="auto"),
-    "suffixes": speclab.SuffixDecoding(budget="auto"),
 }
 
 

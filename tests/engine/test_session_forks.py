@@ -13,8 +13,6 @@ EVERY: dict[str, Strategy] = {
     **sessions.STRATEGIES,
     "best first": speclab.DraftHead(node_budget=10, depth=3, children=3),
     "lookup": speclab.PromptLookup(budget="fixed"),
-    "suffixes": speclab.SuffixDecoding(budget="fixed"),
-    "suffixes, carried": speclab.SuffixDecoding(max_cached_requests=3, max_spec_factor=2),
     "recycling": speclab.TokenRecycling(node_budget=12),
     "isotropic": speclab.IsotropicTree(node_budget=12),
     "goose": speclab.Goose(node_budget=12),

@@ -37,7 +37,6 @@ STRATEGIES: dict[str, Strategy] = {
     "routed": speclab.DualDraft(**SMALL),
     "merged": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.Goose(node_budget=8)),
     "lookup": speclab.PromptLookup(budget="fixed"),
-    "suffixes": speclab.SuffixDecoding(max_cached_requests=3, max_spec_factor=2),
     "recycling": speclab.TokenRecycling(node_budget=10),
     "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=10),

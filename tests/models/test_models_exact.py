@@ -83,7 +83,6 @@ STRATEGIES = (
     speclab.FixedTree(budget="fixed"),
     speclab.PromptLookup(budget="fixed"),
     speclab.TokenRecycling(budget="fixed"),
-    speclab.SuffixDecoding(budget="fixed"),
 )
 
 

@@ -231,7 +231,6 @@ def seeds() -> list[bytes]:
         (speclab.SequoiaTree(**small), {"temperature": 1.0}),
         (speclab.FixedTree(depth=2), {"temperature": 1.0, "acceptance": "typical"}),
         (speclab.TokenRecycling(**small), {}),
-        (speclab.SuffixDecoding(max_spec_factor=4), {}),
         (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup(budget="fixed")), {}),
         (speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second="PromptLookup"), {}),
         (speclab.Autoregressive(), {}),
