@@ -222,7 +222,7 @@ def _server(folder: Path, source: str) -> Iterator[str]:
     options += ["--ServerApp.ip=127.0.0.1", "--no-browser", "--LabApp.expose_app_in_browser=True"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = {**host.jupyter_environment(), "JUPYTERLAB_WORKSPACES_DIR": str(folder)}
-    server = subprocess.Popen(host.jupyter_command(path, options), env=environment, **quiet)  # type: ignore[call-overload]  # noqa: S603
+    server = subprocess.Popen(host.jupyter_command(path, options), env=environment, **quiet)  # type: ignore[call-overload]
     try:
         _await(f"http://127.0.0.1:{port}/api?token={token}", server)
         yield f"http://127.0.0.1:{port}/lab/tree/clicks.ipynb?token={token}"
@@ -234,7 +234,7 @@ def _server(folder: Path, source: str) -> Iterator[str]:
 def _await(url: str, server: subprocess.Popen[bytes]) -> None:
     for _ in range(PATIENCE // 250):
         try:
-            with urlopen(url, timeout=5):  # noqa: S310  # our own address
+            with urlopen(url, timeout=5):  # our own address
                 return
         except OSError:
             if server.poll() is not None:

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from speclab.errors import (
+    INSTALL,
     CancelledError,
     ContextExceededError,
     ExactnessError,
@@ -139,7 +140,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("speclab"):
             raise
-        raise SpeclabError(f"speclab.{name} needs {error.name}: pip install speclab.") from error
+        raise SpeclabError(f"speclab.{name} needs {error.name}: {INSTALL}.") from error
     globals()[name] = value
     return value
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+DISTRIBUTION = "speclab-decoding"
+"""The package's name in an index; `speclab` there is an astronomy package."""
+INSTALL = f"pip install {DISTRIBUTION}"
 LONGEST = 500
 """Characters of a sentence at most; of a longer one the middle is left out, which is some value that was given."""
 

@@ -95,7 +95,7 @@ def write_table(
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise kind("Parquet needs pyarrow, which is not installed: pip install 'speclab[bench]'.") from None
+        raise kind("Parquet needs pyarrow, which is not installed: pip install pyarrow.") from None
     table = pyarrow.table({name: pyarrow.array(values, from_pandas=True) for name, values in columns.items()})
     described = [one.with_metadata((about or {}).get(one.name)) for one in table.schema]
     sink = pyarrow.BufferOutputStream()

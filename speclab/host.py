@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speclab import __version__
-from speclab.errors import SpeclabError
+from speclab.errors import DISTRIBUTION, SpeclabError
 from speclab.files import byte_count
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _copy_once(source: str, target: str) -> None:
 def _shipped() -> Path | None:
     """The folder of notebooks that a wheel brought; None where speclab runs from its source."""
     try:
-        files = distribution("speclab").files or ()
+        files = distribution(DISTRIBUTION).files or ()
     except PackageNotFoundError:
         return None
     found = [Path(str(file.locate())).resolve() for file in files if file.name == LAB_NOTEBOOK.name]

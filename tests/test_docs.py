@@ -1,7 +1,4 @@
-"""The docs name what exists, their code runs, and the table of strategies is the registry's.
-
-`python tests/test_docs.py` writes the table anew.
-"""
+"""The docs name what exists, their code runs, and the table of strategies is the registry's."""
 
 from __future__ import annotations
 
@@ -13,18 +10,17 @@ import re
 import tomllib
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import pytest
-from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 import speclab
+from scripts.write_strategies import TABLE, page, written_by_hand
 from speclab.cli import app
 from speclab.models.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "docs" / "strategies.md"
 DOCS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -33,68 +29,9 @@ DOCS = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-HEAD = """# Strategies
-
-Every strategy and its settings, from `speclab.strategies()`. A symbol is the paper's.
-[How a strategy is built](architecture.md#a-new-strategy). `python tests/test_docs.py` writes this page; what
-is below a third-level heading of a strategy is written by hand, and kept.
-"""
-
-
-def _range(field: FieldInfo) -> str:
-    """`1 to 16`, `0 to under 1`, `from 1`, or the choices."""
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(map(str, get_args(field.annotation)))
-    if field.annotation in {bool, str}:
-        return "True, False" if field.annotation is bool else "text"
-    words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}
-    marks = [(word, name, mark) for mark in field.metadata for name, word in words.items() if hasattr(mark, name)]
-    bounds = " ".join(f"{word} {str(getattr(mark, name)).removesuffix('.0')}" for word, name, mark in marks)
-    return bounds.removeprefix("from ") if len(marks) > 1 else bounds or "any"
-
-
-def _rows(kind: type[speclab.Strategy]) -> list[str]:
-    head = ["| setting | symbol | default | range | what |", "|---|---|---|---|---|"]
-    cells = [
-        (f"`{name}`", field.title or "", str(field.default), _range(field), field.description or "")
-        for name, field in kind.model_fields.items()
-    ]
-    return [*head, *("| " + " | ".join(row) + " |" for row in cells)] if cells else ["No settings."]
-
-
-def _presets(kind: type[speclab.Strategy]) -> list[str]:
-    def changed(strategy: speclab.Strategy) -> str:
-        values = strategy.model_dump()
-        own = {name: value for name, value in values.items() if value != kind.model_fields[name].default}
-        return ", ".join(f"`{name}={value!r}`" for name, value in own.items()) or "the defaults"
-
-    presets = [f"- {name}: {changed(preset)}" for name, preset in kind.presets().items()]
-    return ["", "Presets:", "", *presets] if presets else []
-
-
-def _written_by_hand(kind: type[speclab.Strategy]) -> str:
-    """What the page has under the strategy from its first third-level heading on."""
-    section = TABLE.read_text(encoding="utf-8").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
-    start = section.find("\n### ")
-    return section[start:].rstrip() + "\n" if start >= 0 else ""
-
-
-def _section(kind: type[speclab.Strategy]) -> str:
-    source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
-    file = Path(inspect.getfile(kind)).relative_to(ROOT)
-    needs = "It drafts with a draft model or a draft head." if kind().needs_draft else "It needs no draft model."
-    lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
-    return "\n".join([*lines, *_rows(kind), *_presets(kind), ""]) + _written_by_hand(kind)
-
-
-def page() -> str:
-    """The text of docs/strategies.md."""
-    shipped = (kind for kind in speclab.strategies().values() if kind.__module__.startswith("speclab."))
-    return HEAD + "".join(map(_section, shipped))
-
 
 def test_the_table_of_strategies_is_the_registry():
-    assert TABLE.read_text(encoding="utf-8") == page(), "write it anew: python tests/test_docs.py"
+    assert TABLE.read_text(encoding="utf-8") == page(), "run python scripts/write_strategies.py"
 
 
 def _values(kind: type[speclab.Strategy], field: str) -> set[str]:
@@ -103,10 +40,10 @@ def _values(kind: type[speclab.Strategy], field: str) -> set[str]:
     return {repr(strategy.model_dump()[field]) for strategy in every if field in type(strategy).model_fields}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in speclab.strategies().values() if _written_by_hand(kind)])
+@pytest.mark.parametrize("kind", [kind for kind in speclab.strategies().values() if written_by_hand(kind)])
 def test_what_differs_from_a_paper_names_settings_that_are_so(kind):
     """`setting=value` there is a default, or a preset has it: of this strategy, or of one that its heading names."""
-    text = _written_by_hand(kind)
+    text = written_by_hand(kind)
     kinds = [kind, *(speclab.strategies()[name] for name in re.findall(r"`(\w+)`", text.split("\n")[1]))]
     for is_table, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("|")):
         assert not is_table or len({line.count("|") for line in lines}) == 1
@@ -196,9 +133,11 @@ def test_links_and_pictures_lead_somewhere(path):
         assert not anchor or found.suffix != ".md" or anchor in _anchors(found), f"{name}#{anchor}"
 
 
-def test_the_index_of_the_docs_has_every_page():
-    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
-    assert sorted(["README.md", *listed]) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+def test_readme_lists_every_page():
+    listed = re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert set(listed) == pages
+    assert len(pages) <= 8
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
@@ -207,12 +146,8 @@ def test_files_named_in_the_docs_exist(path):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-NOT_RUN = ("meta-llama/", 'sweep(DynaTree, {"max_depth"')
-"""Models that are not here, and the replays of minutes."""
-LOGGED = (
-    "INFO 05-18 11:19:54 [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 2.00, Accepted: 20 tokens, "
-    "Drafted: 100 tokens, Per-position acceptance rate: 0.700, 0.300, Avg Draft acceptance rate: 20.0%\n"
-)
+NOT_RUN = ("meta-llama/",)
+"""Models that are not here."""
 
 
 def _code(path: Path) -> list[str]:
@@ -223,7 +158,6 @@ def _code(path: Path) -> list[str]:
 @pytest.mark.model
 @pytest.mark.parametrize("path", [*filter(_code, sorted((ROOT / "docs").glob("*.md")))], ids=lambda path: path.name)
 def test_the_python_of_a_page_runs_as_it_is_pasted_from_top_to_bottom(path, tmp_path, monkeypatch):
-    (tmp_path / "server.log").write_text(LOGGED)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for code in _code(path):
@@ -248,7 +182,3 @@ def test_the_readmes_commands_run():
         words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])]
         done = CliRunner().invoke(app, [command, *words])
         assert done.exit_code == 0, done.output
-
-
-if __name__ == "__main__":
-    TABLE.write_text(page(), encoding="utf-8")

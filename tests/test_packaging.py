@@ -31,29 +31,42 @@ def _ranges(lines: list[str]) -> dict[str, str]:
     return named
 
 
-def _pyproject() -> dict[str, str]:
+def _pyproject(*extras: str) -> dict[str, str]:
+    """Ranges of the dependencies and of some extras, by name."""
     project = PYPROJECT["project"]
-    extras = [line for extra in project["optional-dependencies"].values() for line in extra]
-    return _ranges(project["dependencies"] + extras)
+    lines = [line for extra in extras for line in project["optional-dependencies"][extra]]
+    return _ranges(project["dependencies"] + lines)
 
 
-def test_environment_and_pyproject_name_the_same_packages_and_ranges():
+def test_environment_has_the_packages_and_ranges_of_the_lab_and_its_tests():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     (by_pip,) = [entry["pip"] for entry in listed if isinstance(entry, dict)]
     assert "-e ." in by_pip
     environment = _ranges([e for e in listed if isinstance(e, str)] + [e for e in by_pip if e != "-e ."])
     assert environment.pop("python") == PYPROJECT["project"]["requires-python"]
-    assert {name: spec for name, spec in environment.items() if name not in NOT_OURS} == _pyproject()
+    assert {name: spec for name, spec in environment.items() if name not in NOT_OURS} == _pyproject("test")
 
 
 def test_every_package_is_pinned_exactly_and_within_its_range():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = _ranges([line for line in lines if not line.startswith("#")])
     assert [name for name, spec in pins.items() if not spec.startswith("==")] == []
-    for name, spec in _pyproject().items():
+    for name, spec in _pyproject("dev", "site", "test").items():
         version = pins[name].removeprefix("==")
         assert Requirement(name + spec).specifier.contains(version), f"{name} {version} is outside {spec}"
     assert "+" not in pins["torch"], "no build suffix"
+
+
+def test_nothing_tells_people_to_install_the_other_speclab():
+    """The index has an astronomy package of that name."""
+    wrong = re.compile(r"(pip install|upgrade|-U) +([\"']?)speclab(?!-decoding| @|/)\b")
+    names = [
+        *ROOT.glob("*.*"),
+        *(path for part in ("docs", "speclab", "notebooks") for path in (ROOT / part).rglob("*")),
+    ]
+    texts = [path for path in names if path.suffix in {".md", ".py", ".ipynb", ".toml", ".yml", ".cff", ".html"}]
+    assert [path.name for path in texts if wrong.search(path.read_text(encoding="utf-8"))] == []
+    assert PYPROJECT["project"]["name"] == speclab.errors.DISTRIBUTION
 
 
 def test_no_install_file_names_a_registry():
@@ -65,12 +78,12 @@ def test_no_install_file_names_a_registry():
 
 BROUGHT = {"IPython", "traitlets", "tqdm", "pydantic_core"}
 """By ipykernel, ipywidgets, transformers and pydantic."""
-ASKED_FOR = {"kaleido", "optuna", "pyarrow", "sqlalchemy", "voila"}
+ASKED_FOR = {"kaleido", "pyarrow", "voila"}
 """Imported where they are needed; one sentence says what to install."""
 
 
 def test_what_the_package_and_the_course_import_is_installed_with_it():
-    """From `pip install speclab` alone every notebook runs; what an extra brings is imported late."""
+    """The dependencies alone run every notebook; what an extra brings is imported late."""
     cells = [
         re.sub(r"(?m)^( *)%.*", r"\1pass", "".join(cell["source"]))
         for path in (ROOT / "notebooks").glob("*.ipynb")
@@ -153,7 +166,7 @@ def test_rooms_import_where_other_packages_are_absent(rooms, absent):
 
 def test_a_missing_extra_is_one_sentence_with_the_way_out():
     attempt = "try:\n    speclab.Lab\nexcept speclab.SpeclabError as error:\n    print(error)"
-    assert _python(ABSENT.format(absent=LAB) + attempt).strip().endswith("pip install speclab.")
+    assert _python(ABSENT.format(absent=LAB) + attempt).strip().endswith(f"{speclab.errors.INSTALL}.")
 
 
 def test_public_names_exist_and_type_checkers_see_the_same():

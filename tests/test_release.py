@@ -23,8 +23,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ADDRESS = PROJECT["urls"]["Repository"]
 MOST_BYTES = 50_000_000
 """Of a wheel: half of what package indexes take. The models and heads are 44 MB of it."""
-COURSE = f"speclab-{speclab.__version__}.data/data/share/speclab/notebooks/"
-RECORDS = f"speclab-{speclab.__version__}.dist-info/"
+COURSE = f"speclab_decoding-{speclab.__version__}.data/data/share/speclab/notebooks/"
+RECORDS = f"speclab_decoding-{speclab.__version__}.dist-info/"
 
 
 @pytest.fixture(scope="module")

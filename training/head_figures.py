@@ -90,7 +90,7 @@ def _held_out(model: Any, layers: tuple[int, ...], config: HeadFiguresConfig) ->
 
 def held_out_asks(folder: Path, number: int) -> list[Ask]:
     """`number` prompts of each kind, evenly spread over its files."""
-    rng = random.Random(0)  # noqa: S311  # no secret
+    rng = random.Random(0)  # no secret
     found = []
     for kind, (files, chat) in HELD_OUT.items():
         for file in files:

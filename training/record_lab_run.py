@@ -22,4 +22,4 @@ def make(name: str) -> Path:
 
 if __name__ == "__main__":
     for pair in sys.argv[1:] or ["mini", *([] if PRESETS[REAL].missing else [REAL])]:
-        print(make(pair))  # noqa: T201  # a person at a terminal reads it
+        print(make(pair))  # a person at a terminal reads it

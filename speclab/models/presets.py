@@ -7,7 +7,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from speclab.errors import ModelNotFoundError
+from speclab.errors import INSTALL, ModelNotFoundError
 
 MINI = Path(__file__).with_name("mini")
 MINI_HEADS = Path(__file__).with_name("mini_heads")
@@ -134,5 +134,5 @@ def find(name: str) -> Preset:
         known = ", ".join(PRESETS)
         raise ModelNotFoundError(f"There is no pair named {name!r}: choose one of {known}, or pass target= and draft=.")
     if name == "mini" and not (MINI / "target" / "config.json").is_file():
-        raise ModelNotFoundError("The mini models are missing from this installation: install speclab again.")
+        raise ModelNotFoundError(f"The mini models are missing from this installation: {INSTALL} --force-reinstall.")
     return PRESETS[name]

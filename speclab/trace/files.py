@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from speclab.costs.curve import Curve
-from speclab.errors import TraceError
+from speclab.errors import INSTALL, TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import NODES, adapter, first_error
 from speclab.trace.records import VERSION, BudgetRecord, CacheRecord, Step, Trace
@@ -46,7 +46,7 @@ def unpack_trace(packed: bytes, name: str, *, max_bytes: int = MAX_BYTES) -> Tra
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > VERSION:
         raise TraceError(
-            f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): upgrade speclab"
+            f"{name} was saved by a newer speclab (format {version}, this one reads {VERSION}): {INSTALL} --upgrade"
         )
     try:
         trace = adapter(Trace).validate_python(raw)

@@ -193,7 +193,7 @@ def test_bad_settings_are_one_sentence():
 
 def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setattr(presets, "MINI", tmp_path)
-    with pytest.raises(ModelNotFoundError, match="install speclab again"):
+    with pytest.raises(ModelNotFoundError, match="force-reinstall"):
         load_pair()
 
 
