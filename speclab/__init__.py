@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from speclab.trace.records import Step, Trace
     from speclab.tree import DraftTree
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft",

@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    ROOT / "CHANGELOG.md",
     ROOT / "notebooks" / "glossary.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
