@@ -36,8 +36,7 @@ from speclab.errors import (
 if TYPE_CHECKING:
     from speclab import prompts, theory, views
     from speclab.analysis import attribution, clinic, routing
-    from speclab.analysis.aggregate import aggregate
-    from speclab.analysis.head_check import check_head
+    from speclab.analysis.nodes import nodes
     from speclab.analysis.replay import replay
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
@@ -73,9 +72,9 @@ __all__ = [
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
     "ModelPair", "NoDraftError", "NotRecordedError", "OfflineError", "OutOfMemoryError", "Prediction", "PromptError",
     "PromptLookup", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step", "Strategy",
-    "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit",
-    "UnsupportedModelError", "__version__", "aggregate", "attribution", "check_head", "clinic", "custom_generate",
-    "generate", "load_pair", "load_trace", "prompts", "replay", "routing",
+    "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit", "UnsupportedModelError",
+    "__version__", "attribution", "clinic", "custom_generate", "generate", "load_pair", "load_trace", "nodes", "prompts",
+    "replay", "routing",
     "strategies", "theory", "views",
 ]  # fmt: skip
 
@@ -108,12 +107,11 @@ _HOME = {
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
     "TreeEdit": "speclab.drafters.by_hand",
-    "aggregate": "speclab.analysis.aggregate",
-    "check_head": "speclab.analysis.head_check",
     "custom_generate": "speclab.engine.custom_generate",
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",
+    "nodes": "speclab.analysis.nodes",
     "replay": "speclab.analysis.replay",
     "strategies": "speclab.drafters",
 }

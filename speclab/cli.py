@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | fetch | bench | doctor``.
+"""The command line: ``speclab lab | app | run | fetch | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -125,14 +125,6 @@ def fetch(
 
         folder = fetching.fetch(show)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
-
-
-@app.command(context_settings=_PASS_ON, add_help_option=False)
-def bench(ctx: typer.Context) -> None:
-    """Measure strategies side by side on this machine."""
-    from speclab.bench.cli import app as benching
-
-    benching(ctx.args, prog_name="speclab bench")
 
 
 @app.command()

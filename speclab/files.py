@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from speclab.errors import SpeclabError, TraceError
 
@@ -77,30 +76,6 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
             with suppress(OSError, ValueError):
                 partial.unlink(missing_ok=True)
     return place
-
-
-def write_table(
-    path: str | os.PathLike[str],
-    columns: Mapping[str, Sequence[Any] | Any],
-    about: Mapping[str, Mapping[str, str]] | None = None,
-    kind: type[SpeclabError] = SpeclabError,
-) -> Path:
-    """Writes a table, whole or not at all; NaN in an array is null there. `about`: metadata of the fields.
-
-    Raises:
-        SpeclabError: of class `kind`: pyarrow is not installed.
-        TraceError: as `write_whole`.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise kind("Parquet needs pyarrow, which is not installed: pip install pyarrow.") from None
-    table = pyarrow.table({name: pyarrow.array(values, from_pandas=True) for name, values in columns.items()})
-    described = [one.with_metadata((about or {}).get(one.name)) for one in table.schema]
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table.cast(pyarrow.schema(described)), sink)
-    return write_whole(path, sink.getvalue().to_pybytes())
 
 
 def reason_of(error: OSError | ValueError) -> str:

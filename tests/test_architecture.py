@@ -49,7 +49,7 @@ ARROWS = {
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}
 MODEL_LIBRARIES = {"torch", "transformers", "tokenizers", "safetensors"}
-PICTURES = {"plotly", "pandas", "kaleido"}
+PICTURES = {"plotly", "kaleido"}
 WIDGETS = {"ipywidgets", "IPython", "traitlets", "anywidget", "jupyterlab", "ipykernel"}
 
 

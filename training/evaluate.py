@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional
 
-from speclab.bench.run import loops, periodic, repeated
 from speclab.errors import SpeclabError
 from training.data import MIXTURE, Packed, Tokens, corpus_folder, pack, read_tokenizer
 from training.model import continue_all, load, logits
+from training.repeats import loops, periodic, repeated
 
 
 class EvaluateConfig(BaseModel):

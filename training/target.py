@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from speclab.bench.run import loops, repeated
 from training.data import Batches, Packed
 from training.loop import CHECKPOINT, Recipe, Schedule, State, accumulate, append_line, run, stage, train
 from training.model import TARGET, Shape, build, continue_all, export, load, logits, next_token_loss
+from training.repeats import loops, repeated
 
 
 class PretrainConfig(Recipe):

@@ -233,8 +233,6 @@ class Lab(VBox):
             ask(do.goto, said["iteration"])
         elif isinstance(said.get("run"), int):
             ask(do.switch, said["run"])
-        elif isinstance(said.get("group"), int):
-            self.panels.tabs.aggregates.open_cell(said["group"])
         elif isinstance(said.get("point"), int):
             self.panels.tabs.curves.choose(said["point"])
         elif isinstance(said.get("key"), str):

@@ -38,8 +38,6 @@ _FIGURES = {
     "strategy": ("drafter_state.course_drawing", "This strategy says nothing of its own, as GOOSE and others do."),
     "routing": ("proposals.routing_drawing", "No iteration of this run had two draft trees."),
     "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
-    "acceptance": ("acceptance_chart.acceptance_drawing", "No drafted node of these runs was tried."),
-    "calibration": ("acceptance_chart.calibration_drawing", "No drafted node of these runs was tried."),
     "curve": ("setting_curve.curve_drawing", "A table of strategies has no figure: curve a setting's range."),
     "forks": ("runs.forks_spec", ""),
     "race": ("race_chart.race", "This run has no iteration yet: decode one first."),

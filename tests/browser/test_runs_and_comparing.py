@@ -86,17 +86,3 @@ def test_a_comparison_is_stopped_and_keeps_what_had_run(lab):
     lab.wait("document.querySelector('.speclab-compared').innerText.includes('Stopped')")
     lab.step()
     lab.opens("Caches")
-
-
-def test_a_cell_of_the_heat_map_opens_an_iteration_and_once_more_the_next(lab):
-    page = lab.page
-    lab.opens("Aggregates")
-    lab.wait("document.querySelector('.speclab-acceptance .js-plotly-plot .point path')")
-    lab.rest(laid_out=True)
-    cell = page.locator(".speclab-acceptance .nsewdrag").first
-    for turn in (1, 2):
-        cell.click(position={"x": 20, "y": 12})
-        lab.wait(f"{STATUS}.startsWith('Node {turn} of')")
-        page.wait_for_timeout(500)  # two clicks at once would be a double click
-    lab.press("open-cell", "Node 3 of")
-    lab.shot("aggregates")

@@ -356,7 +356,6 @@ def test_a_draft_or_head_that_is_not_here_is_offline_wherever_it_is_asked_for(mo
     pair = speclab.load_pair()
     inside = speclab.custom_generate(speclab.DynaTree(), draft="some/draft")
     for ask in (
-        lambda: speclab.check_head(pair, "some/draft"),
         lambda: speclab.load_pair(heads="some/draft"),
         lambda: pair.target.model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, custom_generate=inside),
     ):

@@ -176,13 +176,6 @@ MUTANTS = (
         "fast=self.fast, bitwise=bitwise)",
         "fast=self.fast, bitwise=False)",
     ),
-    Mutant(
-        "another figure in a paper's table",
-        "11_reproduce_a_table",
-        "speclab.bench.papers",
-        "        return tuple(found)\n",
-        "        return tuple(each._replace(value=round(each.value * 1.1, 3)) for each in found)\n",
-    ),
 )
 
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import speclab
-from speclab.bench.run import periodic
 from speclab.prompts import examples, kinds
 from training.model import continue_all
+from training.repeats import periodic
 
 pytestmark = pytest.mark.model
 

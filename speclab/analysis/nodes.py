@@ -1,0 +1,116 @@
+"""Every drafted node of recorded runs as a pandas DataFrame, one row each; needs no torch.
+
+import plotly.express as px
+
+frame = speclab.nodes(session)
+rates = frame[frame.tried].groupby(["strategy", "depth"]).accepted.mean().reset_index()
+px.line(rates, x="depth", y="accepted", color="strategy")
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.errors import SettingsError, named
+from speclab.trace.records import Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.engine.session import Session
+
+COLUMNS = {
+    "run": "int64", "iteration": "int64", "node": "int64", "depth": "int64", "rank": "int64", "source": "str",
+    "token": "int64", "text": "str", "kind": "str", "draft_prob": "float64", "path_prob": "float64",
+    "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "tried": "bool", "accepted": "bool",
+    "verdict": "str", "rule": "str", "strategy": "str",
+}  # fmt: skip
+_SPECIAL = re.compile(r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]")
+
+
+def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
+    """One row per drafted node of one run or of many, in their order.
+
+    | column | meaning |
+    |---|---|
+    | `run`, `iteration`, `node` | place of the run among `traces`, `Step.index`, number in the draft tree |
+    | `depth`, `rank` | drafted tokens on its path, itself included; place among its siblings; both from 1 |
+    | `source`, `token`, `text`, `kind` | what proposed it, the token's id, its text, `token_kind` |
+    | `draft_prob`, `path_prob` | stated probability at its parent, and the product along its path |
+    | `target_prob`, `entropy` | of the token and of the distribution (nats) that the target decided by at its parent |
+    | `parent_accepted` | the parent is the root or lies on the accepted path |
+    | `tried` | the acceptance rule came to the node; a rate of acceptance is a mean of `accepted` over these rows |
+    | `accepted`, `verdict`, `rule`, `strategy` | the outcome, the rule in words, and the run's strategy |
+
+    A node at depth 5 is tried only if four tokens before it were right, in text that is easy to guess. By rejection
+    sampling, children after the accepted one are not tried. Nodes below the end of the text are not tried.
+
+    Raises:
+        SettingsError: an argument is not a run.
+    """
+    runs: list[Any] = [traces] if isinstance(traces, Trace) or hasattr(traces, "trace") else list(traces)
+    rows: list[dict[str, Any]] = []
+    for number, run in enumerate(runs):
+        trace = getattr(run, "trace", run)
+        if not isinstance(trace, Trace):
+            raise SettingsError(f"Expected traces or sessions, got {named(run)}: speclab.load_trace reads a file.")
+        strategy = str(trace.settings.get("strategy", ""))
+        for step in trace.steps:
+            rows += [{"run": number, "strategy": strategy, **row} for row in _rows(step)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _rows(step: Step) -> Iterable[dict[str, Any]]:
+    tree = step.tree
+    verified_root = step.root_choice is None
+    path_prob = np.exp(tree.path_log_prob)
+    path = {*step.accepted, 0 if verified_root else -1}
+    last = max(path)
+    ranks = {child: rank for children in tree.children for rank, child in enumerate(children, start=1)}
+    for node in range(int(verified_root), len(tree)):
+        parent, record = int(tree.parent[node]), step.nodes[node]
+        text = step.texts.get(record.token, "")
+        yield {
+            "iteration": step.index,
+            "node": node,
+            "depth": int(tree.depth[node]) + 1 - verified_root,
+            "rank": ranks.get(node, 1),
+            "source": tree.source[node],
+            "token": record.token,
+            "text": text,
+            "kind": token_kind(text),
+            "draft_prob": record.draft_prob,
+            "path_prob": path_prob[node],
+            "target_prob": record.target_prob,
+            "entropy": step.nodes[parent].entropy if parent >= 0 else None,
+            "parent_accepted": parent in path,
+            # Without a bonus the text ended at the last accepted node, and nothing below it was judged.
+            "tried": record.verdict != "not reached" and not (step.bonus is None and parent == last),
+            "accepted": record.verdict == "accepted",
+            "verdict": record.verdict,
+            "rule": step.rule,
+        }
+
+
+def token_kind(text: str) -> str:
+    r"""The kind of a token by its text: the first kind that fits.
+
+    >>> [token_kind(text) for text in (" the", "ing", " 12", ").", "\n", "</s>", "<0xE2>")]
+    ['word start', 'continuation', 'digits', 'punctuation', 'white space', 'special', 'other']
+    """
+    if _SPECIAL.fullmatch(text):
+        return "special"
+    bare = text.strip()
+    if not bare:
+        return "white space" if text else "other"
+    if bare.isdecimal():
+        return "digits"
+    if all(unicodedata.category(char)[0] in "PS" for char in bare if not char.isspace()):
+        return "punctuation"
+    if bare[0].isalpha():
+        return "word start" if text[0].isspace() else "continuation"
+    return "other"

@@ -1,0 +1,39 @@
+"""Repetition in continuations: repeated 4-grams and loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+NGRAM = 4
+TAIL = 64
+LONGEST_PERIOD = 24
+PERIODIC_TAIL = 48
+
+
+def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
+    """For every token whether the 4-gram that ends with it occurred at least `before` times earlier in `tokens`."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    marks = [False] * len(tokens)
+    for end in range(NGRAM, len(tokens) + 1):
+        gram = tuple(tokens[end - NGRAM : end])
+        marks[end - 1] = seen[gram] >= before
+        seen[gram] += 1
+    return marks
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Whether a continuation loops: more than half of its last 64 tokens end a 4-gram that it held before.
+
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word each
+    time. A continuation shorter than 64 tokens, cut short by the end-of-text token, does not loop.
+    """
+    return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
+
+
+def periodic(tokens: Sequence[int]) -> bool:
+    """A narrower count beside `loops`: the last 48 tokens repeat exactly, with a period of 24 or less."""
+    tail = list(tokens[-PERIODIC_TAIL:])
+    if len(tail) < PERIODIC_TAIL:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, LONGEST_PERIOD + 1))
