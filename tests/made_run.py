@@ -67,7 +67,7 @@ def _step(random: np.random.Generator, index: int, prefix: int, nodes: int, text
             for i in range(nodes) if tree.children[i]
         ),
         caches=(CacheRecord("target", prefix, nodes, kept, (), prefix + len(path), prefix + len(path), 1024, 20480),),
-        seconds={name: float(random.random()) / 50 for name in ("draft", "verify", "accept", "commit", "adapt")},
+        seconds={name: float(random.random()) / 50 for name in ("draft", "verify", "accept", "commit", "learn")},
         adaptation=Adaptation("mean 0.9", {"base_depth": 5}, {"base_depth": 6}),
         counts=Counts(1, len(committed), nodes - 1, len(path) - 1, int(tree.depth.max()), 1, 4, 0.02),
         mask=tree.ancestor_mask(),

@@ -47,7 +47,7 @@ def assert_consistent(step: Step) -> None:
     assert step.counts.drafted == n - verified
     assert step.counts.longest_path == tree.depth.max() + 1 - verified
     _assert_residual(step, path)
-    assert step.seconds.keys() >= {"draft", "verify", "accept", "commit", "adapt"}
+    assert step.seconds.keys() >= {"draft", "verify", "accept", "commit", "learn"}
     assert all(seconds >= 0 for seconds in step.seconds.values())
     _assert_caches(step, path, verified)
 

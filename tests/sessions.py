@@ -22,7 +22,7 @@ STRATEGIES: dict[str, Strategy] = {
     "tree": speclab.FixedTree(depth=3, branching=2),
     "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
     "two trees": speclab.DualDraft(
-        mode="merge", first=speclab.FixedTree(depth=2), second=speclab.TokenRecycling(budget="fixed")
+        mode="merge", first=speclab.FixedTree(depth=2), second=speclab.TokenRecycling()
     ),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=3),
     "drafted, gathered": speclab.DynaTree(root="drafted", base_depth=3),

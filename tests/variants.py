@@ -8,28 +8,22 @@ import speclab
 from speclab.drafters.base import Strategy
 
 
-def whole(kind: type[Strategy]) -> Strategy:
-    """A strategy's defaults, with whole trees: costs of tiny models are no use to anybody, and tables have none."""
-    strategy = kind()
-    return strategy.changed(budget="fixed") if strategy.chooses_budget else strategy
-
-
 VARIANTS: dict[str, Strategy] = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=4),
     "chain with a stop": speclab.LinearSpeculation(draft_tokens=8, confidence_stop=0.5),
     "fixed tree": speclab.FixedTree(depth=3, branching=2),
-    "dynatree": speclab.DynaTree(budget="fixed"),
+    "dynatree": speclab.DynaTree(),
     "wide dynatree": speclab.DynaTree(
         low_confidence=0.9, high_confidence=0.99, stop_probability=0.0, prune_probability=0.0, node_budget=24
     ),
     "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
     "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
     "two trees, one verified": speclab.DualDraft(
-        first=speclab.DynaTree(budget="fixed"), second=speclab.PromptLookup(draft_tokens=4)
+        first=speclab.DynaTree(), second=speclab.PromptLookup(draft_tokens=4)
     ),
     "two trees as one": speclab.DualDraft(
-        mode="merge", first=speclab.FixedTree(depth=3), second=speclab.TokenRecycling(budget="fixed")
+        mode="merge", first=speclab.FixedTree(depth=3), second=speclab.TokenRecycling()
     ),
     "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),

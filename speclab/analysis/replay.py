@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from speclab.analysis.recall import KnownTarget, Text
 from speclab.analysis.said import PART, KnownDraft, KnownHead, SaidByHead, SaidByModel
-from speclab.costs.curve import Curve, seconds_by_rows
-from speclab.costs.measured import curve_of
+from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import Decoding, Iteration, cache_lengths, iterate, runners, start
@@ -75,7 +74,7 @@ class Replay:
 
     @property
     def seconds(self) -> float:
-        """Modelled: the measured costs of all passes (`speclab.costs`). A drafter's own work is not in it."""
+        """Modelled: the measured costs of all passes (`drafters.cost`). A drafter's own work is not in it."""
         return sum(map(self.curves, self.passes))
 
     @property
@@ -116,15 +115,11 @@ class Curves:
     def __call__(self, one: Passes) -> float:
         """Modelled seconds of an iteration; the passes of one draft count as equally long."""
         target, *drafts = runners(self.pair)
-        seconds = sum(_seconds(curve_of(target), rows) for rows in (one.nodes, one.others) if rows)
+        seconds = sum(cost.seconds(target, rows) for rows in (one.nodes, one.others) if rows)
         for runner, (calls, rows) in zip(drafts, one.drafts, strict=True):
             if calls:
-                seconds += calls * _seconds(curve_of(runner, drafts=True), max(1, round(rows / calls)))
+                seconds += calls * cost.seconds(runner, max(1, round(rows / calls)))
         return seconds
-
-
-def _seconds(curve: Curve, rows: int) -> float:
-    return float(seconds_by_rows(curve, rows)[rows])
 
 
 def replay(

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Self
 
-from speclab.costs.drafter import Chooser
 from speclab.drafters import strategies
-from speclab.drafters.base import AskedAgain, Context, Draft, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Strategy, TopK
 from speclab.drafters.draft_forward import DRAFT, DraftForward, Row
+from speclab.drafters.draft_head import DraftHead
+from speclab.drafters.growth import GrownStrategy
 from speclab.drafters.policies import BLANK
 from speclab.engine.acceptance import Rule, sample_and_match
 from speclab.errors import NotRecordedError
@@ -23,6 +24,7 @@ from speclab.trace.records import Event, Step
 from speclab.tree import CandidateSampling, DraftTree, Floats
 
 _UNKNOWN = -1
+GROWN = (GrownStrategy, DraftHead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +74,15 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     """
     if step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
         raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
-    if strategy.chooses_budget and (step.budget is None or (strategy.needs_draft and not step.budget.drafts)):
-        raise NotRecordedError(
-            "what passes cost and what was accepted before is recorded only of steps that budget='auto' decoded; with "
-            "budget='fixed' the whole tree is known"
-        )
     was = in_force(step)
+    if not isinstance(strategy, GROWN) or not isinstance(was, GROWN):
+        raise NotRecordedError("what this strategy drafts does not follow from the draft probabilities of a record")
     if strategy.draft_source != was.draft_source:
         raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
-    if strategy.chooses_budget and step.budget is not None and step.budget.paused:
-        return _verified(step, Draft(DraftTree.root(int(step.tree.token[0]))), set())
     answers = _RecordedDraft(step)
-    chooser = Chooser.recorded(step.budget) if strategy.chooses_budget and step.budget is not None else None
-    context = Context(
-        [int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings(),
-        None if chooser is None else chooser.level_gate,
-    )  # fmt: skip
-    same = type(strategy) is type(was)
-    draft = strategy.regrow(AskedAgain(step, answers, context, was)) if same else strategy.grow(answers, context)
-    if draft is None:
-        name = type(strategy).__name__
-        raise NotRecordedError(f"what {name} drafts does not follow from the draft probabilities that are recorded")
+    context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
+    draft = strategy.grow(answers, context)
     answers.check_root()
-    if chooser is not None:
-        if step.proposals and step.budget is not None:  # whole trees are recorded, and no draft was asked
-            chooser.spent = step.budget.spent
-        draft, new_index = chooser.restricted(draft)
-        if new_index:
-            answers.renumber(new_index)
     return _verified(step, draft, answers.short)
 
 
@@ -113,11 +96,6 @@ class _RecordedDraft(DraftForward):
         self._tops: dict[int, Sequence[tuple[int, float]]] = {node.index: node.draft_top for node in step.nodes}
         wanted = {event.node: int(event.values.get("branches") or 0) for event in step.events if event.kind == "expand"}
         self._wanted = {node: branches for node, branches in wanted.items() if node is not None}
-        if step.budget is not None and step.budget.drafted is not None:
-            self._tree = step.budget.drafted
-            at = _places(self._tree, step.tree)
-            self._tops = {at[node]: top for node, top in self._tops.items()} | dict(step.budget.tops)
-            self._wanted = {at[node]: branches for node, branches in self._wanted.items()}
         self.source = next((name for name in reversed(self._tree.source) if name != "target"), DRAFT)
         self._root_choice, self._drafted_root = step.root_choice, False
 
@@ -152,17 +130,6 @@ class _RecordedDraft(DraftForward):
         rows = ((token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top)
         whole = self._wanted.get(recorded, 0) > len(top)  # it wanted more, and there was no more
         return _Answer(rows, (lambda: None) if whole else lambda: self.short.add(node))
-
-
-def _places(whole: DraftTree, part: DraftTree) -> list[int]:
-    """For each node of a part of a tree, its place in the whole."""
-    found = [0]
-    for node in range(1, len(part)):
-        child = _child(whole, found[int(part.parent[node])], int(part.token[node]))
-        if child is None:
-            raise NotRecordedError("the tree that was verified is no part of the one that was drafted")
-        found.append(child)
-    return found
 
 
 class _Answer(tuple[tuple[int, float], ...]):  # noqa: SLOT001  # a tuple cannot have slots

@@ -35,10 +35,6 @@ def to_str(strategy: Strategy) -> str:
     """`DynaTree(base_depth=3)`: its name, and the settings that are not the defaults; as Python, it gives it again."""
     kind, values = type(strategy), strategy.describe()
     changed = [name for name, field in kind.model_fields.items() if values[name] != field.default]
-    if strategy == kind():
-        changed = []
-    elif not changed:  # no setting at all would stand for a budget by cost
-        changed = ["budget"]
     return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 
 

@@ -7,58 +7,28 @@ learns from the outcome. A new strategy is one new file beside this one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Never, Self, get_args, overload
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from speclab.errors import SettingsError, named
 from speclab.settings import SessionSettings, Settings
-from speclab.trace.records import Adaptation, BudgetRecord, Event, Lookup, Proposal, Step
+from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
-    from speclab.drafters.draft_forward import DraftForward
-    from speclab.drafters.policies import Gate
     from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
     from speclab.models.transfers import Logits
 
 Root = Literal["verified", "drafted"]
-Commit = Literal["gather", "rebuild"]
 TopK = tuple[tuple[int, float], ...]
 """Tokens and their log-probabilities (nats), best first."""
-LevelGate = Callable[[Sequence[int], Sequence[float], Sequence[int], str], "Gate | None"]
-"""Called with the parents and log-probabilities of a tree so far, the nodes that would be expanded, and its source."""
-Budget = Annotated[
-    Literal["fixed", "auto"],
-    Field(
-        description="verify the whole tree; or (not in the paper) draft and verify what gives the most tokens per "
-        "second by the costs measured here: the default where no setting at all is given"
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """What a strategy is to a serving engine, which knows none of ours; `serving.settings` translates it.
-
-    `kind`: "chain" and "best" (EAGLE-2's dynamic tree) of the draft model, or of the head that `values["head"]` counts;
-    "lookup" (prompt lookup), "suffix" (suffix decoding), "plain" (no drafting); or what no engine has as a setting:
-    "tree", another tree of a draft model, and "own", anything else, of which `why` says what is missing. `instead`:
-    strategies near it that may go where it does not, as `from_str` reads them, the nearest first.
-    """
-
-    kind: Literal["chain", "best", "lookup", "suffix", "plain", "tree", "own"] = "own"
-    values: Mapping[str, Any] = field(default_factory=dict)
-    why: str = "no engine has it as a setting"
-    instead: tuple[str, ...] = ()
-
 
 DEFINED: dict[str, type[Strategy]] = {}
 """Every strategy class by name, wherever it is defined; a cell that is run again replaces its class."""
@@ -67,8 +37,8 @@ DEFINED: dict[str, type[Strategy]] = {}
 class Strategy(Settings):
     """Settings of a way to draft; the base of every strategy.
 
-    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare or sweep. `ascending`: names
-    of settings of which none may be above the next.
+    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare. `ascending`: names of
+    settings of which none may be above the next.
     """
 
     by_hand: ClassVar[bool] = False
@@ -78,36 +48,20 @@ class Strategy(Settings):
     def __pydantic_init_subclass__(cls, **_: object) -> None:
         DEFINED[cls.__name__] = cls
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_cost_where_nothing_is_set(cls, values: Any) -> Any:
-        """Who sets nothing gets what decodes fastest here; who sets anything gets the tree as it is set."""
-        field = cls.model_fields.get("budget")
-        by_cost = field is not None and get_args(field.annotation) == ("fixed", "auto")
-        return {"budget": "auto"} if by_cost and values == {} else values
-
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        for small, large in chain.from_iterable(map(pairwise, self.ascending)):
-            low, high = getattr(self, small), getattr(self, large)
-            if low > high:
-                raise ValueError(
-                    f"{type(self).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
-                    "lower the first or raise the second"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _no_sample_is_dropped(self) -> Self:
-        if self.chooses_budget and getattr(self, "candidates", "top") != "top":
-            raise ValueError(
-                f"{type(self).__name__}: budget='auto' drops nodes by their probability, which would change the "
-                "distribution of sampled candidates: set candidates='top' or budget='fixed'"
-            )
+        for names in self.ascending:
+            for small, large in pairwise(names):
+                low, high = getattr(self, small), getattr(self, large)
+                if low > high:
+                    raise ValueError(
+                        f"{type(self).__name__}: {small} ({low:g}) is above {large} ({high:g}); "
+                        "lower the first or raise the second"
+                    )
         return self
 
     def __call__(self, *_: object, **__: object) -> Never:
-        """Refuses: `generate(custom_generate=…)` of transformers calls what it is given, and ignores what it cannot."""
+        """Refuses: transformers calls what `model.generate(custom_generate=…)` is given."""
         raise SettingsError(
             f"{type(self).__name__} says how to draft and does not generate: for model.generate, pass "
             f"custom_generate=speclab.custom_generate({type(self).__name__}(…), draft=…)."
@@ -115,18 +69,13 @@ class Strategy(Settings):
 
     @property
     def needs_draft(self) -> bool:
-        """Whether it drafts with a draft model or a draft head, of which a pair must have one."""
+        """Whether a pair must have a draft model or a draft head."""
         return False
 
     @property
     def heads_needed(self) -> int:
         """How many draft heads a pair must have, whether or not it has a draft model."""
         return 0
-
-    @property
-    def chooses_budget(self) -> bool:
-        """Whether what is verified follows from the costs measured on this machine (`costs.drafter`)."""
-        return getattr(self, "budget", "fixed") == "auto"
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -137,42 +86,13 @@ class Strategy(Settings):
     def drafter(self, pair: ModelPair) -> Drafter:
         """Builds the drafter on this pair's runners."""
 
-    def grow(self, forward: DraftForward, context: Context) -> Draft | None:
-        """The tree that these settings make of what a draft answers; None where more than that shapes it."""
-        return None
-
-    def regrow(self, record: AskedAgain) -> Draft | None:
-        """The tree that these settings would have made in place of a recorded one of this strategy; None: no telling.
-
-        Raises:
-            NotRecordedError: it would follow from what is not in the record; it says from what.
-        """
-        return self.grow(record.forward, record.context)
-
-    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
-        """What these settings leave of a tree of `was`, the same strategy; None where the tree alone does not tell."""
-        return tree if self == was else None
-
-    @property
-    def draft_source(self) -> object:
-        """What drafts, where it may be one of several of the pair: answers of one are no answers of another."""
-        return None
-
-    def outline(self) -> Outline:
-        """What of it a serving engine could take."""
-        return Outline()
-
-    def baselines(self) -> tuple[Strategy, ...]:
-        """Simpler strategies that this one is made of: what it should beat on the same text."""
-        return ()
-
-    def describe(self) -> dict[str, float | int | str | bool | None]:
-        """Name and values, for records; read off and not serialized, inside which Ctrl-C becomes another error."""
+    def describe(self) -> dict[str, Value]:
+        """Name and values, for records."""
         return {"strategy": type(self).__name__, **{name: getattr(self, name) for name in type(self).model_fields}}
 
 
 def checked(strategy: object) -> Strategy:
-    """The strategy itself, if it is one.
+    """The strategy itself.
 
     Raises:
         SettingsError: it is a class, a name, or anything else.
@@ -180,8 +100,7 @@ def checked(strategy: object) -> Strategy:
     if isinstance(strategy, Strategy):
         return strategy
     raise SettingsError(
-        f"{named(strategy)} is no strategy: give an instance such as speclab.DynaTree(); "
-        "speclab.strategies() lists them"
+        f"Expected a strategy such as speclab.DynaTree(), got {named(strategy)}. See speclab.strategies()."
     )
 
 
@@ -191,34 +110,18 @@ class Context:
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
     the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that samples its candidates. `level_gate`: where the budget
-    follows from costs, says whether another level of a tree can raise the tokens per second.
+    `sampling`: how the session samples, for a drafter that samples its candidates.
     """
 
     tokens: Sequence[int]
     max_depth: int
     check: Callable[[], None]
     sampling: SessionSettings = field(default_factory=SessionSettings)
-    level_gate: LevelGate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
-    """What a strategy has of a step when its tree is grown again, without a model.
-
-    `forward`: answers as the draft did, as far as the step holds it. `was`: the settings in force, of the same
-    strategy.
-    """
-
-    step: Step
-    forward: DraftForward
-    context: Context
-    was: Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
-    """Rows of the verification pass that are no candidates: the target answers them, and none of them is committed.
+    """Rows of the verification pass that are not candidates: the target answers them and none is committed.
 
     `token`: `m` ids. `depth`: `m` edges from node 0; as for nodes, the position is prefix length + depth, and no depth
     exceeds `Context.max_depth`. `visible`: `[m, m]` bool, which of these rows each sees, itself included; all of them
@@ -233,40 +136,21 @@ class ExtraRows:
         """The mask of the whole pass, `[n + m, n + m]` bool: the tree's own `nodes` `[n, n]`, then these rows."""
         n = len(nodes)
         mask = np.zeros((n + len(self.token),) * 2, dtype=np.bool_)
-        mask[:n, :n], mask[n:, 0], mask[n:, n:] = nodes, True, self.visible
+        mask[:n, :n] = nodes
+        mask[n:, 0] = True
+        mask[n:, n:] = self.visible
         return mask
-
-
-class LazyEvents(Sequence[Event]):
-    """Events that are made when they are first read: `generate` keeps no records."""
-
-    def __init__(self, make: Callable[[], Iterator[Event]]) -> None:
-        self._make = make
-
-    @cached_property
-    def _events(self) -> tuple[Event, ...]:
-        return tuple(self._make())
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Event, ...]: ...
-    def __getitem__(self, place: int | slice) -> Event | tuple[Event, ...]:
-        return self._events[place]
-
-    def __len__(self) -> int:
-        return len(self._events)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposed tree and how it came about. `topk`: for each expanded node its most probable next tokens, best first.
+    """A proposed tree and how it came about.
 
-    `extra`: rows that the same pass is to answer for `Drafter.update`. `draft_probs`: where candidates are sampled
-    (`tree.candidate_sampling`) the distribution `[V]` float64 that the children of a node were sampled
-    from, for each node that has some. `proposals`: the proposed trees, where there were several. `budget`:
-    makes the record of how the number of nodes was chosen, where it was. `mask`: `[n, n]` bool, which nodes each row
-    sees, where that is not its ancestors; what the target answers need not be its own then, and its rows are not kept.
+    `events`: the decisions, in order. `topk`: for each expanded node its most probable next tokens, best first.
+    `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: where candidates are sampled
+    (`tree.candidate_sampling`), the distribution `[V]` float64 that the children of a node were sampled from, for each
+    node that has some. `proposals`: the proposed trees, where there were several. `mask`: `[n, n]` bool, which nodes
+    each row sees, where these are not its ancestors; the text need not be the target's own then, and no row is kept.
     """
 
     tree: DraftTree
@@ -275,32 +159,32 @@ class Draft:
     extra: ExtraRows = field(default_factory=ExtraRows)
     draft_probs: Mapping[int, Floats] = field(default_factory=dict)
     proposals: tuple[Proposal, ...] = ()
-    budget: Callable[[], BudgetRecord] | None = None
     mask: Bools | None = None
 
     def paths(self) -> list[tuple[int, ...]]:
         """For each row of the verification pass its tokens from node 0 on, its own included: nodes, then `extra`."""
         paths: list[tuple[int, ...]] = []
         for token, parent in zip(self.tree.token.tolist(), self.tree.parent.tolist(), strict=True):
-            paths.append((*(paths[parent] if parent >= 0 else ()), token))
+            above = paths[parent] if parent >= 0 else ()
+            paths.append((*above, token))
         rows = self.extra
-        for seen in rows.visible:
-            above = sorted(np.flatnonzero(seen).tolist(), key=rows.depth.__getitem__)
-            paths.append((*paths[0], *(rows.token[row] for row in above)))
+        for visible in rows.visible:
+            seen = sorted(np.flatnonzero(visible).tolist(), key=rows.depth.__getitem__)
+            paths.append((*paths[0], *(rows.token[row] for row in seen)))
         return paths
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a draft: `accepted` drafted nodes, `committed` tokens, and the target's `logits` of the `n` nodes.
+    """What became of a draft: the `accepted` nodes, the `committed` tokens.
 
-    `extra`: its logits after the draft's `m` extra rows.
+    `answer`: what the target answered for the `n` nodes of the tree; `extra`: for the draft's `m` extra rows.
     """
 
     tree: DraftTree
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
-    logits: Logits
+    answer: Logits
     extra: Logits
 
 
@@ -308,68 +192,60 @@ class Drafter:
     """Proposes a tree each iteration. Subclasses implement `draft`, and what else they need.
 
     `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section
-    2), "drafted" in a token of the drafter's own. `commit`: "gather" keeps the accepted rows of the caches, "rebuild"
-    rolls back and runs the committed tokens again. `runners`: the draft models and heads whose caches it keeps.
-    `state`: names of the attributes that hold what it learns: immutable values, or stores with a `snapshot` and a
-    `restore` of their own. Time travel and forks take them back. `host_seconds`: of an iteration's work on the host,
-    roughly, where that is much beside a pass of a small target.
+    2), "drafted" in a token of the drafter's own. `rebuild`: roll the caches back and run the committed tokens again,
+    instead of keeping the accepted rows. `runners`: the draft models and heads whose caches it keeps. `state`: names
+    of the attributes that hold what it learns: immutable values, or stores with a `snapshot` and a `restore` of their
+    own. Time travel and forks restore them.
     """
 
     root: Root = "verified"
-    commit: Commit = "gather"
+    rebuild: bool = False
     state: ClassVar[tuple[str, ...]] = ()
     runners: tuple[Runner | HeadRunner, ...] = ()
-    host_seconds: ClassVar[float] = 0.0
 
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
-        """Runs the prompt through the target: one row, after it; a drafter may look at more of them on the way."""
+        """Runs the prompt through the target: the row after it. A drafter may look at more rows on the way."""
         return target.logits(prompt_ids).part(slice(-1, None))
 
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""
         raise NotImplementedError
 
-    def skip(self, context: Context) -> None:
-        """Takes note of an iteration in which it does not draft: the root alone is verified and committed."""
+    def commit(self, outcome: Outcome) -> None:
+        """Brings the drafter's own caches to the committed text."""
 
-    def on_pruned(self, new_index: Mapping[int, int]) -> None:
-        """Takes over the numbers of the tree that is verified: of the one just drafted, only these nodes are left."""
-
-    def commit_cache(self, outcome: Outcome) -> None:
-        """Brings the drafter's own cache to the committed text."""
-
-    def update(self, outcome: Outcome) -> Adaptation:
-        """Adapts to the outcome; says what changed and why."""
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Learns from the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
 
     def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
-        """What it has learned of `token`, after `previous`; None where it keeps nothing that can be looked up."""
+        """What it has learned of `token` after `previous`; None if it keeps no table."""
         return None
 
     def snapshot(self) -> object:
-        """What the drafter has learned, as an immutable value: its settings and what `state` names; cheap."""
-        held = [getattr(self, name) for name in ("settings", *self.state)]
-        return tuple([value.snapshot() if hasattr(value, "snapshot") else value for value in held])
+        """Its settings and what `state` names, as an immutable value; cheap."""
+        values = [getattr(self, name) for name in ("settings", *self.state)]
+        return tuple([value.snapshot() if hasattr(value, "snapshot") else value for value in values])
 
     def restore(self, state: object) -> None:
-        """Takes back a `snapshot`, from this drafter or from one of another session with the same strategy."""
+        """Restores a `snapshot` of this drafter, or of one of another session with the same strategy."""
         assert isinstance(state, tuple)
         for name, value in zip(("settings", *self.state), state, strict=True):
-            held = getattr(self, name)
-            if hasattr(held, "restore"):
-                held.restore(value)
+            store = getattr(self, name)
+            if hasattr(store, "restore"):
+                store.restore(value)
             else:
                 setattr(self, name, value)
 
 
 def checked_draft(draft: object, context: Context, name: str, vocabulary: int, root: Root) -> Draft:
-    """What a drafter proposed, if a pass can verify it and the text stays the target's own whatever it holds.
+    """A draft that a pass can verify and that cannot change the target's text.
 
     Raises:
-        SettingsError: it is no `Draft`, or its tree does not fit the text or the models; the sentence says why.
+        SettingsError: it is not a `Draft`, or its tree does not fit the text or the models; the sentence says why.
     """
     if not isinstance(draft, Draft) or not isinstance(draft.tree, DraftTree):
         got = "None" if draft is None else f"a {type(draft).__name__}"
@@ -391,5 +267,5 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
             "the root: go no deeper than context.max_depth, or prune it"
         )
     if not (tree.log_prob < 1e-3).all():  # a little above 0 is rounding
-        raise SettingsError(f"a log-probability of {name} is above 0 or no number: 0 says that nothing is known")
+        raise SettingsError(f"a log-probability of {name} is above 0 or not a number: 0 means that nothing is known")
     return draft

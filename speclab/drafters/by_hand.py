@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from speclab.drafters.base import Draft, Drafter, Outline, Strategy, TopK
+from speclab.drafters.base import Draft, Drafter, Strategy, TopK
 from speclab.drafters.chain import RootAlone
 from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.trace.records import Step
@@ -40,9 +40,6 @@ class ByHand(Strategy):
     """Trees that a person builds, one for each iteration; without one the root alone is verified."""
 
     by_hand: ClassVar[bool] = True
-
-    def outline(self) -> Outline:
-        return Outline(why="a person builds each of its trees")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return RootAlone(self)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Depth, TokenProbability
 from speclab.drafters.policies import depth_gate, fixed_breadth, token_gate
@@ -22,9 +22,6 @@ class Autoregressive(Strategy):
     def drafter(self, pair: ModelPair) -> Drafter:
         return RootAlone(self)
 
-    def outline(self) -> Outline:
-        return Outline("plain")
-
 
 class RootAlone(Drafter):
     """Drafts nothing: the pass verifies the root alone."""
@@ -37,7 +34,6 @@ class LinearSpeculation(GrownStrategy):
     """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
 
     draft_tokens: Depth = Field(default=5, ge=1, le=64, title="K", description="tokens drafted per iteration")
-    budget: Budget = "fixed"
     confidence_stop: TokenProbability = Field(
         default=0.0, ge=0, lt=1,
         description="stop after a token that the draft gave less than this; 0 never stops (not in the paper)",
@@ -56,7 +52,6 @@ class LinearSpeculation(GrownStrategy):
             "paper, PG-19 (K = 5)": cls(draft_tokens=5),
             "sampled, as Leviathan et al. (γ = 5)": cls(draft_tokens=5, candidates="independent"),
             "long while the draft is confident (not in the paper)": cls(draft_tokens=20, confidence_stop=0.4),
-            "cost-aware length (not in the paper)": cls(draft_tokens=32, budget="auto"),
         }
 
     def plan(self) -> Plan:
@@ -64,7 +59,3 @@ class LinearSpeculation(GrownStrategy):
         gates = (depth_gate("draft_tokens", self.draft_tokens), token_gate("confidence_stop", self.confidence_stop))
         # One node more than the chain has, so that `draft_tokens` is what stops it.
         return Plan(fixed_breadth(1), gates, node_budget=self.draft_tokens + 2, candidates=self.candidates)
-
-    def outline(self) -> Outline:
-        values = {"tokens": self.draft_tokens, "head": self.head, "stop": self.confidence_stop}
-        return Outline("chain", {**values, "sampled": self.candidates != "top"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from speclab.drafters.base import Commit, Context, Drafter, Outcome, Root, Strategy, TopK
+from speclab.drafters.base import Drafter, Outcome, Root, Strategy, TopK
 from speclab.errors import NoDraftError
 from speclab.settings import SessionSettings
 from speclab.tree import Bools, Floats
@@ -226,14 +226,14 @@ class ForwardDrafter(Drafter):
         pair: ModelPair,
         head: int | None = None,
         root: Root = "verified",
-        commit: Commit = "gather",
+        rebuild: bool = False,
         otherwise: str = "take a strategy that needs none",
     ) -> None:
         from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
 
         super().__init__(settings)
         self._runner, self._source = drafting_runner(pair, head, type(settings).__name__, otherwise)
-        self.root, self.commit, self.runners = root, commit, (self._runner,)
+        self.root, self.rebuild, self.runners = root, rebuild, (self._runner,)
         self._target = pair.target
         self._forward: DraftForward | None = None
         self._head = self._runner if isinstance(self._runner, HeadRunner) else None
@@ -248,16 +248,9 @@ class ForwardDrafter(Drafter):
             self._forward = ModelForward(cast("Runner", self._runner), self._source, width, sampling)
         return self._forward
 
-    def skip(self, context: Context) -> None:
-        self._forward = None
-
-    def on_pruned(self, new_index: Mapping[int, int]) -> None:
-        if self._forward is not None:
-            self._forward.renumber(new_index)
-
-    def commit_cache(self, outcome: Outcome) -> None:
-        """Keeps the rows of the committed path; "rebuild" throws the cache away, to be prefilled anew."""
-        if self.commit == "rebuild":
+    def commit(self, outcome: Outcome) -> None:
+        """Keeps the rows of the committed path; `rebuild` throws the cache away, to be prefilled anew."""
+        if self.rebuild:
             self.runners[0].crop(0)
         elif self._forward is not None:
             path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 from math import exp
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from speclab.drafters import measures
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
 from speclab.drafters.growth import Nodes, stop_event
 from speclab.drafters.policies import BLANK_GATE, Gate, closed_gate
@@ -38,7 +38,6 @@ class DraftHead(Strategy):
     """EAGLE-2's dynamic tree from one draft head; from the draft model where the pair has no heads."""
 
     node_budget: NodeBudget = 60
-    budget: Budget = "fixed"
     depth: Depth = 7
     children: Children = 10
     head: int = Field(default=0, ge=0, le=15, description="which of the pair's heads, counted from 0")
@@ -46,10 +45,9 @@ class DraftHead(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "EAGLE-2 (60 nodes, depth 7, 10 per level)": cls(budget="fixed"),
+            "EAGLE-2 (60 nodes, depth 7, 10 per level)": cls(),
             "EAGLE-2's code (710 candidates: its depth counts from the second level)": cls(depth=8),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     @property
@@ -67,29 +65,8 @@ class DraftHead(Strategy):
     def draft_source(self) -> int:
         return self.head
 
-    def restrict(self, tree: DraftTree, was: Self) -> DraftTree | None:
-        """The best nodes of a tree of `was`; None where others would have come in.
-
-        The nodes of a tree are the best of all candidates, and all of them where it is not full.
-        """
-        full = len(tree) >= was.node_budget
-        kept = [node for node in range(len(tree)) if tree.depth[node] <= self.depth]
-        best = nsmallest(self.node_budget, kept, key=lambda node: (-tree.path_log_prob[node], tree.depth[node], node))
-        grows_deeper = self.depth > was.depth and any(tree.depth[node] == was.depth for node in best)
-        other = was.head != self.head or was.children != self.children
-        if other or grows_deeper or (full and len(best) < self.node_budget):
-            return None
-        return tree.select([node in set(best) for node in range(len(tree))])
-
     def drafter(self, pair: ModelPair) -> Drafter:
         return _HeadDrafter(self, pair)
-
-    def outline(self) -> Outline:
-        drafting = {"head": self.head, "either": not self.heads_needed}
-        if self.children == 1:
-            return Outline("chain", {"tokens": max(1, min(self.depth, self.node_budget - 1)), **drafting})
-        values = {"depth": self.depth, "children": self.children, "nodes": self.node_budget, **drafting}
-        return Outline("best", values, instead=(f"DraftHead(depth={self.depth}, children=1, head={self.head})",))
 
 
 class _HeadDrafter(ForwardDrafter):
@@ -112,14 +89,10 @@ def best_first(limits: DraftHead, forward: DraftForward, context: Context) -> Dr
         limits: `node_budget`, `depth` and `children` of the tree.
     """
     candidates = _Candidates(limits, context.tokens[-1])
-    columns = candidates.parent, candidates.log_prob
     level = [0]
     for depth in range(min(limits.depth, context.max_depth)):
         chosen = candidates.worth_expanding(level)
-        gate = (
-            context.level_gate(*columns, chosen, forward.source) if chosen and context.level_gate is not None else None
-        )
-        if not chosen or candidates.stopped(chosen, gate):
+        if not chosen:
             break
         context.check()
         rows = [Row(node, candidates.parent[node], candidates.token[node]) for node in chosen]
@@ -138,7 +111,6 @@ class _Candidates(Nodes):
         self.add(-1, ((root, 0.0),))
         self._limits = limits
         self._tops: dict[int, TopK] = {}
-        self._stops: dict[int, Gate] = {}
         self._rank: dict[int, tuple[int, int]] = {}
         """Place among its level, from 1, and the size of the level."""
 
@@ -148,11 +120,6 @@ class _Candidates(Nodes):
         self._rank.update((node, (rank, len(ranked))) for rank, node in enumerate(ranked, start=1))
         able = set(self._best(self._limits.node_budget - 1))  # a child comes behind its parent, and needs a place too
         return [node for node in ranked[: self._limits.children] if node in able]
-
-    def stopped(self, nodes: Sequence[int], gate: Gate | None) -> bool:
-        """Whether a gate is closed to these nodes; it is then the reason why they are leaves."""
-        self._stops = {} if gate is None else dict.fromkeys(nodes, gate)
-        return gate is not None
 
     def expand(self, nodes: Sequence[int], tops: Sequence[TopK]) -> list[int]:
         """Adds the most probable next tokens of each node; returns the new level."""
@@ -215,8 +182,6 @@ class _Candidates(Nodes):
     def _gate(self, node: int) -> Gate:
         """Why a node of the tree was not expanded, or gave nothing."""
         limits, (rank, size) = self._limits, self._rank.get(node, (0, 0))
-        if node in self._stops:
-            return self._stops[node]
         if node in self._tops:
             return BLANK_GATE
         if not rank:

@@ -6,21 +6,21 @@ interchangeability section 7, both trees verified as one section 10.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, field_serializer, field_validator
 
 from speclab.drafters import from_str, to_str
-from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.union_tree import Places, merged_tops, stacked, union
-from speclab.errors import NoDraftError, NotRecordedError, SettingsError
-from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Step, Value
+from speclab.errors import NoDraftError, SettingsError
+from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Value
 from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ FADING = 0.8
 """With confidence="recent": what an iteration counts for in the next one. Not in the paper, like the next two."""
 FIRST = 1.0
 """Tokens that a part is taken to have got right before it has proposed."""
-BOTH_EVERY, BOTH_FIRST = 24, 3
-"""Where passes cost time both parts draft in the first iterations of so many, and then the better one alone."""
 LEAST = 0.25
 """Added to these tokens, so that a part that got none right may be chosen again."""
 
@@ -53,7 +51,6 @@ class DualDraft(Strategy):
         "the square of the tokens that each part recently got right",
     )
     node_budget: NodeBudget = 60
-    budget: Budget = "fixed"
     depth: Depth = 7
     children: Children = 10
     first: Strategy | None = Field(
@@ -68,9 +65,7 @@ class DualDraft(Strategy):
     @field_validator("first", "second", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        part = value if value is None or isinstance(value, Strategy) else from_str(str(value))
-        # One budget is chosen, of the tree that is verified: the parts draft theirs whole.
-        return part.changed(budget="fixed") if part is not None and part.chooses_budget else part
+        return value if value is None or isinstance(value, Strategy) else from_str(str(value))
 
     @field_serializer("first", "second")
     def _text(self, value: Strategy | None) -> str | None:
@@ -79,11 +74,10 @@ class DualDraft(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, routing": cls(budget="fixed"),
+            "paper, routing": cls(),
             "paper, section 10: both trees as one": cls(mode="merge"),
             "routing by recent acceptance (not in the paper)": cls(confidence="recent"),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
             "draft model against copies (not in the paper)": cls(
                 first=DynaTree.for_unsure_draft(), second=PromptLookup()
             ),
@@ -98,16 +92,8 @@ class DualDraft(Strategy):
         own = enumerate((self.first, self.second), start=1)
         return max(count if part is None else part.heads_needed for count, part in own)
 
-    def baselines(self) -> tuple[Strategy, ...]:
-        return (self.changed(mode="first"), self.changed(mode="second"))
-
     def describe(self) -> dict[str, float | int | str | bool | None]:
         return super().describe() | {"first": self._text(self.first), "second": self._text(self.second)}
-
-    def outline(self) -> Outline:
-        if self.mode in PARTS:
-            return self.part(PARTS.index(self.mode)).outline()
-        return Outline(why="no engine drafts two trees for one text")
 
     def part(self, place: int) -> Strategy:
         """What drafts the first tree (0), or the second (1)."""
@@ -130,7 +116,7 @@ class DualDraft(Strategy):
         """A part's drafter, and what pictures and records call it."""
         if (own := (self.first, self.second)[place]) is not None:
             drafter = own.drafter(pair)
-            if drafter.root != "verified" or drafter.commit != "gather":
+            if drafter.root != "verified" or drafter.rebuild:
                 raise SettingsError(
                     f"DualDraft: {to_str(own)} does not draft from the target's newest token on caches that live on: "
                     "set its root to 'verified' and its commit to 'gather'"
@@ -143,53 +129,6 @@ class DualDraft(Strategy):
             )
         return pair.head_names[place], self._head(place).drafter(pair)
 
-    def regrow(self, record: AskedAgain) -> Draft | None:
-        """The tree under other settings, where both trees, or what is left of them, are recorded.
-
-        Raises:
-            NotRecordedError: it takes a tree that was not drafted, or more than the nodes of one that was.
-        """
-        step, was = record.step, cast("DualDraft", record.was)
-        if not step.proposals:
-            return self._alone(was, record)
-        drafts = [Draft(self._left(was, one, place)) for place, one in enumerate(step.proposals)]
-        names = [one.name for one in step.proposals]
-        if self.mode in PARTS:
-            return drafts[PARTS.index(self.mode)]
-        if self.mode == "merge":
-            return merge(names, drafts)[0]
-        compared = self.confidence == "recent" or self.chooses_budget
-        return route(names, drafts, _recent(step) if compared else None)[0]
-
-    def _alone(self, was: DualDraft, record: AskedAgain) -> Draft | None:
-        """One part drafted, and what it was asked is recorded as of any strategy."""
-        if self.mode != was.mode:
-            raise NotRecordedError(f"mode {was.mode!r} drafted one tree alone, and the other is not recorded")
-        alone = next((event.values["part"] for event in record.step.events if "part" in event.values), was.mode)
-        place = PARTS.index(str(alone))
-        now, then = self.part(place), was.part(place)
-        if type(now) is not type(then) or now.draft_source != then.draft_source:
-            raise NotRecordedError(f"{type(now).__name__} drafts in another way")
-        return now.regrow(replace(record, was=then))
-
-    def _left(self, was: DualDraft, proposal: Proposal, place: int) -> DraftTree:
-        """What these settings leave of a recorded tree."""
-        now, then = self.part(place), was.part(place)
-        tree = now.restrict(proposal.tree, then) if type(now) is type(then) else None
-        if tree is None:
-            raise NotRecordedError(
-                f"of the tree of {proposal.name} the record holds the nodes alone: what a smaller budget leaves of the "
-                "most probable ones can be told, and no other change"
-            )
-        return tree
-
-
-def _recent(step: Step) -> tuple[float, ...]:
-    found = [step.adaptation.before.get(f"recent_{name}") for name in PARTS]
-    if not all(isinstance(value, float) for value in found):
-        raise NotRecordedError("what each part recently got right is kept only while trees are compared by it")
-    return tuple(float(value or 0) for value in found)
-
 
 class _DualDrafter(Drafter):
     """Drafts with one of its parts or with both, and has one tree verified: the better one, or the union.
@@ -198,7 +137,7 @@ class _DualDrafter(Drafter):
     """
 
     settings: DualDraft
-    state = ("_recent", "_turn", "_first", "_second")
+    state = ("_recent", "_first", "_second")
 
     def __init__(self, settings: DualDraft, names: Sequence[str], parts: tuple[Drafter, Drafter]) -> None:
         super().__init__(settings)
@@ -208,8 +147,8 @@ class _DualDrafter(Drafter):
         self.runners = tuple(runner for place in self._active for runner in parts[place].runners)
         self._recent: tuple[float, ...] = (FIRST, FIRST)
         """Tokens of each part's trees that the text recently followed."""
-        self._turn, self._compared = 0, False
-        """Iterations that drafted; whether the parts are compared by what they got right."""
+        self._compared = False
+        """Whether the parts are compared by what they got right."""
         self._drafts: dict[int, Draft] = {}
         self._places: dict[int, Places] = {}
         """Of the parts whose nodes are verified: where these stand in the tree."""
@@ -225,16 +164,11 @@ class _DualDrafter(Drafter):
 
     def draft(self, context: Context) -> Draft:
         names, settings = self._names, self.settings
-        self._compared = len(self._active) > 1 and (settings.confidence == "recent" or context.level_gate is not None)
-        asked = self._active if context.level_gate is None else self._worth_asking()
-        for place in {*self._active}.difference(asked):
-            self._parts[place].skip(context)
-        self._drafts = {place: self._parts[place].draft(context) for place in asked}
-        if len(asked) == 1:
-            chosen = asked[0]
+        self._compared = len(self._active) > 1 and settings.confidence == "recent"
+        self._drafts = {place: self._parts[place].draft(context) for place in self._active}
+        if len(self._active) == 1:
+            chosen = self._active[0]
             draft = self._drafts[chosen]
-            if len(self._active) > 1:
-                draft = replace(draft, events=(_alone(names, chosen, self._recent), *draft.events))
         else:
             self._check_deterministic()
             drafts = [self._drafts[0], self._drafts[1]]
@@ -246,18 +180,6 @@ class _DualDrafter(Drafter):
         self._places = {chosen: tuple(range(len(draft.tree)))}
         return draft
 
-    def skip(self, context: Context) -> None:
-        for place in self._active:
-            self._parts[place].skip(context)
-        self._drafts, self._places, self._compared = {}, {}, False
-
-    def _worth_asking(self) -> tuple[int, ...]:
-        """The part that recently got more right, where passes cost time; now and then both, to compare them."""
-        if len(self._active) == 1 or self._turn % BOTH_EVERY < BOTH_FIRST:
-            return self._active
-        first, second = self._recent
-        return (0,) if first >= second else (1,)
-
     def _check_deterministic(self) -> None:
         for place, draft in self._drafts.items():
             if draft.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
@@ -267,32 +189,18 @@ class _DualDrafter(Drafter):
                     "'second'"
                 )
 
-    def on_pruned(self, new_index: Mapping[int, int]) -> None:
-        """Of each part that is verified, what is left of its own tree."""
-        for part, nodes in self._places.items():
-            kept = [node for node, at in enumerate(nodes) if at in new_index]
-            own = {node: index for index, node in enumerate(kept)}
-            draft = self._drafts[part]
-            tree = draft.tree.select([node in own for node in range(len(nodes))])
-            self._drafts[part] = replace(draft, tree=tree)
-            self._places[part] = tuple(new_index[nodes[node]] for node in kept)
-            self._parts[part].on_pruned(own)
-
-    def commit_cache(self, outcome: Outcome) -> None:
+    def commit(self, outcome: Outcome) -> None:
         """Brings every part that drafted to the committed text; each keeps of its own tree what was accepted."""
         for place in self._drafts:
-            self._parts[place].commit_cache(self._own(place, outcome))
+            self._parts[place].commit(self._own(place, outcome))
 
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         """The parts whose nodes were verified learn from these."""
-        learned = {self._names[place]: self._parts[place].update(self._own(place, outcome)) for place in self._places}
+        learned = {self._names[place]: self._parts[place].learn(self._own(place, outcome)) for place in self._places}
         own = dict(zip(PARTS, (self.settings.first, self.settings.second), strict=True))
         now = {name: part.settings for name, part in zip(PARTS, self._parts, strict=True) if own[name] is not None}
         if any(own[name] != settings for name, settings in now.items()):
             self.settings = self.settings.model_copy(update=now)
-        if not learned:
-            return Adaptation("nothing was drafted")
-        self._turn += 1
         adaptation = next(iter(learned.values()))
         if self._compared:
             return self._remember(outcome, adaptation)
@@ -329,17 +237,10 @@ class _DualDrafter(Drafter):
         rows, nodes = len(draft.extra.token), list(self._places.get(place, ()))
         start = sum(len(draft.extra.token) for before, draft in self._drafts.items() if before < place)
         extra = outcome.extra.part(slice(start, start + rows) if nodes else slice(0))
-        return Outcome(draft.tree, accepted, outcome.committed, outcome.logits.part(nodes), extra)
+        return Outcome(draft.tree, accepted, outcome.committed, outcome.answer.part(nodes), extra)
 
 
 # Which of two trees is verified
-
-
-def _alone(names: Sequence[str], chosen: int, recent: Sequence[float]) -> Event:
-    """That one part drafted, and the other was not worth its passes."""
-    name, other = names[chosen], names[1 - chosen]
-    reason = f"{name} alone: it recently got {recent[chosen]:.2f} tokens right, {other} {recent[1 - chosen]:.2f}"
-    return Event("route", None, reason, {"route": name, "part": PARTS[chosen]})
 
 
 def confidence(tree: DraftTree) -> float:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Budget, Commit, Drafter, Outcome, Outline, Root, Strategy, TopK
-from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan, tree_outline
+from speclab.drafters.base import Drafter, Outcome, Root, Strategy, TopK
+from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Confidence, Depth, Nodes, PathProbability
 from speclab.drafters.policies import (
     CANDIDATES_HELP,
@@ -68,11 +68,6 @@ class DynaTree(GrownStrategy):
     node_budget: Nodes = Field(
         default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
-    budget: Budget = Field(
-        default="fixed",
-        description="fixed: the thresholds shape the tree. auto (not in the paper; the default where no setting at all "
-        "is given): measured costs take the place of ρ_stop, ρ_deep, τ and base_depth, which then change nothing",
-    )
     history: Literal["iteration", "prompt", "off"] = Field(
         default="iteration",
         description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
@@ -88,7 +83,7 @@ class DynaTree(GrownStrategy):
         default="verified",
         description="node 0: the target's newest token (speclab default), or drafted as in the paper",
     )
-    commit: Commit = Field(
+    commit: Literal["gather", "rebuild"] = Field(
         default="gather", description="keep accepted cache rows (speclab default), or roll back and run again (paper)"
     )
     drafting: Drafting = Field(
@@ -114,7 +109,7 @@ class DynaTree(GrownStrategy):
     def presets(cls) -> dict[str, Strategy]:
         fixed = {"min_branches": 2, "mid_branches": 2, "max_branches": 2}
         return {
-            "speclab default": cls(budget="fixed"),
+            "speclab default": cls(),
             "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node", history_statistic="nodes"),
             "authors' code": cls.authors_code(),
             "authors' code, the PG-19 run of Table 1 (D_max = 9)": cls.authors_code().changed(max_depth=8),
@@ -124,7 +119,6 @@ class DynaTree(GrownStrategy):
             "ablation: + breadth and depth": cls(history="off"),
             "deep where confident (not in the paper)": cls(max_depth=24, node_budget=48),
             "for a low-confidence draft (not in the paper)": cls.for_unsure_draft(),
-            "cost-aware depth and breadth (not in the paper)": cls.cost_aware(),
         }
 
     @classmethod
@@ -143,14 +137,6 @@ class DynaTree(GrownStrategy):
         """For a low-confidence draft, as the mini family's: unlikely paths live longer. Not in the paper."""
         return cls(stop_probability=0.01, deep_probability=0.2, prune_probability=0.005, node_budget=24, history="off")
 
-    @classmethod
-    def cost_aware(cls) -> Self:
-        """Measured costs alone end the tree: no threshold stops a path, and the budget is chosen. Not in the paper."""
-        return cls(
-            budget="auto", node_budget=64, high_confidence=0.7, max_branches=2, base_depth=24, max_depth=24,
-            stop_probability=0, deep_probability=0, prune_probability=0, history="off",
-        )  # fmt: skip
-
     def plan(self) -> Plan:
         """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
         unlikely = probability_gate("prune_probability", self.prune_probability)
@@ -163,11 +149,17 @@ class DynaTree(GrownStrategy):
         )
         end = depth_gate("max_depth", self.max_depth)
         gates: tuple[Gate, ...] = (unlikely, end, probability_gate("stop_probability", self.stop_probability), deep)
-        prune: Gate | None = unlikely
-        if self.chooses_budget:  # measured costs say what is worth drafting, in place of the thresholds
-            gates, prune = (end,), None
         breadth = Breadth(self.max_branches, self._branches, self._why)
-        return Plan(breadth, gates, self.node_budget, prune, self.root, self.commit, self.drafting, self.candidates)
+        return Plan(
+            breadth,
+            gates,
+            self.node_budget,
+            unlikely,
+            self.root,
+            self.commit == "rebuild",
+            self.drafting,
+            self.candidates,
+        )
 
     def _branches(self, top: TopK) -> int:
         """B(u): few children where the draft is confident, many where it is unsure (section 3.3)."""
@@ -185,9 +177,6 @@ class DynaTree(GrownStrategy):
         return f"confidence {c:.2f} " + (
             f"between {low:.2f} and {high:.2f}" if c >= low else f"< low_confidence {low:.2f}"
         )
-
-    def outline(self) -> Outline:
-        return tree_outline(self.base_depth, self.max_branches, self.node_budget, self.head)
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _DynaTreeDrafter(self, pair)
@@ -222,7 +211,7 @@ class _DynaTreeDrafter(GrownDrafter):
             if value is not None:
                 self._carried[self._given] = value
 
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         drafted = len(outcome.tree) - (self.root == "verified")
         if self.settings.history == "off" or drafted == 0:
             return Adaptation("history is off" if drafted else "nothing was drafted")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Outline, Strategy
-from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan, tree_outline
+from speclab.drafters.base import Strategy
+from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
 from speclab.drafters.measures import Depth, Nodes, PathProbability
 from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, fixed_breadth, probability_gate
 
@@ -22,7 +22,6 @@ class FixedTree(GrownStrategy):
     node_budget: Nodes = Field(
         default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
-    budget: Budget = "fixed"
     candidates: Candidates = Field(default="top", description=CANDIDATES_HELP)
     head: HeadChoice = None
 
@@ -31,7 +30,6 @@ class FixedTree(GrownStrategy):
         return {
             "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
             "paper, Tables 4 and 5 (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def plan(self) -> Plan:
@@ -39,9 +37,3 @@ class FixedTree(GrownStrategy):
         prune = probability_gate("prune_probability", self.prune_probability)
         gates = (prune, depth_gate("depth", self.depth))
         return Plan(fixed_breadth(self.branching), gates, self.node_budget, prune, candidates=self.candidates)
-
-    def outline(self) -> Outline:
-        if self.branching > 1 or self.prune_probability:
-            return tree_outline(self.depth, self.branching, self.node_budget, self.head)
-        tokens = max(1, min(self.depth, self.node_budget - 1))
-        return Outline("chain", {"tokens": tokens, "head": self.head, "sampled": self.candidates != "top"})

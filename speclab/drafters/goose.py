@@ -6,17 +6,15 @@ An iteration is routed by what the sources have (section 4.3, appendix B.2), the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outcome, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.measures import Nodes
-from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.spine_tree import Branches, Limits
-from speclab.drafters.token_recycling import TokenRecycling
 from speclab.drafters.training_free import (
     BigramEntries,
     Carry,
@@ -57,7 +55,6 @@ class Goose(Strategy):
     node_budget: Nodes = Field(
         default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
     )
-    budget: Budget = "fixed"
     reserved_share: Share = Field(
         default=0.0, description="share of the node budget that only confidence in a match releases (authors' code)"
     )
@@ -146,7 +143,7 @@ class Goose(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, but for the bypass": cls(budget="fixed"),
+            "paper, but for the bypass": cls(),
             "the paper's bypass": cls(bypass_acceptance=0),
             "authors' code": cls.of_authors_code(),
             "probabilities as scores": cls(scores="vocabulary"),
@@ -157,7 +154,6 @@ class Goose(Strategy):
             "ablation: spine of transitions": cls(spine="transitions"),
             "straight line of branches": cls(schedule="optimal"),
             "carried over between prompts": cls(carry="carried"),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     @classmethod
@@ -169,24 +165,11 @@ class Goose(Strategy):
             consensus="occurrences", bypass="gradual",
         )  # fmt: skip
 
-    def baselines(self) -> tuple[Strategy, ...]:
-        """Each source alone, with the same lengths and the same budget (section 5.4)."""
-        copies = PromptLookup(
-            longest_ngram=self.longest_ngram,
-            shortest_ngram=self.shortest_ngram,
-            pick=self.pick,
-            draft_tokens=self.max_spine,
-        )
-        return copies, TokenRecycling(node_budget=self.node_budget, table_megabytes=self.table_megabytes)
-
     def spine_ratio(self, acceptance: float) -> float:
         """Share of the nodes for the spine, ρ, at this running acceptance of copied tokens (section 4.3)."""
         if acceptance < self.low_acceptance:
             return self.low_ratio
         return self.mid_ratio if acceptance < self.high_acceptance else self.high_ratio
-
-    def outline(self) -> Outline:
-        return Outline(why="no engine drafts a tree of copies and transitions")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _GooseDrafter(self, pair)
@@ -232,15 +215,7 @@ class _GooseDrafter(TableDrafter):
         self._tree = draft.tree
         return draft
 
-    def skip(self, context: Context) -> None:
-        super().skip(context)
-        self._spine = 0
-
-    def on_pruned(self, new_index: Mapping[int, int]) -> None:
-        """The spine is as long as its nodes are left: each is laid on the one before."""
-        self._spine = sum(node in new_index for node in _spine_places(self._tree, self._spine))
-
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         """Updates the running rates, and with them the spine ratio of the next iteration; then the table."""
         before = self._state()
         spine = _spine_places(outcome.tree, self._spine)
@@ -250,7 +225,7 @@ class _GooseDrafter(TableDrafter):
             self._rates.spine.after(spine_tries(self._spine, on_spine, self.settings.statistic), smoothing),
             self._rates.branch.after(branch_tries(outcome, spine), smoothing),
         )
-        harvest = super().update(outcome)
+        harvest = super().learn(outcome)
         copies = f"{on_spine} of {self._spine} copied tokens accepted; " if self._spine else ""
         return Adaptation(copies + harvest.reason, {**before, **harvest.before}, {**self._state(), **harvest.after})
 

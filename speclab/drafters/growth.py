@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Commit, Context, Draft, Drafter, LevelGate, Outline, Root, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, Root, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
 from speclab.drafters.policies import (
     BLANK_GATE,
@@ -57,7 +57,7 @@ class Plan:
         node_budget: most nodes (N_max), the root too. `budget_name`: the setting that says so.
         prune: nodes to which it is closed are taken out at the end (tau); the root never, and nothing from a tree of
             sampled candidates, whose distribution that would change.
-        root, commit: as in `Drafter`.
+        root, rebuild: as in `Drafter`.
         drafting: "level" runs the draft model once over all nodes of a level, "node" once per node (Algorithm 1, line
             26); the trees are the same.
         candidates: how the children of a node are chosen.
@@ -68,17 +68,10 @@ class Plan:
     node_budget: int
     prune: Gate | None = None
     root: Root = "verified"
-    commit: Commit = "gather"
+    rebuild: bool = False
     drafting: Drafting = "level"
     candidates: Candidates = "top"
     budget_name: str = "node_budget"
-
-
-def tree_outline(depth: int, children: int, nodes: int, head: int | None) -> Outline:
-    """Of a tree that the draft model or a head grows by rules of its own: near it are EAGLE-2's tree, and a chain."""
-    own = "" if head is None else f", head={head}"
-    best = f"DraftHead(depth={min(depth, 32)}, children={children}, node_budget={nodes}{own})"
-    return Outline("tree", instead=(best, f"LinearSpeculation(draft_tokens={depth}{own})"))
 
 
 class GrownStrategy(Strategy):
@@ -116,7 +109,7 @@ class GrownDrafter(ForwardDrafter):
 
     def __init__(self, settings: GrownStrategy, pair: ModelPair) -> None:
         plan = settings.plan()
-        super().__init__(settings, pair, settings.draft_source, plan.root, plan.commit)
+        super().__init__(settings, pair, settings.draft_source, plan.root, plan.rebuild)
 
     def draft(self, context: Context) -> Draft:
         plan = self.settings.plan()
@@ -183,7 +176,6 @@ class _Growth(Nodes):
     gates: tuple[Gate, ...]
     forward: DraftForward
     sampler: CandidateSampler | None
-    level_gate: LevelGate | None
     full: Gate
     copies: set[int] = field(default_factory=set)
     tops: dict[int, TopK] = field(default_factory=dict)
@@ -194,8 +186,7 @@ class _Growth(Nodes):
         sampler = candidate_sampler(plan.candidates, context)
         gates = (depth_gate("the context", context.max_depth), *plan.gates)
         full = budget_gate(plan.budget_name, plan.node_budget)
-        level_gate = context.level_gate if sampler is None else None
-        return cls(plan=plan, gates=gates, forward=forward, sampler=sampler, level_gate=level_gate, full=full)
+        return cls(plan=plan, gates=gates, forward=forward, sampler=sampler, full=full)
 
     @property
     def room(self) -> int:
@@ -207,10 +198,6 @@ class _Growth(Nodes):
         candidates = {node: self.candidate(node) for node in batch}
         closed = dict(zip(batch, closed_gates(self.gates, candidates.values()), strict=True))
         closed.update(dict.fromkeys(self.copies.intersection(batch), COPY_GATE))
-        wanted = [node for node in batch if closed[node] is None][:room]
-        if self.level_gate is not None and wanted:
-            costly = self.level_gate(self.parent, self.log_prob, wanted, self.forward.source)
-            closed = {node: gate or costly for node, gate in closed.items()}
         # Every expanded node adds a child, so no more than `room` of them can be expanded.
         open_nodes = [node for node in batch if closed[node] is None][:room]
         tops = dict(zip(open_nodes, ask(open_nodes), strict=True)) if open_nodes else {}

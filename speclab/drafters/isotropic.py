@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import (
     BigramEntries,
@@ -37,7 +37,6 @@ class IsotropicTree(Strategy):
     node_budget: Nodes = Field(
         default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
     )
-    budget: Budget = "fixed"
     successors: Successors = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
@@ -53,14 +52,10 @@ class IsotropicTree(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper (b = 3)": cls(budget="fixed"),
+            "paper (b = 3)": cls(),
             "paper (b = 5)": cls(branching=5),
             "authors' code (b = 3), from the table alone": cls(copies=False),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
-
-    def outline(self) -> Outline:
-        return Outline(why="no engine drafts a tree of copies and transitions")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _IsotropicDrafter(self, pair)

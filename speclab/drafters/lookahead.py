@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, ExtraRows, Outcome, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, Strategy
 from speclab.drafters.training_free import draft_of
 from speclab.sources.trie import Trie
 from speclab.sources.undo import UndoLog
@@ -57,7 +57,6 @@ class Lookahead(Strategy):
     text_ngrams: bool = Field(
         default=True, description="the text's own n-grams enter the pool, too, as in the published code"
     )
-    budget: Budget = "fixed"
     window_seed: int = Field(
         default=0, ge=0, lt=2**32, description="picks the places of the text that the window's columns start from"
     )
@@ -65,17 +64,10 @@ class Lookahead(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "published code, chatbot (W = 15, N = 5)": cls(budget="fixed"),
+            "published code, chatbot (W = 15, N = 5)": cls(),
             "published code, for 7 B parameters (W = 7, N = 5)": cls(window=7, guesses=7, pool_per_token=7),
             "the window alone": cls(text_ngrams=False),
-            "resting where it does not pay (not in the paper)": cls(budget="auto"),
         }
-
-    def outline(self) -> Outline:
-        return Outline(
-            why="no engine's server has its window of extra rows "
-            "(llama.cpp has a program of its own for it, llama-lookahead)"
-        )
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _LookaheadDrafter(self)
@@ -84,20 +76,16 @@ class Lookahead(Strategy):
 class _LookaheadDrafter(Drafter):
     settings: Lookahead
     state = ("_window", "_read", "_pool")
-    host_seconds = 2e-4
 
     def __init__(self, settings: Lookahead) -> None:
         super().__init__(settings)
         self._pool = NgramPool(settings.pool_per_token)
         self._window: Window = ()
-        self._read, self._skipped = 0, False
-
-    def skip(self, context: Context) -> None:
-        self._skipped = True
+        self._read = 0
 
     def draft(self, context: Context) -> Draft:
         """The newest n-grams of the pool that start with the newest token, merged; the window as extra rows."""
-        settings, root, self._skipped = self.settings, context.tokens[-1], False
+        settings, root = self.settings, context.tokens[-1]
         if settings.text_ngrams:
             self._read_text(context.tokens)
         self._window = self._fitted(context)
@@ -106,10 +94,8 @@ class _LookaheadDrafter(Drafter):
         trie = _merged(root, [gram[: context.max_depth] for gram in grams])
         return replace(draft_of(trie, [self._route(grams, rows), *map(_tried, grams)]), extra=rows)
 
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
-        if self._skipped:
-            return Adaptation("the window rested")
         before, columns = self._pool.size, len(self._window[0])
         answers = tuple(outcome.extra.choices[-columns:]) if columns else ()
         self._pool.add(zip(*self._window, answers, strict=True))

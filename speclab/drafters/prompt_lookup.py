@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.training_free import LongestNgram, ShortestNgram, Which, draft_of, match_event
 from speclab.sources.context import ContextIndex
 from speclab.sources.trie import Trie
@@ -23,23 +23,17 @@ class PromptLookup(Strategy):
     shortest_ngram: ShortestNgram = 1
     pick: Which = "last"
     draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="most tokens to copy")
-    budget: Budget = "fixed"
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "as published (n = 3 to 1, K = 10)": cls(budget="fixed"),
+            "as published (n = 3 to 1, K = 10)": cls(),
             "as in GOOSE (n = 5 to 3, K = 20)": cls(longest_ngram=5, shortest_ngram=3, draft_tokens=20),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _PromptLookupDrafter(self)
-
-    def outline(self) -> Outline:
-        names = {"tokens": "draft_tokens", "longest": "longest_ngram", "shortest": "shortest_ngram", "pick": "pick"}
-        return Outline("lookup", {ours: getattr(self, name) for ours, name in names.items()})
 
 
 class _PromptLookupDrafter(Drafter):

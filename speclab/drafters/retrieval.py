@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import draft_of
 from speclab.sources.suffix_tree import Places, SuffixTree, corpus
@@ -29,14 +29,7 @@ class Retrieval(Strategy):
         default=65, ge=1, le=512, title="c",
         description="most nodes a tree may have, root included; REST verifies 64 and the root",
     )  # fmt: skip
-    budget: Budget = "fixed"
     ascending = (("shortest_match", "longest_match"),)
-
-    def outline(self) -> Outline:
-        return Outline(
-            why="no engine drafts from a text of yours by these rules "
-            "(SGLang's NGRAM can load one, with --speculative-ngram-external-corpus-path, and matches it by its own)"
-        )
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _RetrievalDrafter(self, corpus(pair, self.text))
@@ -44,7 +37,6 @@ class Retrieval(Strategy):
 
 class _RetrievalDrafter(Drafter):
     settings: Retrieval
-    host_seconds = 3e-4
 
     def __init__(self, settings: Retrieval, texts: SuffixTree) -> None:
         super().__init__(settings)

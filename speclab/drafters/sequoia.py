@@ -6,20 +6,20 @@ pass. How often a child of each rank is accepted, once its parent is, is given o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from math import exp, inf, log, prod
+from math import exp, log, prod
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import AskedAgain, Budget, Context, Draft, Drafter, Outcome, Outline, Strategy, TopK
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, TopK
 from speclab.drafters.draft_forward import DraftForward, ForwardDrafter, Row
-from speclab.drafters.growth import HeadChoice, stop_event, tree_outline
+from speclab.drafters.growth import HeadChoice, stop_event
 from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.policies import BLANK_GATE, Candidate, Gate, depth_gate
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
-from speclab.errors import NotRecordedError, SettingsError
+from speclab.errors import SettingsError
 from speclab.sources.trie import Trie
 from speclab.theory import sequoia_shape
 from speclab.trace.records import Adaptation, Event, Value
@@ -38,7 +38,6 @@ class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
     node_budget: Nodes = Field(default=60, ge=1, le=512, description="most nodes a tree may have, root included")
-    budget: Budget = "fixed"
     depth: Depth = Field(default=6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         default="transitions",
@@ -64,7 +63,7 @@ class SequoiaTree(Strategy):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {"from transitions": cls(budget="fixed"), "from transitions, carried over": cls(carry="carried")}
+        return {"from transitions": cls(), "from transitions, carried over": cls(carry="carried")}
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
@@ -74,31 +73,6 @@ class SequoiaTree(Strategy):
     @property
     def needs_draft(self) -> bool:
         return self.source == "draft"
-
-    @property
-    def draft_source(self) -> str | int | None:
-        return self.head if self.source == "draft" else self.source
-
-    def regrow(self, record: AskedAgain) -> Draft:
-        """The tree of a recorded step under other settings, with what was measured and known by then.
-
-        Raises:
-            NotRecordedError: these settings would have measured, or known, what the record does not hold.
-        """
-        measured = RankRates.recorded(record.step.adaptation.before, self.successors)
-        forward = record.forward
-        if self.source == "draft":
-            return filled(self, measured, forward, record.context)
-        for name in ("successors", "carry", "table_megabytes"):
-            if record.was.describe().get(name) != getattr(self, name):
-                raise NotRecordedError(f"with another {name} the table of transitions would have held other rows")
-        route = next((event for event in record.step.events if event.kind == "route"), None)
-        return filled(self, measured, _WholeRows(forward), record.context, route)
-
-    def outline(self) -> Outline:
-        if self.source == "draft":
-            return tree_outline(self.depth, self.successors, self.node_budget, self.head)
-        return Outline(why="no engine keeps a table of transitions to draft from")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _FromDraft(self, pair) if self.source == "draft" else _FromTransitions(self, pair)
@@ -116,8 +90,8 @@ class _FromTransitions(TableDrafter):
         table = _TableForward(self, self.rooted(context))
         return filled(self.settings, self._ranks, table, context, self.route("transitions"), table.trie)
 
-    def update(self, outcome: Outcome) -> Adaptation:
-        harvest = super().update(outcome)
+    def learn(self, outcome: Outcome) -> Adaptation:
+        harvest = super().learn(outcome)
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
         before, after = {**harvest.before, **ranks.describe()}, {**harvest.after, **self._ranks.describe()}
         return Adaptation(harvest.reason, before, after)
@@ -134,7 +108,7 @@ class _FromDraft(ForwardDrafter):
     def draft(self, context: Context) -> Draft:
         return filled(self.settings, self._ranks, self.forward(self.settings.successors), context)
 
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         ranks, self._ranks = self._ranks, self._ranks.after(outcome)
         return Adaptation("acceptance by rank", ranks.describe(), self._ranks.describe())
 
@@ -156,21 +130,6 @@ class _TableForward(DraftForward):
     def _row(self, node: int) -> TopK:
         tokens, scores, _ = self._drafter.successors(self.trie, node)
         return tuple((token, log(score)) for token, score in zip(tokens, scores, strict=True) if score > 0)
-
-
-class _WholeRows(DraftForward):
-    """A table's rows as they are recorded: each is whole, so one that is shorter than asked for lacks nothing."""
-
-    source = "transition"
-
-    def __init__(self, recorded: DraftForward) -> None:
-        self._recorded = recorded
-
-    def after_root(self, tokens: Sequence[int]) -> TopK:
-        return tuple(self._recorded.after_root(tokens))
-
-    def after(self, rows: Sequence[Row]) -> list[TopK]:
-        return [tuple(top) for top in self._recorded.after(rows)]
 
 
 def filled(
@@ -202,19 +161,12 @@ def filled(
             gate = depth_gate("the context", context.max_depth)
             stops += [_stopped(trie, row.node, gate) for row in rows]
             break
-        if context.level_gate is not None and route is None:
-            columns = trie.parent, [log(prob) if prob > 0 else -inf for prob in trie.prob]
-            costly = context.level_gate(*columns, [row.node for row in rows], forward.source)
-            if costly is not None:
-                stops += [_stopped(trie, row.node, costly) for row in rows]
-                break
         context.check()
         tops = forward.after(rows) if rows[0].node else [forward.after_root(context.tokens)]
         level = []
         for parent, top in zip(asked, tops, strict=True):
             tokens, probs = [token for token, _ in top], [min(exp(log_prob), 1.0) for _, log_prob in top]
             trie.looked_up[node[parent]] = tokens, probs, 1.0
-            # A recorded top-k that is sliced says so where the record holds no more.
             best = zip(children[parent], top[: len(children[parent])], probs, strict=False)
             for place, (token, _), prob in best:
                 if prob > 0:
@@ -245,12 +197,6 @@ class RankRates(NamedTuple):
     def prior(cls, ranks: int) -> Self:
         """Rates before anything was tried."""
         return cls(tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)), (PRIOR_TRIES,) * ranks)
-
-    @classmethod
-    def recorded(cls, values: Mapping[str, Value], ranks: int) -> Self:
-        """The rates of a record, by the names of `describe`; ranks that it did not try stand at their prior."""
-        rates = {**cls.prior(ranks).describe(), **values}
-        return cls(tuple(float(rates[f"rank_{rank}"] or 0) for rank in range(1, ranks + 1)), (1.0,) * ranks)
 
     def describe(self) -> dict[str, Value]:
         """The rates by name, for records."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Budget, Context, Draft, Drafter, Outline, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.measures import Nodes
 from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
 
@@ -32,7 +32,6 @@ class TokenRecycling(Strategy):
     node_budget: Nodes = Field(
         default=81, ge=1, le=512, description="nodes of the static tree, root included; 81 is the tree of the paper"
     )
-    budget: Budget = "fixed"
     successors: int = Field(default=8, ge=1, le=64, title="k", description="successors kept of each token")
     carry: Carry = "cold"
     table_megabytes: Megabytes = 64
@@ -40,16 +39,12 @@ class TokenRecycling(Strategy):
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, 80 drafted nodes": cls(budget="fixed"),
+            "paper, 80 drafted nodes": cls(),
             "40 drafted nodes (not in the paper)": cls(node_budget=41),
             "24 drafted nodes (not in the paper)": cls(node_budget=25),
             "12 drafted nodes (not in the paper)": cls(node_budget=13),
             "carried over between prompts": cls(carry="carried"),
-            "cost-aware number of nodes (not in the paper)": cls(budget="auto"),
         }
-
-    def outline(self) -> Outline:
-        return Outline(why="no engine keeps a table of transitions to draft from")
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return _TokenRecyclingDrafter(self, pair)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, LazyEvents, Outcome, TopK
+from speclab.drafters.base import Context, Draft, Drafter, Outcome, TopK
 from speclab.sources.context import Match, Pick
 from speclab.sources.transitions import TransitionTable
 from speclab.sources.trie import LookedUp, Trie
@@ -51,17 +51,13 @@ def match_event(match: Match) -> Event:
 def draft_of(trie: Trie, events: Sequence[Event]) -> Draft:
     """The draft of a finished trie: `events`, then one "expand" for each node that has children.
 
-    Events and next tokens are worked out when they are read: `generate` keeps no records.
+    Next tokens are worked out when they are read: `generate` keeps no records.
     """
     tree, order = trie.grown()
     expanded = {place: node for place, node in enumerate(order) if trie.children[node]}
 
-    def decisions() -> Iterator[Event]:
-        yield from events
-        for place, node in expanded.items():
-            yield _expanded(trie, place, node)
-
-    return Draft(tree, LazyEvents(decisions), _Tops(trie, expanded))
+    decisions = [*events, *(_expanded(trie, place, node) for place, node in expanded.items())]
+    return Draft(tree, decisions, _Tops(trie, expanded))
 
 
 def _expanded(trie: Trie, place: int, node: int) -> Event:
@@ -105,7 +101,6 @@ class TableDrafter(Drafter):
     """
 
     state: ClassVar[tuple[str, ...]] = ("table",)
-    host_seconds = 5e-4
 
     def __init__(self, settings: Any, pair: ModelPair, bigram_entries: int = 0) -> None:
         super().__init__(settings)
@@ -131,12 +126,9 @@ class TableDrafter(Drafter):
         self._publish()
         return logits.part(slice(-1, None))
 
-    def skip(self, context: Context) -> None:
-        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
-
     def rooted(self, context: Context) -> Trie:
         """A tree of the root alone."""
-        TableDrafter.skip(self, context)
+        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else -1
         return Trie(context.tokens[-1])
 
     def successors(self, trie: Trie, node: int, weight: float = 1.0) -> LookedUp:
@@ -159,13 +151,13 @@ class TableDrafter(Drafter):
         )
         return Lookup(tuple(rows), {**self._known(), **self._kind()})
 
-    def update(self, outcome: Outcome) -> Adaptation:
+    def learn(self, outcome: Outcome) -> Adaptation:
         """Harvests all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
         tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
         before = [self._before_root, *(tokens[parent] for parent in parents[1:])]
         order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
         known = self._known()
-        self.table.harvest(before, tokens, outcome.logits.successors(self.table.width), order)
+        self.table.harvest(before, tokens, outcome.answer.successors(self.table.width), order)
         self._publish()
         now = self._known()
         filled, refreshed = (now[name] - known[name] for name in ("table_rows", "rows_refreshed"))

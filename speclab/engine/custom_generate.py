@@ -30,7 +30,7 @@ from transformers import (
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from speclab.costs.drafter import know_costs
+from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.decisions import Decisions
 from speclab.engine.decode import Decoding, iterate, start
@@ -196,7 +196,7 @@ class CustomGenerate:
         text = _Text(input_ids, padded, stopping_criteria, generation_config, given["streamer"])
         with borrowed([model, *(each for each in self._drafts if isinstance(each, PreTrainedModel))]):
             pair = self._pair(model)
-            know_costs(self.strategy, pair)
+            cost.prepare(self.strategy, pair)
             self._decode(pair.fresh(), text, logits_processor)
         return text.result()
 

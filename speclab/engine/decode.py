@@ -1,4 +1,4 @@
-"""The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path, commit it, adapt.
+"""The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path, commit it, learn.
 
 Every strategy runs through `iterate`; it differs only in its drafter. `generate` is this loop without records, a
 `Session` is this loop with them. `Decoding` is the state that the loop works on; whatever a phase hands to the next is
@@ -13,7 +13,6 @@ from functools import partial
 from threading import Event as Flag
 from typing import NamedTuple, Protocol
 
-from speclab.costs.drafter import drafter_of
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked, checked_draft
 from speclab.engine.acceptance import (
     Acceptance,
@@ -27,7 +26,7 @@ from speclab.engine.acceptance import (
     typical_floor,
 )
 from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabilities
-from speclab.errors import CancelledError, ContextExceededError
+from speclab.errors import CancelledError, ContextExceededError, SettingsError
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -62,11 +61,11 @@ def iterate(decoding: Decoding, propose: Callable[[Context], Draft] | None = Non
     acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
     outcome = _outcome(decoding, draft, verification, acceptance)
     watch.mark("accept")
-    gather = drafter.commit == "gather" and draft.mask is None  # rows that saw what they should not are not kept
+    gather = not drafter.rebuild and draft.mask is None  # rows that saw what they should not are not kept
     commit(decoding, prefix_length, outcome, gather)  # the tokens join the text, their rows the prefix of every cache
     watch.mark("commit")
-    adaptation = drafter.update(outcome)  # what the drafter learns, and changes for the next iteration
-    watch.mark("adapt")
+    adaptation = drafter.learn(outcome)  # what the drafter learns, and changes for the next iteration
+    watch.mark("learn")
 
     spent = [after - before for after, before in zip(_calls(pair), calls, strict=True)]
     counts = _counts(drafter, outcome, spent, watch.seconds, lossless=rule.lossless and draft.mask is None)
@@ -156,7 +155,7 @@ def commit(decoding: Decoding, prefix_length: int, outcome: Outcome, gather: boo
         target.crop(prefix_length)
     decoding.tokens.extend(outcome.committed)
     _catch_up(decoding)
-    drafter.commit_cache(outcome)
+    drafter.commit(outcome)
 
 
 def _catch_up(decoding: Decoding) -> None:
@@ -233,7 +232,13 @@ def _decoding(
     if processors is None:
         processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
         pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
-    decoding = Decoding(pair, drafter_of(strategy, pair), settings, tokens, prompt_length, processors)
+    drafter: object = strategy.drafter(pair)
+    if not isinstance(drafter, Drafter):
+        name = type(strategy).__name__
+        raise SettingsError(
+            f"{name}.drafter(pair) gave {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
+        )
+    decoding = Decoding(pair, drafter, settings, tokens, prompt_length, processors)
     _check_context(decoding)
     return decoding
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from speclab.costs.drafter import know_costs
-from speclab.drafters.base import Strategy
+from speclab.drafters import cost
+from speclab.drafters.base import Strategy, checked
 from speclab.engine.decode import Decoding, iterate, start
 from speclab.engine.exactness import Checker
 from speclab.models.pair import ModelPair, checked_pair
@@ -42,7 +42,7 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
         Interrupted: Ctrl-C; what was decoded is in its `result`.
     """
     chosen = SessionSettings(**settings)
-    know_costs(strategy, checked_pair(pair))
+    cost.prepare(checked(strategy), checked_pair(pair))
     began = perf_counter()
     own = pair.fresh()
     decoding = start(own, strategy, pair.encode(prompt), chosen)

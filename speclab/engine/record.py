@@ -52,11 +52,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     target = _target_columns(decoding, iteration)
     draft_top = {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in draft.topk.items()}
     extra, residual = _extra(iteration, mask, prefix_seen), _residual(decoding, iteration)
-    budget = None if draft.budget is None else draft.budget()
-    tops = [*draft_top.values(), *(budget.tops.values() if budget is not None else ())]
-    named = _named(iteration, target, tops, extra, residual)
-    if budget is not None and budget.drafted is not None:
-        named.update(budget.drafted.token.tolist())
+    named = _named(iteration, target, draft_top.values(), extra, residual)
     texts = decoding.pair.token_texts(sorted(named))
     return Step(
         index=index,
@@ -79,7 +75,6 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
         note=note,
         extra=extra,
         proposals=draft.proposals,
-        budget=budget,
         rule=str(iteration.rule),
         residual=residual,
     )

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speclab.costs.drafter import drafter_of, know_costs
-from speclab.drafters import setting_names
+from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Context, Draft, Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft
 from speclab.engine.decode import Decoding, Iteration, Snapshot, iterate, resume, start
@@ -95,7 +94,7 @@ class Session:
     """
 
     def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
-        know_costs(strategy, checked_pair(pair))
+        cost.prepare(checked(strategy), checked_pair(pair))
         began = perf_counter()
         chosen = SessionSettings(**settings)
         ids, self.messages = pair.read_prompt(prompt)
@@ -336,7 +335,7 @@ class Session:
             if found is None:
                 return None
             if at < len(self.steps):  # our own drafter stays where it is: another one goes back
-                former = drafter_of(self.strategy, replace(self.pair, shared_state={}))
+                former = self.strategy.drafter(replace(self.pair, shared_state={}))
                 known = self._learned_by(None, at)
                 if known is not None:
                     former.restore(known.state)

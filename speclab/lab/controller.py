@@ -147,7 +147,7 @@ class SessionController(Decoder):
         if session is None or not frame.live:
             return None
         keys = token_ids(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
-        at = frame.cursor if frame.position.reached("adapt") else frame.cursor - 1
+        at = frame.cursor if frame.position.reached("learn") else frame.cursor - 1
         return session.lookup(keys[-1], keys[-2] if len(keys) > 1 else None, at)
 
     def attention(self, frame: Frame) -> NDArray[np.float32]:

@@ -89,7 +89,7 @@ class LookupPanel(SessionPanel):
         super().update(frame)
 
     def _key(self, frame: Frame) -> tuple[object, ...]:
-        adapted = frame.position.reached("adapt")
+        adapted = frame.position.reached("learn")
         return frame.trace, frame.cursor, frame.selected, adapted, frame.live, frame.edited, self.written.value
 
     def _draw(self, frame: Frame) -> Drawing:

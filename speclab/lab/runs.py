@@ -179,8 +179,6 @@ def short_name(strategy: Strategy) -> str:
     """`DynaTree`, `DynaTree, node budget 24`: its name, what sets it apart from its default or nearest preset."""
     kind = type(strategy)
     default = kind()
-    if default.chooses_budget and not strategy.chooses_budget and strategy != default.changed(budget="fixed"):
-        default = default.changed(budget="fixed")  # that the tree is as set goes without saying where something is set
     known = {"": default, **kind.presets()}
     changes = {name: _changes(settings, strategy) for name, settings in known.items()}
     nearest = min(changes, key=lambda name: len(changes[name]))

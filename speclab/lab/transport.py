@@ -168,7 +168,7 @@ _MEANINGS = {
     "verify": "the target's choice after every node",
     "accept": "the accept path from the root, one decision at a time",
     "commit": "the caches before and after",
-    "adapt": "what the drafter changed for the next iteration: an overview of the whole iteration",
+    "learn": "what the drafter changed for the next iteration: an overview of the whole iteration",
 }
 
 

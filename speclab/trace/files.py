@@ -16,11 +16,10 @@ from itertools import chain, pairwise
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from speclab.costs.curve import Curve
 from speclab.errors import INSTALL, TraceError
 from speclab.files import read_whole
 from speclab.trace.codecs import NODES, adapter, first_error
-from speclab.trace.records import VERSION, BudgetRecord, CacheRecord, Step, Trace
+from speclab.trace.records import VERSION, CacheRecord, Step, Trace
 
 MAX_BYTES = 64 << 20
 """Most bytes that a trace may unpack to, unless told otherwise: some 80,000 verified nodes."""
@@ -148,7 +147,6 @@ def _rules_of_the_pass(step: Step, text: int) -> Rules:
     inside = left is None or ((left.node or 0) < n and all(trial.node < n for trial in left.trials))
     yield "residual", "speak of nodes of the tree", inside
     yield "proposals", "hold the tree that was verified", _proposals_fit(step)
-    yield "budget", "be a choice among the drafted nodes, by a cost curve", _budget_fits(step.budget)
 
 
 def _is_path(step: Step) -> bool:
@@ -179,14 +177,3 @@ def _proposals_fit(step: Step) -> bool:
             return False
         place.append(found[0])
     return True
-
-
-def _budget_fits(record: BudgetRecord | None) -> bool:
-    if record is None:
-        return True
-    try:
-        Curve(name="target", rows=record.rows, seconds=record.seconds, prefix=0, rounds=1)
-    except ValidationError:
-        return False
-    drafted = len(record.probabilities) + record.verified_root
-    return 1 <= record.verified <= drafted <= 16 * NODES and record.extra <= NODES and record.rows[-1] <= 16 * NODES

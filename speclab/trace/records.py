@@ -34,7 +34,7 @@ from speclab.trace.codecs import (
 from speclab.trace.metrics import Counts, Metrics
 
 VERSION = 1
-PHASES = ("draft", "verify", "accept", "commit", "adapt")
+PHASES = ("draft", "verify", "accept", "commit", "learn")
 """Of an iteration, in order; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
 Value = Real | Whole | Text | bool | None
@@ -88,8 +88,7 @@ class Event:
     """One drafting decision, in the order it was taken.
 
     `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
-    (which way the drafter went), "budget" (how many nodes are worth verifying). `node`: the tree node it speaks of; for
-    "prune" the parent of the dropped candidate.
+    (which way the drafter went). `node`: the tree node it speaks of; for "prune" the parent of the dropped candidate.
     Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """
@@ -158,43 +157,6 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class PassCost:
-    """The measured cost of a model's passes, `seconds` by `rows`."""
-
-    name: Text
-    rows: Many[Natural]
-    seconds: Many[Seconds]
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetRecord:
-    """How the number of nodes to verify was chosen: `verified` of the drafted ones, for the most tokens per second.
-
-    `probabilities`: of every drafted node, that it is accepted, estimated from what its source says and from earlier
-    outcomes; best first, but a drafted root before all (a verified root is not among them). `verified`: nodes of the
-    tree that was verified, root included. `extra`: rows of the pass that are no candidates. `spent`: seconds of
-    drafting, its passes by their measured curve. `rows`, `seconds`: the measured cost of a target pass.
-    What the same choice needs under other settings: `drafts`, the cost of the draft's passes; `learned`, the outcomes
-    counted so far by source (`costs.budget.AcceptanceModel`); where nodes were left out, `drafted`, the whole tree,
-    and `tops`, the most probable next tokens of its nodes that are not in the verified one, by node. `paused`: nothing
-    was drafted, since it did not pay.
-    """
-
-    probabilities: Many[Probability]
-    verified: Natural
-    verified_root: bool
-    extra: Natural
-    spent: Seconds
-    rows: Many[Natural]
-    seconds: Many[Seconds]
-    drafts: Many[PassCost] = ()
-    learned: Named[Many[Real]] = field(default_factory=dict)
-    paused: bool = False
-    drafted: TreeColumns | None = None
-    tops: Mapping[Natural, Many[tuple[Natural, Probability]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
@@ -233,11 +195,10 @@ class Step:
     `bonus`. `bonus`: the target's own token after the path, None when the text ended inside the path. `root_choice`:
     with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
     that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
-    `seconds`: by phase (draft, verify, accept, commit, adapt). `texts`: token id to its text. `extra`: further rows of
+    `seconds`: by phase (draft, verify, accept, commit, learn). `texts`: token id to its text. `extra`: further rows of
     the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: what
     the bonus was drawn from; None at temperature 0, and where the text ended before.
-    `proposals`: the proposed trees, where there were several. `budget`: how many of the drafted nodes were
-    worth verifying, where costs decided.
+    `proposals`: the proposed trees, where there were several.
     """
 
     index: Natural
@@ -262,7 +223,6 @@ class Step:
     rule: Annotated[Text, BeforeValidator(lambda rule: _RENAMED.get(rule, rule))] = ""
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
-    budget: BudgetRecord | None = None
 
 
 def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:

@@ -29,7 +29,6 @@ _FIGURES = {
     "node": ("node_chart.node_spec", ""),
     "residual": ("node_chart.residual_parts", "This iteration drew from no residual: decode at a temperature above 0."),
     "drafts": ("proposals.drafts_drawing", "This iteration has one draft tree: use tree(step)."),
-    "budget": ("drafter_state.cost_drawing", "No costs decided the size of this tree: CostAware lets them."),
     "beside": ("side_by_side.trees_spec", ""),
     "whatif": ("whatif_tree.whatif_spec", ""),
     "attention": ("attention_chart.attention_drawing", ""),

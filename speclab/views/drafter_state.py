@@ -12,16 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-
 from speclab.analysis.attribution import attribution
-from speclab.costs.budget import rates
-from speclab.costs.curve import Curve, seconds_by_rows
-from speclab.trace.records import BudgetRecord, Event, Lookup, Row, Step, Trace, Value
-from speclab.tree import Floats
+from speclab.trace.records import Event, Lookup, Row, Step, Trace, Value
 from speclab.views import markup
 from speclab.views.explain import plural
-from speclab.views.figures import INK, Drawing, Part, Spec, lines, spec, stacked, upright
+from speclab.views.figures import INK, Drawing, Spec, lines, spec, stacked
 from speclab.views.markup import (
     MEANINGS,
     Drawn,
@@ -36,7 +31,7 @@ from speclab.views.markup import (
     tag,
     written,
 )
-from speclab.views.palette import LOOKS, PHASE_COLORS, SOURCE_COLORS
+from speclab.views.palette import LOOKS, SOURCE_COLORS
 from speclab.views.playback import verified_root
 from speclab.views.token_text import sources_of
 
@@ -65,8 +60,8 @@ def route_words(step: Step) -> str:
 
 def speaks(step: Step) -> bool:
     """Whether the drafter recorded a decision of its own, beyond the nodes of its tree."""
-    decided = any(event.kind in {"route", "match", "budget"} for event in step.events)
-    return decided or step.budget is not None or step.adaptation.reason not in _NOTHING
+    decided = any(event.kind in {"route", "match"} for event in step.events)
+    return decided or step.adaptation.reason not in _NOTHING
 
 
 def strategy_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
@@ -79,7 +74,7 @@ def strategy_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
     said = {"Route": route_words(step), "Accepted path": path_words(step), "Learned": learned}
     words = [labelled(name, sentence) for name, sentence in said.items() if sentence]
     tables = cards(matches_table(step), values_table(steps))
-    return [tag("div", *words, tables, class_="speclab-strategy-view"), *cost_drawing(step)]
+    return [tag("div", *words, tables, class_="speclab-strategy-view")]
 
 
 def course_drawing(trace: Trace, cursor: int | None = None) -> Drawing:
@@ -293,50 +288,3 @@ def _table(found: Lookup, row: Row, most: float, drafted: Mapping[int, str]) -> 
     use = "drafts are made from this row" if row is found.used else "not used: the longer key is known"
     head = ("rank", "successor", "id", "score", "", "drafted here" if any(known) else "")
     return markup.table(f"{name} ({use})", head, rows)
-
-
-def expected(record: BudgetRecord) -> tuple[Floats, Floats]:
-    """By nodes verified, from 1: seconds of the pass by the measured curve, and the expected tokens per second."""
-    gains = np.asarray(((0.0,) if record.verified_root else ()) + record.probabilities)
-    curve = Curve(name="target", rows=record.rows, seconds=record.seconds, prefix=0, rounds=1)
-    seconds = seconds_by_rows(curve, len(gains) + record.extra)[record.extra + 1 :]
-    return seconds, rates(gains, seconds, record.spent)
-
-
-def cost_drawing(step: Step) -> list[Part]:
-    """How many nodes were worth verifying: a sentence and a picture of one step; nothing where no budget was chosen."""
-    if (record := step.budget) is None:
-        return []
-    passes, found = expected(record)
-    rate, seconds = float(found[record.verified - 1]), record.spent + float(passes[record.verified - 1])
-    said = (
-        f"Verified {record.verified} of {plural(len(found), 'node')}: {rate * seconds:.2f} tokens expected in "
-        f"{1000 * seconds:.1f} ms ({1000 * record.spent:.1f} ms of it for drafting), {rate:.0f} tokens/s; "
-        f"{len(step.committed)} came of it."
-    )
-    return [labelled("Budget", said), cost_spec(said, record)]
-
-
-def cost_spec(said: str, record: BudgetRecord) -> Spec:
-    """What a pass costs and the tokens per second that are expected of it, over the nodes verified."""
-    (passes, found), chosen = expected(record), record.verified
-    most = max(len(found), min(16, record.rows[-1]))
-    nodes = list(range(1, len(found) + 1))
-    measured = [(rows - record.extra, 1000 * seconds) for rows, seconds in zip(record.rows, record.seconds, strict=True)
-                if 1 <= rows - record.extra <= most]  # fmt: skip
-    cost, rate = (1000 * passes).round(3).tolist(), found.round(2).tolist()
-    blue, green = LOOKS["accepted"].color, PHASE_COLORS["verify"]
-    data = [
-        {"x": nodes, "y": cost, "line": {"color": green}, "hovertemplate": "%{x} nodes: %{y:.2f} ms"},
-        {"x": [n for n, _ in measured], "y": [round(ms, 3) for _, ms in measured], "mode": "markers",
-         "marker": {"symbol": "circle-open", "color": green, "size": 8}, "hovertemplate": "measured: %{y:.2f} ms"},
-        {"x": nodes, "y": rate, "yaxis": "y2", "line": {"color": blue}, "hovertemplate": "%{x} nodes: %{y:.0f} /s"},
-        {"x": [chosen], "y": [rate[chosen - 1]], "yaxis": "y2", "mode": "markers+text", "cliponaxis": False,
-         "text": [f"you are here: {chosen} verified"], "marker": {"color": blue, "size": 11}, "hoverinfo": "skip",
-         "textposition": "top right" if chosen < most / 2 else "top left"},
-    ]  # fmt: skip
-    title = {"text": "nodes verified, the most probable first"}
-    xaxis = {"title": title, "range": [0.5, most + 0.5], "tickformat": "d"}
-    layout = stacked([100, 100], ["pass, ms (measured)", "expected tokens/s"], ["", ""], xaxis)
-    layout["yaxis"]["rangemode"], layout["yaxis2"]["range"] = "tozero", [0, 1.3 * max(rate)]
-    return spec(data, label=said, shapes=[upright(chosen)], meta={"name": "budget"}, **layout)

@@ -39,7 +39,7 @@ PHASE_COLORS: dict[str, str] = {
     "verify": "#009E73",
     "accept": "#CC79A7",
     "commit": "#7A7A7A",
-    "adapt": "#B8B8B8",
+    "learn": "#B8B8B8",
 }
 
 SOURCE_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

@@ -10,8 +10,8 @@ import numpy as np
 from speclab.trace.records import Event, Step
 from speclab.tree import Bools
 
-Phase = Literal["draft", "flatten", "verify", "accept", "commit", "adapt"]
-PHASES: tuple[Phase, ...] = ("draft", "flatten", "verify", "accept", "commit", "adapt")
+Phase = Literal["draft", "flatten", "verify", "accept", "commit", "learn"]
+PHASES: tuple[Phase, ...] = ("draft", "flatten", "verify", "accept", "commit", "learn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PlaybackPosition:
     None: the phase is over.
     """
 
-    phase: Phase = "adapt"
+    phase: Phase = "learn"
     level: int | None = None
 
     def reached(self, phase: Phase) -> bool:
@@ -100,7 +100,7 @@ def positions(step: Step) -> tuple[PlaybackPosition, ...]:
         PlaybackPosition("verify"),
         *accept,
         PlaybackPosition("commit"),
-        PlaybackPosition("adapt"),
+        PlaybackPosition("learn"),
     )
 
 

@@ -18,7 +18,7 @@ from speclab.models.runner import Runner
 
 STRATEGIES = [
     speclab.LinearSpeculation(draft_tokens=4),
-    speclab.DynaTree(budget="fixed"),
+    speclab.DynaTree(),
     speclab.FixedTree(depth=3, branching=2),
     speclab.PromptLookup(draft_tokens=4),
 ]
@@ -59,7 +59,7 @@ def test_each_detector_fires_on_its_own_fault_and_on_no_other():
     prompt=st.lists(st.integers(0, 63), min_size=2, max_size=20),
     fault=st.sampled_from([name for name in clinic.FAULTS if name != WINDOWED]),
     strategy=st.sampled_from(
-        [*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose(budget="fixed")]
+        [*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose()]
     ),
 )
 def test_so_it_is_on_any_prompt(prompt, fault, strategy):

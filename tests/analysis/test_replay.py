@@ -21,7 +21,7 @@ TABLES = {
     "token recycling": speclab.TokenRecycling(node_budget=12),
     "goose": speclab.Goose(node_budget=16),
     "goose without its bypass": speclab.Goose(node_budget=16, bypass="off", shortest_ngram=1),
-    "isotropic": speclab.IsotropicTree(budget="fixed"),
+    "isotropic": speclab.IsotropicTree(),
     "two trees as one": VARIANTS["two trees as one"],
     "lookahead": VARIANTS["lookahead"],
 }
@@ -74,7 +74,7 @@ def test_any_tree_replays_greedy_or_sampled(strategy, sampling):
     "strategy",
     [
         speclab.DraftHead(node_budget=9, depth=3),
-        speclab.DynaTree(budget="fixed"),
+        speclab.DynaTree(),
         speclab.DualDraft(node_budget=8, depth=3),
     ],
     ids=["best first", "dynatree", "two heads"],
@@ -89,17 +89,17 @@ def test_heads_replay_as_they_run(make, strategy):
 def test_hidden_states_that_were_kept_need_no_pass():
     pair = headed_pair("llama")
     assert (
-        Replayer(run(pair, speclab.DualDraft(budget="fixed"))).replay(speclab.DraftHead(budget="fixed")).text_passes
+        Replayer(run(pair, speclab.DualDraft())).replay(speclab.DraftHead()).text_passes
         == 0
     )
     bare = Replayer(run(pair, speclab.Autoregressive()))
-    assert [bare.replay(speclab.DraftHead(budget="fixed")).text_passes for _ in range(2)] == [1, 0]
+    assert [bare.replay(speclab.DraftHead()).text_passes for _ in range(2)] == [1, 0]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_replay_exactly_with_the_rows_that_were_kept_or_are_asked_for(name):
     pair, strategy = pair_of("llama"), TABLES[name]
-    same, other = run(pair, strategy), run(pair, speclab.DynaTree(budget="fixed"))
+    same, other = run(pair, strategy), run(pair, speclab.DynaTree())
     kept = Replayer(same).replay(strategy)
     assert not kept.inexact
     assert_is_run(kept, same)
@@ -124,28 +124,28 @@ def test_no_model_runs_for_what_was_asked_before(monkeypatch):
             noted = lambda self, *args, _own=own, **more: calls.append(self.name) or _own(self, *args, **more)  # noqa: E731
             monkeypatch.setattr(kind, name, noted)
     replayer = Replayer(base)
-    first = replayer.replay(speclab.DynaTree(budget="fixed"))
+    first = replayer.replay(speclab.DynaTree())
     asked = len(calls)
     assert 0 < asked <= first.draft_calls + 2
-    assert replayer.replay(speclab.DynaTree(budget="fixed")) == first
+    assert replayer.replay(speclab.DynaTree()) == first
     replayer.replay(speclab.DynaTree(node_budget=5))
     assert len(calls) == asked
 
 
 def test_a_part_of_a_text_and_a_fork_are_replayed_as_far_as_they_go():
     pair = pair_of("llama")
-    session = speclab.Session(pair, speclab.LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=COUNT)
+    session = speclab.Session(pair, speclab.LinearSpeculation(), PROMPT, max_new_tokens=COUNT)
     session.step(), session.step()
     length = len(session.token_ids)
     assert_is_run(
-        Replayer(session).replay(speclab.DynaTree(budget="fixed")),
-        run(pair, speclab.DynaTree(budget="fixed"), max_new_tokens=length),
+        Replayer(session).replay(speclab.DynaTree()),
+        run(pair, speclab.DynaTree(), max_new_tokens=length),
     )
     fork = session.fork(strategy=TABLES["token recycling"])
     fork.run()
     assert_is_run(
-        Replayer(fork, ask_target=True).replay(speclab.DynaTree(budget="fixed")),
-        run(pair, speclab.DynaTree(budget="fixed")),
+        Replayer(fork, ask_target=True).replay(speclab.DynaTree()),
+        run(pair, speclab.DynaTree()),
     )
 
 
@@ -153,65 +153,65 @@ def test_a_trace_is_replayed_on_the_pair_that_wrote_it(tmp_path):
     pair = pair_of("llama")
     for options in ({}, {"temperature": 0.7, "seed": 5}):
         trace = speclab.load_trace(run(pair, speclab.Autoregressive(), **options).trace.save(tmp_path / "run.json.gz"))
-        found = speclab.replay(trace, speclab.DynaTree(budget="fixed"), pair=pair)
-        assert_is_run(found, run(pair, speclab.DynaTree(budget="fixed"), **options))
+        found = speclab.replay(trace, speclab.DynaTree(), pair=pair)
+        assert_is_run(found, run(pair, speclab.DynaTree(), **options))
         assert found.text_passes == 1
         with refused(NotRecordedError, "another target wrote this text"):
-            speclab.replay(trace, speclab.DynaTree(budget="fixed"), pair=pair_of("gpt2"))
+            speclab.replay(trace, speclab.DynaTree(), pair=pair_of("gpt2"))
         with refused(NotRecordedError, "pair="):
-            speclab.replay(trace, speclab.DynaTree(budget="fixed"))
+            speclab.replay(trace, speclab.DynaTree())
 
 
 def test_a_replay_follows_a_text_that_goes_on_meanwhile_no_further():
     pair = pair_of("llama")
-    session = speclab.Session(pair, speclab.DynaTree(budget="fixed"), PROMPT, max_new_tokens=COUNT)
+    session = speclab.Session(pair, speclab.DynaTree(), PROMPT, max_new_tokens=COUNT)
     session.step()
     replayer = Replayer(session)
-    before = replayer.replay(speclab.LinearSpeculation(budget="fixed"))
+    before = replayer.replay(speclab.LinearSpeculation())
     session.run()
-    assert replayer.replay(speclab.LinearSpeculation(budget="fixed")) == before
+    assert replayer.replay(speclab.LinearSpeculation()) == before
 
 
 def test_seconds_are_those_of_the_measured_passes():
     pair = pair_of("llama")
-    found = Replayer(run(pair, speclab.DynaTree(budget="fixed"))).replay(speclab.DynaTree(budget="fixed"))
+    found = Replayer(run(pair, speclab.DynaTree())).replay(speclab.DynaTree())
     assert found.seconds == pytest.approx(sum(map(found.curves, found.passes)))
     assert found.tokens_per_second == pytest.approx((COUNT - 1) / found.seconds)
-    plain = Replayer(run(pair, speclab.DynaTree(budget="fixed"))).replay(speclab.Autoregressive())
+    plain = Replayer(run(pair, speclab.DynaTree())).replay(speclab.Autoregressive())
     assert len(set(map(plain.curves, plain.passes))) == 1
 
 
 def test_what_cannot_be_replayed():
     pair = pair_of("llama")
-    session = speclab.Session(pair, speclab.DynaTree(budget="fixed"), PROMPT, max_new_tokens=COUNT)
+    session = speclab.Session(pair, speclab.DynaTree(), PROMPT, max_new_tokens=COUNT)
     with refused(NotRecordedError, "decode"):
         Replayer(session)
     session.step()
     replayer = Replayer(session)
     with refused(SettingsError):
-        speclab.replay(session, speclab.DynaTree(budget="fixed"), pair=pair)
+        speclab.replay(session, speclab.DynaTree(), pair=pair)
     with refused(SettingsError):
         replayer.replay(speclab.DynaTree)
     with refused(NotRecordedError, "successors"):
         replayer.replay(speclab.TokenRecycling(successors=40))
     with refused(NotRecordedError, "not kept"):
-        replayer.replay(speclab.Lookahead(budget="fixed"))
+        replayer.replay(speclab.Lookahead())
     with refused(speclab.NoDraftError):
         Replayer(run(replace(pair, draft=None, heads=()), speclab.Autoregressive())).replay(
-            speclab.DynaTree(budget="fixed")
+            speclab.DynaTree()
         )
     with refused(NotRecordedError, "fault"):
-        Replayer(run(clinic.broken(pair, "sibling visible"), speclab.DynaTree(budget="fixed")))
+        Replayer(run(clinic.broken(pair, "sibling visible"), speclab.DynaTree()))
     drawn = run(pair, speclab.LinearSpeculation(candidates="independent"), temperature=0.9)
     with refused(NotRecordedError, "candidates='top'"):
         Replayer(drawn)
     with refused(NotRecordedError, "candidates='top'"):
         Replayer(drawn.trace, pair)
-    sampled = Replayer(run(pair, speclab.DynaTree(budget="fixed"), temperature=0.9))
+    sampled = Replayer(run(pair, speclab.DynaTree(), temperature=0.9))
     with refused(NotRecordedError, "drawn at random"):
         sampled.replay(speclab.LinearSpeculation(candidates="independent"))
     with refused(NotRecordedError):
-        Replayer(run(pair, speclab.DynaTree(budget="fixed"), temperature=0.9, acceptance="typical"))
+        Replayer(run(pair, speclab.DynaTree(), temperature=0.9, acceptance="typical"))
 
 
 def test_it_can_be_cancelled_and_gone_on_with():
@@ -224,7 +224,7 @@ def test_it_can_be_cancelled_and_gone_on_with():
             raise CancelledError("enough")
 
     with pytest.raises(CancelledError):
-        replayer.replay(speclab.DynaTree(budget="fixed"), third)
+        replayer.replay(speclab.DynaTree(), third)
     assert_is_run(
-        replayer.replay(speclab.DynaTree(budget="fixed")), run(pair_of("llama"), speclab.DynaTree(budget="fixed"))
+        replayer.replay(speclab.DynaTree()), run(pair_of("llama"), speclab.DynaTree())
     )

@@ -146,7 +146,7 @@ def test_proposition_1_is_below_what_the_shipped_models_give(pair, kind):
     """Appendix E.4 on our own runs, over all iterations; with shares, and with the sharper rates a try."""
     steps = []
     for prompt in examples(kind)[:3]:
-        session = speclab.Session(pair, Goose(budget="fixed"), prompt.text, max_new_tokens=64)
+        session = speclab.Session(pair, Goose(), prompt.text, max_new_tokens=64)
         session.run()
         steps += [step for step in session.steps if step.bonus is not None]
     measured, rates = np.mean([len(step.committed) for step in steps]), source_rates(steps)

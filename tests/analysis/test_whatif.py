@@ -185,8 +185,8 @@ def test_draws_and_strategies_without_a_draft_are_refused_in_one_sentence():
         what_if(step, drawing, SessionSettings(temperature=1.0))
     drawn = session(drawing, temperature=1.0).step()
     with pytest.raises(NotRecordedError, match="were drawn at random"):
-        what_if(drawn, speclab.FixedTree(budget="fixed"))
-    plain = session(speclab.PromptLookup(budget="fixed")).step()
+        what_if(drawn, speclab.FixedTree())
+    plain = session(speclab.PromptLookup()).step()
     with pytest.raises(NotRecordedError, match="PromptLookup drafts does not follow"):
         what_if(plain, in_force(plain))
 
@@ -307,7 +307,7 @@ def test_a_record_of_what_was_right_lately_answers_for_both_statistics():
 
 PARTS = {
     "first": speclab.DynaTree(base_depth=3, prune_probability=0, history="off"),
-    "second": speclab.PromptLookup(budget="fixed"),
+    "second": speclab.PromptLookup(),
 }
 
 
@@ -317,7 +317,7 @@ def test_one_part_alone_answers_as_it_does_by_itself():
         other = in_force(step).changed(first=PARTS["first"].changed(node_budget=5))
         assert_agrees(what_if(step, other), forked(run, step, other), events=False)
     with pytest.raises(NotRecordedError, match="FixedTree drafts in another way"):
-        what_if(run.steps[0], in_force(run.steps[0]).changed(first=speclab.FixedTree(budget="fixed")))
+        what_if(run.steps[0], in_force(run.steps[0]).changed(first=speclab.FixedTree()))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_what_dual_draft_does_not_record_is_refused_in_one_sentence(chosen, chan
     with pytest.raises(NotRecordedError, match=sentence):
         what_if(step, in_force(step).changed(**changes))
     with pytest.raises(NotRecordedError, match="DualDraft drafts does not follow"):
-        what_if(Session(table_pair(PROBS, PROBS, 8), speclab.FixedTree(budget="fixed"), PROMPT).step(), in_force(step))
+        what_if(Session(table_pair(PROBS, PROBS, 8), speclab.FixedTree(), PROMPT).step(), in_force(step))
 
 
 # Sequoia: the shape from the rates it recorded, the tokens from what was looked up.

@@ -69,10 +69,10 @@ def test_plain_decoding_waits_no_more_than_twice_a_token():
 WAITS = {
     "sampled": (SIXTY, {"temperature": 0.8, "top_p": 0.9}, 7),  # the draws of all rows come down at once
     "drafted root": (SIXTY.changed(root="drafted", commit="rebuild"), {}, 9),  # two passes more, and the root's choice
-    "prompt lookup": (speclab.PromptLookup(budget="fixed"), {}, 1),
-    "token recycling": (speclab.TokenRecycling(budget="fixed"), {}, 2),  # the harvest of the table
-    "goose": (speclab.Goose(budget="fixed"), {}, 2),
-    "lookahead": (speclab.Lookahead(budget="fixed"), {}, 2),
+    "prompt lookup": (speclab.PromptLookup(), {}, 1),
+    "token recycling": (speclab.TokenRecycling(), {}, 2),  # the harvest of the table
+    "goose": (speclab.Goose(), {}, 2),
+    "lookahead": (speclab.Lookahead(), {}, 2),
 }
 
 

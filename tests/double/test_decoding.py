@@ -55,7 +55,7 @@ def test_a_strategy_inside_generate_decodes_the_text_of_the_cpu(settings):
     with on_gpu():
         for where in ("cpu", "cuda"):
             own = mini(where)
-            inside = speclab.custom_generate(speclab.DynaTree(budget="fixed"), own.draft)
+            inside = speclab.custom_generate(speclab.DynaTree(), own.draft)
             ids = torch.tensor([own.encode(examples()[0].text)], device=own.target.device)
             torch.manual_seed(1)
             found = own.target.model.generate(ids, max_new_tokens=8, custom_generate=inside, **settings)
@@ -68,7 +68,7 @@ def test_a_strategy_inside_generate_decodes_the_text_of_the_cpu(settings):
 def test_families_decode_the_text_of_the_cpu(family):
     """The heads of llama share keys: its kernel answers transposed."""
     with on_gpu():
-        texts = [text(pair(family, device=where), speclab.DynaTree(budget="fixed")) for where in ("cpu", "cuda")]
+        texts = [text(pair(family, device=where), speclab.DynaTree()) for where in ("cpu", "cuda")]
     assert texts[0] == texts[1]
 
 
@@ -77,15 +77,15 @@ def test_families_decode_the_text_of_the_cpu(family):
 )
 def test_families_decode_in_half_precision(family, dtype):
     with on_gpu():
-        assert len(text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree(budget="fixed"))) == 8
+        assert len(text(pair(family, device="cuda", dtype=dtype), speclab.DynaTree())) == 8
 
 
 @pytest.mark.parametrize(
     ("family", "strategy"),
     [
-        ("gpt_neox", speclab.DynaTree(budget="fixed")),
+        ("gpt_neox", speclab.DynaTree()),
         ("llama", speclab.DynaTree(commit="rebuild")),
-        ("mistral", speclab.Goose(budget="fixed")),
+        ("mistral", speclab.Goose()),
     ],
     ids=["gpt_neox", "llama, rebuild", "mistral, goose"],
 )
@@ -115,11 +115,11 @@ def test_a_session_forks_and_goes_back_as_on_the_cpu_and_says_that_passes_are_gr
         texts = []
         for where in ("cpu", "cuda"):
             session = speclab.Session(
-                mini(where), speclab.DynaTree(budget="fixed"), examples()[0].text, max_new_tokens=10, check=True
+                mini(where), speclab.DynaTree(), examples()[0].text, max_new_tokens=10, check=True
             )
             session.run()
             session.goto(1)
-            fork = session.fork(at=1, strategy=speclab.Goose(budget="fixed"))
+            fork = session.fork(at=1, strategy=speclab.Goose())
             fork.run()
             texts.append((session.trace.steps[-1].committed, fork.token_ids))
         assert texts[0] == texts[1]
@@ -145,5 +145,5 @@ def test_draft_heads_on_the_gpu(shape):
         for where in ("cpu", "cuda"):
             target = tiny("llama")
             own = speclab.load_pair(target=target, heads=random_head(target, **shape), device=where)
-            texts.append(text(own, speclab.DraftHead(budget="fixed")))
+            texts.append(text(own, speclab.DraftHead()))
         assert texts[0] == texts[1]

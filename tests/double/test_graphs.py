@@ -33,7 +33,7 @@ FAULTS = {
 
 
 def text(pair, **settings):
-    return speclab.generate(pair, speclab.DynaTree(budget="fixed"), PROMPT, max_new_tokens=6, **settings).token_ids
+    return speclab.generate(pair, speclab.DynaTree(), PROMPT, max_new_tokens=6, **settings).token_ids
 
 
 def pair(family="llama", **where):
@@ -136,7 +136,7 @@ def test_passes_never_make_a_plan_of_cudnns_attention_and_leave_its_flag_as_it_w
             measure(Runner(tiny(name).to("cuda", torch.float16)))
             target = tiny(name).to("cuda", torch.float16)
             headed = speclab.load_pair(target=target, heads=random_head(target))
-            speclab.generate(headed, speclab.DraftHead(budget="fixed"), PROMPT, max_new_tokens=4)
+            speclab.generate(headed, speclab.DraftHead(), PROMPT, max_new_tokens=4)
             assert not gpu.plans
             assert torch.backends.cuda.cudnn_sdp_enabled()
 

@@ -66,7 +66,7 @@ def test_a_chain_of_the_target_s_own_tokens_is_accepted_whole():
     assert session.step() is step
     twin = session.fork(0)
     assert len(twin.step().tree) == 1
-    assert twin.fork(strategy=DynaTree(budget="fixed")).run() is not None
+    assert twin.fork(strategy=DynaTree()).run() is not None
 
 
 @settings(max_examples=4, deadline=None)
@@ -103,12 +103,12 @@ def test_a_redrawn_mask_is_given_told_and_leaves_the_caches_of_the_text(data):
 
 @pytest.mark.parametrize(
     "strategy",
-    [ByHand(), DynaTree(budget="fixed"), DynaTree(root="drafted"), speclab.Goose(budget="fixed")],
+    [ByHand(), DynaTree(), DynaTree(root="drafted"), speclab.Goose()],
     ids=["by hand", "dynatree", "drafted root", "goose"],
 )
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_forced_token_is_gone_on_from_and_told(strategy, at):
-    session = session_of(strategy=speclab.LinearSpeculation(budget="fixed"))
+    session = session_of(strategy=speclab.LinearSpeculation())
     session.run()
     text = session.trace.token_ids(at)
     forced = (text[-1] + 1) % 64
@@ -123,7 +123,7 @@ def test_a_forced_token_is_gone_on_from_and_told(strategy, at):
         assert not any("by hand" in step.note for step in one.steps[at + 1 :])
         assert_cache_is_fresh(one.pair.target, one.prompt_ids + one.token_ids)
         with refused(speclab.NotRecordedError, "by hand"):
-            speclab.replay(one, DynaTree(budget="fixed"))
+            speclab.replay(one, DynaTree())
     for step in twin.steps:
         assert_consistent(step)
     assert session.trace.token_ids(at) == text
@@ -232,7 +232,7 @@ def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
     with refused(SettingsError, "ahead", "fork"):
         session.verify(root)
     with refused(SettingsError, "DynaTree", "ByHand"):
-        session_of(strategy=DynaTree(budget="fixed")).verify(root)
+        session_of(strategy=DynaTree()).verify(root)
     with refused(speclab.PromptError, "64", "outside the vocabulary"):
         session.fork(token=64)
     session.run()

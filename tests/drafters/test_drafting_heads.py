@@ -81,7 +81,7 @@ def test_a_head_by_default_is_the_first_one():
     assert_same(steps[0].tree, steps[1].tree)
 
 
-@pytest.mark.parametrize("name", ["wide dynatree", "dynatree as in the paper", "chain", "sequoia"])
+@pytest.mark.parametrize("name", ["wide dynatree", "dynatree as in the paper", "chain"])
 def test_what_another_setting_would_have_drafted(name):
     strategy = SHAPES[name]
     session = speclab.Session(headed_pair("llama"), strategy, PROMPT, max_new_tokens=12)
@@ -98,7 +98,7 @@ def test_what_the_pair_lacks():
     for strategy in (speclab.DynaTree(head=2), speclab.SequoiaTree(source="draft", head=2)):
         with refused(speclab.NoDraftError, "head 2", "0 to 1"):
             speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
-    both = speclab.DualDraft(first=speclab.DynaTree(budget="fixed"), second=speclab.FixedTree(budget="fixed"))
+    both = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.FixedTree())
     with refused(speclab.SettingsError, "prose"):
         speclab.generate(pair, both, PROMPT, max_new_tokens=4)
     alone = speclab.load_pair(target=target_of("llama", VOCAB), draft=target_of("llama", VOCAB))

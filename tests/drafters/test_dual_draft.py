@@ -63,10 +63,10 @@ def test_a_part_that_did_not_run_for_long_proposes_as_if_it_had(pair_for):
 
 
 PARTS = {
-    "model and copies": {"first": speclab.DynaTree(budget="fixed"), "second": speclab.PromptLookup(budget="fixed")},
+    "model and copies": {"first": speclab.DynaTree(), "second": speclab.PromptLookup()},
     "tables": {"first": speclab.TokenRecycling(node_budget=13), "second": speclab.Goose(node_budget=20)},
-    "with extra rows": {"first": speclab.Lookahead(budget="fixed"), "second": speclab.Lookahead(window=4)},
-    "best first and fixed": {"first": speclab.DraftHead(**SMALL), "second": speclab.TokenRecycling(budget="fixed")},
+    "with extra rows": {"first": speclab.Lookahead(), "second": speclab.Lookahead(window=4)},
+    "best first and fixed": {"first": speclab.DraftHead(**SMALL), "second": speclab.TokenRecycling()},
 }
 
 
@@ -196,12 +196,12 @@ def test_merging_accepts_what_the_better_of_both_would_have():
 def test_strategies_inside_go_through_text_json_and_changes_unharmed():
     inner = speclab.DynaTree(base_depth=3, prune_probability=0.125)
     strategy = speclab.DualDraft(
-        mode="merge", first=inner, second=speclab.DualDraft(first=speclab.PromptLookup(budget="fixed"))
+        mode="merge", first=inner, second=speclab.DualDraft(first=speclab.PromptLookup())
     )
     assert speclab.DualDraft(**strategy.model_dump()) == strategy
     assert speclab.DualDraft.model_validate_json(strategy.model_dump_json()) == strategy
     assert strategy.changed(mode="route").first == inner
-    assert speclab.DualDraft(first="PromptLookup").first == speclab.PromptLookup(budget="fixed")
+    assert speclab.DualDraft(first="PromptLookup").first == speclab.PromptLookup()
     assert strategy.describe()["first"] == "DynaTree(base_depth=3, prune_probability=0.125)"
     assert {type(value) for value in strategy.describe().values()} <= {str, int, float, bool, type(None)}
 
@@ -217,14 +217,14 @@ def test_fewer_than_two_heads(mode):
 
 @pytest.mark.parametrize("wrong", [{"root": "drafted"}, {"commit": "rebuild"}], ids=str)
 def test_a_part_with_a_root_or_a_cache_of_its_own_way(wrong):
-    strategy = speclab.DualDraft(first=speclab.PromptLookup(budget="fixed"), second=speclab.DynaTree(**wrong))
+    strategy = speclab.DualDraft(first=speclab.PromptLookup(), second=speclab.DynaTree(**wrong))
     with refused(speclab.SettingsError, "DynaTree", "verified", "gather"):
         speclab.generate(table_pair(random_probs(8, 1), random_probs(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
 
 
 def test_two_parts_on_one_draft_model():
     strategy = speclab.DualDraft(
-        first=speclab.DynaTree(budget="fixed"), second=speclab.LinearSpeculation(budget="fixed")
+        first=speclab.DynaTree(), second=speclab.LinearSpeculation()
     )
     with refused(speclab.SettingsError, "one cache", "heads="):
         speclab.generate(table_pair(random_probs(8, 1), random_probs(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
@@ -233,7 +233,7 @@ def test_two_parts_on_one_draft_model():
 @pytest.mark.parametrize("mode", ["route", "merge"])
 def test_a_choice_between_draws(mode):
     drawing = speclab.LinearSpeculation(candidates="independent")
-    strategy = speclab.DualDraft(mode=mode, first=drawing, second=speclab.PromptLookup(budget="fixed"))
+    strategy = speclab.DualDraft(mode=mode, first=drawing, second=speclab.PromptLookup())
     pair = table_pair(random_probs(8, 1), random_probs(8, 2), 8)
     session = speclab.Session(pair, strategy, [1, 2], max_new_tokens=4, temperature=1.0)
     with refused(speclab.SettingsError, "samples its candidates", "'top'"):

@@ -134,10 +134,10 @@ AUTHORS = speclab.Goose.presets()["authors' code"]
 @pytest.mark.parametrize(
     ("strategy", "changes"),
     [
-        (speclab.Goose(budget="fixed"), {}),
-        (speclab.Goose(budget="fixed"), {"bypass": "off"}),
-        (speclab.Goose(budget="fixed"), {"bypass_acceptance": 0.0}),
-        (speclab.Goose(budget="fixed"), {"spine": "transitions"}),
+        (speclab.Goose(), {}),
+        (speclab.Goose(), {"bypass": "off"}),
+        (speclab.Goose(), {"bypass_acceptance": 0.0}),
+        (speclab.Goose(), {"spine": "transitions"}),
         (AUTHORS, {}),
         (AUTHORS, {"filling": "best", "reserved_share": 0.0}),
     ],

@@ -155,7 +155,7 @@ def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, see
         committed = (*tree.token[list(path)].tolist(), data.draw(st.integers(0, 8)))
         if path and data.draw(st.booleans()):  # the text ends inside the path: no bonus token
             committed = committed[:-1]
-        drafter.commit_cache(Outcome(tree, path, committed, None, None))
+        drafter.commit(Outcome(tree, path, committed, None, None))
         text += committed
         assert pair.draft.tokens == text[: pair.draft.length]
         assert pair.draft.length < len(text)

@@ -84,11 +84,11 @@ def test_the_statistic_of_an_iteration(statistic, root, seed):
 @pytest.mark.model
 def test_on_the_shipped_prompts_history_costs_no_tokens():
     """As many tokens an iteration with it as without; by the paper's statistic it takes some. On every other prompt."""
-    pair, iterations, chain = speclab.load_pair("mini"), Counter(), speclab.LinearSpeculation(budget="fixed")
+    pair, iterations, chain = speclab.load_pair("mini"), Counter(), speclab.LinearSpeculation()
     for prompt in examples()[::2]:
         session = speclab.Session(pair, chain, prompt.text, max_new_tokens=32)
         session.run()
         text = Replayer(session)  # which asks the draft once for all three
         for name, chosen in {"off": {"history": "off"}, "path": {}, "nodes": {"history_statistic": "nodes"}}.items():
-            iterations[name] += text.replay(speclab.DynaTree(budget="fixed", **chosen)).iterations
+            iterations[name] += text.replay(speclab.DynaTree(**chosen)).iterations
     assert iterations["path"] <= iterations["off"] < iterations["nodes"]

@@ -43,4 +43,4 @@ def test_the_record_says_what_was_found_for_each_length():
         {"ngram": 2, "position": 4, "copied": 4, "token": 0},
         {"ngram": 1, "position": 4, "copied": 4, "token": 0},
     ]
-    assert draft_once(speclab.PromptLookup(budget="fixed"), [3, 1]).events[0].values == {"route": "plain"}
+    assert draft_once(speclab.PromptLookup(), [3, 1]).events[0].values == {"route": "plain"}

@@ -101,7 +101,7 @@ def test_the_shipped_prompts_by_default(pair):
 
 def test_without_a_tokenizer_there_is_nothing_to_look_in_and_the_record_says_so():
     pair = table_pair(random_probs(VOCAB, 1), None, VOCAB)
-    session = speclab.Session(pair, speclab.Retrieval(budget="fixed"), [1, 2, 3], max_new_tokens=8)
+    session = speclab.Session(pair, speclab.Retrieval(), [1, 2, 3], max_new_tokens=8)
     session.run()
     assert session.token_ids == speclab.generate(pair, speclab.Autoregressive(), [1, 2, 3], max_new_tokens=8).token_ids
     assert session.steps[0].events[0].values == {"route": "plain", "match": 0, "occurrences": 0, "text_tokens": 0}

@@ -78,7 +78,7 @@ def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
     """The last row's logits, every row in the table, and the cache as one pass leaves it."""
     monkeypatch.setattr("speclab.drafters.training_free.PREFILL_ROWS", rows)
     prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(PROBS, VOCAB)
-    drafter = speclab.TokenRecycling(budget="fixed").drafter(lone())
+    drafter = speclab.TokenRecycling().drafter(lone())
     logits = drafter.prefill(runner, prompt)
     assert logits.rows[0].tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
     assert runner.tokens == prompt
@@ -91,8 +91,8 @@ def test_a_long_prompt_is_harvested_in_chunks(rows, monkeypatch):
 
 def test_a_cold_table_knows_nothing_of_the_prompt_before():
     pair = lone()
-    speclab.generate(pair, speclab.TokenRecycling(budget="fixed"), [1, 2, 3, 4, 5, 6], max_new_tokens=20)
-    session = speclab.Session(pair, speclab.TokenRecycling(budget="fixed"), [7], max_new_tokens=4)
+    speclab.generate(pair, speclab.TokenRecycling(), [1, 2, 3, 4, 5, 6], max_new_tokens=20)
+    session = speclab.Session(pair, speclab.TokenRecycling(), [7], max_new_tokens=4)
     assert session.step().adaptation.before["table_rows"] == 1
 
 

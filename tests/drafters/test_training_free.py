@@ -14,7 +14,7 @@ import speclab
 from speclab.drafters.base import Context, Strategy
 
 FREE: dict[str, Strategy] = {
-    "prompt lookup": speclab.PromptLookup(budget="fixed"),
+    "prompt lookup": speclab.PromptLookup(),
     "token recycling, carried": speclab.TokenRecycling(node_budget=13, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=13),
     "goose": speclab.Goose(node_budget=16, carry="carried", bigram_entries=7),

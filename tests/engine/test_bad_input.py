@@ -52,21 +52,21 @@ NOT_IDS = [[1.5], ["a"], [True], [None], [[1, 2]], None, 7, object()]
 )
 def test_what_is_no_prompt(way, prompt, said, speaking):
     with refused(PromptError, *said):
-        way(speaking, DynaTree(budget="fixed"), prompt, max_new_tokens=4)
+        way(speaking, DynaTree(), prompt, max_new_tokens=4)
 
 
 @both_ways
 def test_text_without_a_tokenizer(way):
     with refused(PromptError, "tokenizer", "token ids"):
-        way(PAIR, DynaTree(budget="fixed"), "hello", max_new_tokens=4)
+        way(PAIR, DynaTree(), "hello", max_new_tokens=4)
 
 
 def test_text_and_whatever_holds_its_ids_are_the_same_prompt_and_stay_as_they_are(speaking):
-    by_text = speclab.generate(speaking, DynaTree(budget="fixed"), "w1 w2 w3", max_new_tokens=6)
+    by_text = speclab.generate(speaking, DynaTree(), "w1 w2 w3", max_new_tokens=6)
     assert by_text.text == " ".join(f"w{token}" for token in by_text.token_ids)
     for prompt in ([1, 2, 3], np.array([1, 2, 3]), (1, 2, 3), range(1, 4)):
         assert (
-            speclab.generate(speaking, DynaTree(budget="fixed"), prompt, max_new_tokens=6).token_ids
+            speclab.generate(speaking, DynaTree(), prompt, max_new_tokens=6).token_ids
             == by_text.token_ids
         )
         assert list(prompt) == [1, 2, 3]
@@ -78,33 +78,33 @@ def test_text_and_whatever_holds_its_ids_are_the_same_prompt_and_stay_as_they_ar
 @both_ways
 @pytest.mark.parametrize("length", [1, 15])
 def test_prompt_and_new_tokens_up_to_the_context_fit_and_one_more_does_not(way, length):
-    done = way(SHORT, DynaTree(budget="fixed"), [1] * length, max_new_tokens=16 - length)
+    done = way(SHORT, DynaTree(), [1] * length, max_new_tokens=16 - length)
     if isinstance(done, Session):
         done.run()
     assert len(done.token_ids) == 16 - length
     with refused(ContextExceededError, "16", "max_new_tokens", str(16 - length)):
-        way(SHORT, DynaTree(budget="fixed"), [1] * length, max_new_tokens=17 - length)
+        way(SHORT, DynaTree(), [1] * length, max_new_tokens=17 - length)
 
 
 @both_ways
 @pytest.mark.parametrize("length", [16, 1000])
 def test_a_prompt_that_fills_the_context_alone(way, length):
     with refused(ContextExceededError, "shorten the prompt"):
-        way(SHORT, DynaTree(budget="fixed"), [1] * length, max_new_tokens=1)
+        way(SHORT, DynaTree(), [1] * length, max_new_tokens=1)
 
 
 @both_ways
 def test_the_context_of_a_draft_that_is_not_asked_bounds_nothing(way):
     pair = replace(PAIR, draft=SHORT.draft.fork(0))
-    for strategy in (Autoregressive(), speclab.PromptLookup(budget="fixed"), speclab.Goose(node_budget=8)):
+    for strategy in (Autoregressive(), speclab.PromptLookup(), speclab.Goose(node_budget=8)):
         done = way(pair, strategy, [1, 2, 3], max_new_tokens=40)
         if isinstance(done, Session):
             done.run()
             with refused(ContextExceededError, "16 tokens", "max_new_tokens"):
-                done.fork(0, DynaTree(budget="fixed"))
+                done.fork(0, DynaTree())
         assert len(done.token_ids) == 40
     with refused(ContextExceededError, "16 tokens", "max_new_tokens to 13"):
-        way(pair, DynaTree(budget="fixed"), [1, 2, 3], max_new_tokens=40)
+        way(pair, DynaTree(), [1, 2, 3], max_new_tokens=40)
 
 
 # What the pair lacks
@@ -113,7 +113,7 @@ def test_the_context_of_a_draft_that_is_not_asked_bounds_nothing(way):
 @both_ways
 @pytest.mark.parametrize(
     "strategy",
-    [DynaTree(budget="fixed"), FixedTree(budget="fixed"), LinearSpeculation(budget="fixed")],
+    [DynaTree(), FixedTree(), LinearSpeculation()],
     ids=["dynatree", "tree", "chain"],
 )
 def test_a_strategy_that_needs_a_draft_model(way, strategy):
@@ -126,7 +126,7 @@ def test_a_strategy_that_needs_a_draft_model(way, strategy):
 
 @pytest.fixture
 def session() -> Session:
-    session = Session(SHORT, DynaTree(budget="fixed"), [1, 2, 3], max_new_tokens=10)
+    session = Session(SHORT, DynaTree(), [1, 2, 3], max_new_tokens=10)
     session.run()
     return session
 
@@ -156,7 +156,7 @@ def test_a_fork_that_cannot_be_leaves_the_session_as_it_was(session, kind, chang
     with refused(kind, *said):
         session.fork(**changes)
     assert session.token_ids == before
-    assert session.strategy == DynaTree(budget="fixed")
+    assert session.strategy == DynaTree()
     assert session.settings.temperature == 0.0
 
 
@@ -225,7 +225,7 @@ def test_what_is_no_pair():
     for wrong in ("mini", None, PAIR.target):
         for way in WAYS:
             with refused(SettingsError, "no pair", "load_pair"):
-                way(wrong, DynaTree(budget="fixed"), [1, 2], max_new_tokens=4)
+                way(wrong, DynaTree(), [1, 2], max_new_tokens=4)
 
 
 def test_what_is_no_run():
@@ -235,7 +235,7 @@ def test_what_is_no_run():
 
 
 def test_settings_cannot_be_changed_in_place_and_the_error_says_how():
-    strategy = DynaTree(budget="fixed")
+    strategy = DynaTree()
     with refused(SettingsError, "changed"):
         strategy.base_depth = 3
     assert strategy.changed(base_depth=3).base_depth == 3

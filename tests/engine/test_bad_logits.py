@@ -56,7 +56,7 @@ def test_what_was_decoded_before_a_nan_stands(role, candidates):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_nan_in_the_prompt(way, temperature):
     with refused(speclab.LogitsError, "NaN", "big"):
-        way(pair_of(PROMPT[1]), speclab.FixedTree(budget="fixed"), PROMPT, max_new_tokens=NEW, temperature=temperature)
+        way(pair_of(PROMPT[1]), speclab.FixedTree(), PROMPT, max_new_tokens=NEW, temperature=temperature)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

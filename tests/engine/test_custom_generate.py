@@ -51,7 +51,7 @@ pytestmark = pytest.mark.model
 
 IDS = torch.tensor([PROMPT])
 TREE = VARIANTS["wide dynatree"]
-LOOKUP = speclab.PromptLookup(budget="fixed")
+LOOKUP = speclab.PromptLookup()
 
 
 def model():

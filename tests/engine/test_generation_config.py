@@ -113,9 +113,9 @@ def test_logits_that_are_no_numbers_are_removed_where_that_is_asked():
     with torch.no_grad():
         target.get_output_embeddings().weight[3] = torch.nan
     with pytest.raises(speclab.LogitsError):
-        speclab.generate(own, speclab.PromptLookup(budget="fixed"), PROMPT, max_new_tokens=9)
+        speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9)
     target.generation_config.remove_invalid_values = True
-    result = speclab.generate(own, speclab.PromptLookup(budget="fixed"), PROMPT, max_new_tokens=9, check=True)
+    result = speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True)
     assert result.token_ids == library_text(target, PROMPT, 9)
 
 

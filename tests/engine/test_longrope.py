@@ -43,7 +43,7 @@ def test_a_text_that_would_cross_is_refused_with_the_way_out():
         ContextExceededError, match="set max_new_tokens to 12 or less, or give a prompt of more than 32"
     ):
         speclab.generate(pair_of(), speclab.Autoregressive(), prompt_of(20), max_new_tokens=13)
-    session = speclab.Session(pair_of(), speclab.PromptLookup(budget="fixed"), prompt_of(20), max_new_tokens=4)
+    session = speclab.Session(pair_of(), speclab.PromptLookup(), prompt_of(20), max_new_tokens=4)
     session.run()
     with pytest.raises(ContextExceededError, match="longrope"):
         session.fork(max_new_tokens=40)
@@ -52,7 +52,7 @@ def test_a_text_that_would_cross_is_refused_with_the_way_out():
 def test_texts_on_both_sides_take_turns():
     """The angles lie in the module, which the texts share."""
     sessions = [
-        speclab.Session(pair_of(), speclab.PromptLookup(budget="fixed"), prompt_of(length), max_new_tokens=8)
+        speclab.Session(pair_of(), speclab.PromptLookup(), prompt_of(length), max_new_tokens=8)
         for length in (20, BORDER + 1)
     ]
     while not all(session.done for session in sessions):

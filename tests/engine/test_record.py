@@ -45,7 +45,7 @@ def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, r
         return kept / kept.sum()
 
     session = speclab.Session(
-        table_pair(probs, None, 12), speclab.Goose(budget="fixed"), [1, 2, 4] * 4, max_new_tokens=24, **settings
+        table_pair(probs, None, 12), speclab.Goose(), [1, 2, 4] * 4, max_new_tokens=24, **settings
     )
     session.run()
     chosen = SessionSettings(**settings)
@@ -65,7 +65,7 @@ def test_probabilities_choices_and_entropies_are_those_of_the_logits(settings, r
 def test_what_is_certain_has_no_entropy():
     session = speclab.Session(
         table_pair(lambda path: np.eye(5)[(path[-1] + 1) % 5], None, 5),
-        speclab.Goose(budget="fixed"),
+        speclab.Goose(),
         [0, 1, 2],
         max_new_tokens=6,
     )
@@ -90,7 +90,7 @@ def held(thing: object, seen: dict[int, object] | None = None) -> list[object]:
 def test_records_keep_no_tensor_and_no_model(settings):
     session = speclab.Session(
         load_pair(target=tiny("gpt_neox")),
-        speclab.Goose(budget="fixed"),
+        speclab.Goose(),
         [3, 1, 4, 1, 5, 9, 2, 6],
         max_new_tokens=16,
         **settings,
@@ -155,7 +155,7 @@ def test_a_row_that_was_never_seen_is_empty():
 
 
 def test_without_bigrams_there_is_one_row():
-    assert len(session_of(speclab.TokenRecycling(budget="fixed")).lookup(1, 2).rows) == 1
+    assert len(session_of(speclab.TokenRecycling()).lookup(1, 2).rows) == 1
     assert len(session_of(speclab.Goose(bigram_entries=0)).lookup(1, 2).rows) == 1
 
 
@@ -171,7 +171,7 @@ def test_what_is_carried_over_stays_as_the_newest_iteration_left_it():
 
 
 @pytest.mark.parametrize(
-    "strategy", [speclab.Autoregressive(), speclab.DynaTree(budget="fixed"), speclab.PromptLookup(budget="fixed")]
+    "strategy", [speclab.Autoregressive(), speclab.DynaTree(), speclab.PromptLookup()]
 )
 def test_a_strategy_without_a_table_says_so(strategy):
     session = session_of(strategy)
@@ -191,7 +191,7 @@ def test_a_strategy_without_a_table_says_so(strategy):
 )
 def test_what_cannot_be_looked_up(arguments, sentence):
     with pytest.raises(speclab.SpeclabError, match=sentence):
-        session_of(speclab.Goose(budget="fixed")).lookup(*arguments)
+        session_of(speclab.Goose()).lookup(*arguments)
 
 
 def test_baselines_draft_from_one_source_each():

@@ -12,13 +12,13 @@ from speclab.drafters.base import Strategy
 EVERY: dict[str, Strategy] = {
     **sessions.STRATEGIES,
     "best first": speclab.DraftHead(node_budget=10, depth=3, children=3),
-    "lookup": speclab.PromptLookup(budget="fixed"),
+    "lookup": speclab.PromptLookup(),
     "recycling": speclab.TokenRecycling(node_budget=12),
     "isotropic": speclab.IsotropicTree(node_budget=12),
     "goose": speclab.Goose(node_budget=12),
     "goose, carried": speclab.Goose(node_budget=16, carry="carried", bigram_entries=7, schedule="optimal"),
     "two trees, routed": speclab.DualDraft(
-        first=speclab.TokenRecycling(budget="fixed"), second=speclab.DynaTree(base_depth=2)
+        first=speclab.TokenRecycling(), second=speclab.DynaTree(base_depth=2)
     ),
     "lookahead": speclab.Lookahead(window=4, ngram=4, guesses=4),
     "by hand": speclab.ByHand(),
@@ -142,12 +142,12 @@ def test_a_fork_takes_what_its_own_strategy_had_learned_there():
 
 
 def test_what_a_fork_has_not_learned_it_says():
-    first = sessions.finished(speclab.DynaTree(budget="fixed"))
+    first = sessions.finished(speclab.DynaTree())
     fork = first.fork(3, speclab.TokenRecycling(node_budget=12))
     assert (first.learned_since, fork.learned_since, fork.fork(1).learned_since) == (None, 3, 1)
     fork.run()
     assert fork.fork(5).learned_since == 3
-    assert fork.fork(1, speclab.DynaTree(budget="fixed")).learned_since is None
+    assert fork.fork(1, speclab.DynaTree()).learned_since is None
     assert [bool(step.note) for step in fork.trace.steps] == [place == 3 for place in range(len(fork.steps))]
     for at in range(4):
         assert fork.lookup(sessions.PROMPT[0], at=at).values["table_rows"] == 0

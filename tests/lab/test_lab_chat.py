@@ -104,19 +104,19 @@ def test_a_text_given_in_python_is_continued_as_everywhere_until_the_box_says_ch
 
 def test_messages_reach_the_session_the_comparison_and_a_file_that_is_gone_on_with(make, chatty, tmp_path):
     talk = [said("system", "Be kind."), said("user", "Name a fruit.")]
-    lab = make(chatty, DynaTree(budget="fixed"), prompt=talk, max_new_tokens=12)
+    lab = make(chatty, DynaTree(), prompt=talk, max_new_tokens=12)
     lab.step()
     assert roles(talk) == [(one.role, one.content) for one in lab.session.messages]
     assert lab.compare(["Autoregressive"]).runs[0].trace.messages == lab.session.messages
     path = lab.save_trace(tmp_path / "run.json.gz")
-    other = make(chatty, DynaTree(budget="fixed"), prompt=talk, max_new_tokens=12)
+    other = make(chatty, DynaTree(), prompt=talk, max_new_tokens=12)
     other.open_trace(path)
     assert other.step() is not None
     assert not other.state.error
-    config = LabConfig(None, DynaTree(budget="fixed"), talk, lab.session.settings.model_dump())
+    config = LabConfig(None, DynaTree(), talk, lab.session.settings.model_dump())
     other._controller.session = None
     assert other._controller._is_run_of(lab.session.trace, config)
-    changed = LabConfig(None, DynaTree(budget="fixed"), talk[1:], lab.session.settings.model_dump())
+    changed = LabConfig(None, DynaTree(), talk[1:], lab.session.settings.model_dump())
     assert not other._controller._is_run_of(lab.session.trace, changed)
 
 

@@ -125,7 +125,7 @@ def test_what_cannot_be_drawn_is_said_in_the_tab(make, pair):
     sampled.step()
     show(sampled, SWEEP)
     assert drawn(sampled).endswith(".")
-    bare = make(ModelPair(pair.target), strategy=speclab.PromptLookup(budget="fixed"), max_new_tokens=8)
+    bare = make(ModelPair(pair.target), strategy=speclab.PromptLookup(), max_new_tokens=8)
     bare.run()
     show(bare, SWEEP)
     assert any(point.inexact for point in drawn(bare, "").points)

@@ -13,7 +13,7 @@ from speclab.views.explain import CHANGES
 STRATEGY, NODE = "Strategy", "Node"
 BOTH = speclab.DualDraft(
     first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01),
-    second=speclab.PromptLookup(budget="fixed"),
+    second=speclab.PromptLookup(),
 )
 DRAWN = speclab.FixedTree(depth=2, branching=3, candidates="without_replacement")
 
@@ -85,7 +85,7 @@ def test_verifying_the_other_answers_in_words_and_changes_nothing(make):
 
 
 def test_one_tree_alone_has_no_button_and_no_panel(make):
-    lab = opened(make, strategy=speclab.DynaTree(budget="fixed"))
+    lab = opened(make, strategy=speclab.DynaTree())
     assert lab.panels.tabs.verify.layout.display == "none"
     assert not panel(lab)
     ask(lab, "verify_all")

@@ -175,10 +175,10 @@ def test_a_drafted_root_is_edited_from_the_root_alone(make):
 
 
 def test_a_recording_is_edited_without_models_and_verified_with_them(make, tmp_path):
-    lab = make(strategy=DynaTree(budget="fixed"))
+    lab = make(strategy=DynaTree())
     lab.step()
     path = lab.save_trace(tmp_path / "run.json.gz")
-    other = make(strategy=DynaTree(budget="fixed"))
+    other = make(strategy=DynaTree())
     other.open_trace(path)
     editor = other.panels.editor
     editor.toggle.value = True

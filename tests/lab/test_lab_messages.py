@@ -20,13 +20,13 @@ STEP_BYTES, OTHER_MESSAGES, OPEN_BYTES, OPEN_MESSAGES = 60_000, 3, 150_000, 28
 a tab of many pictures is open."""
 BOTH = speclab.DualDraft(
     first=speclab.DynaTree(base_depth=3, max_branches=2, prune_probability=0.01),
-    second=speclab.PromptLookup(budget="fixed"),
+    second=speclab.PromptLookup(),
 )
 OPEN = {
-    "runs": ("Compare", speclab.DynaTree(budget="fixed"), {"runs_view"}),
+    "runs": ("Compare", speclab.DynaTree(), {"runs_view"}),
     "tables": ("Strategy", speclab.Goose(node_budget=12, bypass="off"), {"strategy", "course", "lookup"}),
     "trees": ("Strategy", BOTH, {"drafts", "routing"}),
-    "metrics": ("Metrics", speclab.DynaTree(budget="fixed"), {"metrics"}),
+    "metrics": ("Metrics", speclab.DynaTree(), {"metrics"}),
 }
 """A tab, a strategy that has something to say there, and the slots that do."""
 

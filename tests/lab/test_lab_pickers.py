@@ -226,11 +226,11 @@ def test_a_pair_without_a_draft_begins_with_plain_decoding_and_says_why_others_c
     lab.config.strategy.choice.value = "DualDraft"
     assert lab.config.apply.disabled
     assert "DualDraft needs 2 draft heads" in lab.config.note.value
-    lab.config.strategy.form.write(DualDraft(first=TokenRecycling(budget="fixed"), second=PromptLookup(budget="fixed")))
+    lab.config.strategy.form.write(DualDraft(first=TokenRecycling(), second=PromptLookup()))
     assert not lab.config.apply.disabled
-    lab.config.strategy.form.write(DualDraft(first=DynaTree(budget="fixed"), second=PromptLookup(budget="fixed")))
+    lab.config.strategy.form.write(DualDraft(first=DynaTree(), second=PromptLookup()))
     assert "DualDraft needs a draft model" in lab.config.note.value
-    given = make(bare, DynaTree(budget="fixed"))
+    given = make(bare, DynaTree())
     assert given.session is None
     assert "draft" in given.state.error
     given.config.strategy.choice.value = "Autoregressive"
@@ -292,7 +292,7 @@ def test_a_strategy_of_a_notebook_cell_can_be_given_shown_changed_and_switched_b
     lab.config.strategy.form.controls["depth"].value = 1
     apply(lab)
     assert lab.session.strategy == Widest(depth=1)
-    lab.fork(FixedTree(budget="fixed"))
+    lab.fork(FixedTree())
     lab.switch(0)
     assert lab.config.read().strategy == Widest(depth=2)
     assert lab.state.error == ""

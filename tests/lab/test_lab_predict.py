@@ -13,7 +13,7 @@ from speclab import Autoregressive, DynaTree, FixedTree, LinearSpeculation, Look
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation, Step
 
-BUSHY = DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.02, history="off", budget="fixed")
+BUSHY = DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.02, history="off")
 
 
 def otherwise(step: Step) -> Step:
@@ -58,7 +58,7 @@ def asked(make):
     [
         BUSHY,
         BUSHY.changed(root="drafted", commit="rebuild", drafting="node"),
-        *(kind(budget="fixed") for kind in (LinearSpeculation, FixedTree, PromptLookup, Lookahead)),
+        *(kind() for kind in (LinearSpeculation, FixedTree, PromptLookup, Lookahead)),
     ],
     ids=lambda one: f"{type(one).__name__}-{getattr(one, 'root', '')}",
 )
@@ -169,7 +169,7 @@ def test_phases_reveal_step_by_step(asked):
     assert (lab.state.phase, lab.state.frame.asked, lab.state.cursor) == ("verify", False, 2)
     assert "marked" not in lab.panels.predict.said.value, "it would give the end away"
     assert lab.panels.predict.score.layout.display == "none", "so would the score"
-    lab.phase("adapt")
+    lab.phase("learn")
     assert "ou marked none" in lab.panels.predict.said.value
 
 

@@ -116,7 +116,7 @@ def test_run_looks_for_its_condition_in_the_recording_before_the_models_go_on(fi
 
 
 @pytest.mark.parametrize(
-    "given", [{"prompt": "Once"}, {"strategy": speclab.FixedTree(budget="fixed")}, {"max_new_tokens": 9}]
+    "given", [{"prompt": "Once"}, {"strategy": speclab.FixedTree()}, {"max_new_tokens": 9}]
 )
 def test_with_anything_given_no_recording_of_something_else_is_shown(given):
     lab = Lab("mini", **given)

@@ -66,7 +66,7 @@ def test_the_panel_shows_the_records_of_the_iteration_and_the_table_of_its_momen
 
 
 @pytest.mark.parametrize(
-    "strategy", [speclab.DynaTree(budget="fixed"), speclab.Autoregressive(), speclab.PromptLookup(budget="fixed")]
+    "strategy", [speclab.DynaTree(), speclab.Autoregressive(), speclab.PromptLookup()]
 )
 def test_the_panel_shows_any_strategy(make, strategy):
     lab = opened(make, STRATEGY, strategy)

@@ -87,7 +87,7 @@ def test_run_until_stops_where_a_function_or_expression_holds_and_back_finds_it_
 
 
 def test_a_condition_on_the_step_before_is_found_forwards_and_backwards(make, pair):
-    lab = make(pair, PromptLookup(budget="fixed"), prompt=[5, 17, 3, 5, 17, 3, 5])
+    lab = make(pair, PromptLookup(), prompt=[5, 17, 3, 5, 17, 3, 5])
     lab.run()
     changed = [
         i for i, (old, new) in enumerate(zip(lab.session.steps, lab.session.steps[1:], strict=False), start=1)
@@ -113,7 +113,7 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_a_selected_node_is_m
     assert seen()[1] == before[1], "the text appears with its commit"
     lab.phase("commit")
     assert seen()[1] == whole[1] != before[1]
-    lab.phase("adapt")
+    lab.phase("learn")
     assert seen() == whole
     lab.phase("sleep")
     assert "no phase 'sleep'" in lab.state.error
@@ -122,7 +122,7 @@ def test_phases_show_less_and_then_all_of_the_iteration_and_a_selected_node_is_m
     ask(lab, "phase_by", 1)
     assert (lab.state.cursor, lab.state.phase, lab.state.position.level) == (2, "draft", 0)
     ask(lab, "phase_by", -1)
-    assert (lab.state.cursor, lab.state.phase) == (1, "adapt")
+    assert (lab.state.cursor, lab.state.phase) == (1, "learn")
     lab.panels.tabs.show_tab("Node")
     lab.run(until=lambda step: len(step.tree) > 2)
     slots = [*(lab.panels.views[name] for name in ("tree", "mask")), lab.panels.tabs.views["node"]]

@@ -109,7 +109,7 @@ def test_a_redo_that_fails_leaves_everything_and_another_prompt_begins_anew(lab,
 def test_where_the_record_does_not_suffice_it_says_so_and_the_tree_stays(lab):
     drag(lab, "max_depth", 6)
     assert "the record does not hold what the draft says behind them" in drag(lab, "base_depth", 6)
-    lab.config.strategy.write(speclab.PromptLookup(budget="fixed"))
+    lab.config.strategy.write(speclab.PromptLookup())
     assert "is not in its record: PromptLookup drafts in another way" in lab.panels.preview.sentence()
     assert not previewed(lab)
     lab.config.strategy.write(WIDE.changed(node_budget=4))

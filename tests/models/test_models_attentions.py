@@ -80,7 +80,7 @@ def test_every_way_through_the_engine(name):
 def test_reading_changes_nothing_of_what_follows(family):
     """Between two iterations, back in time and in a fork; the module keeps its attention, its version and its hooks."""
     read, left = (
-        Session(pair_of(family), DynaTree(budget="fixed"), PROMPT, max_new_tokens=16, check=True) for _ in range(2)
+        Session(pair_of(family), DynaTree(), PROMPT, max_new_tokens=16, check=True) for _ in range(2)
     )
     left.run()
     before = state(left.pair.target)
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_one_sentence(monkeypatch):
     table.step()
     with pytest.raises(NotRecordedError, match="no model of transformers"):
         table.attentions(0)
-    session = Session(pair_of("llama"), DynaTree(budget="fixed"), PROMPT, max_new_tokens=8)
+    session = Session(pair_of("llama"), DynaTree(), PROMPT, max_new_tokens=8)
     with pytest.raises(SettingsError, match="iteration 0 has no node 0"):
         session.attentions(0)
     step = session.step()
@@ -149,7 +149,7 @@ def test_a_target_that_was_changed_meanwhile_is_read_as_it_is_now():
     target = tiny("llama")
     session = Session(
         speclab.load_pair(target=target, draft=draft_of("llama", None)),
-        DynaTree(budget="fixed"),
+        DynaTree(),
         PROMPT,
         max_new_tokens=8,
     )

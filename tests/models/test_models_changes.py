@@ -38,7 +38,7 @@ def _pair(family: str) -> ModelPair:
 
 
 def _decoded(pair, **settings):
-    return generate(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW, **settings).token_ids
+    return generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, **settings).token_ids
 
 
 def _place(model):
@@ -130,7 +130,7 @@ CHANGES = {
 def test_the_next_text_is_the_changed_modules(change, family):
     pair = _pair(family)
     before = _decoded(pair)
-    session = Session(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
     session.step()
     CHANGES[change](pair.target.model)
     want = _by_library(pair.target.model)
@@ -147,7 +147,7 @@ def test_a_module_in_another_dtype_decodes_in_it(family, dtype):
     pair = _pair(family)
     _decoded(pair)
     pair.target.model.to(getattr(torch, dtype))
-    session = Session(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW, check=True)
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True)
     session.run()
     assert session.pair.describe()["target_dtype"] == dtype
     assert len(session.token_ids) == NEW
@@ -197,7 +197,7 @@ def test_a_look_that_finds_nothing_makes_nothing_anew_and_a_change_everything_on
     with monkeypatch.context() as patch:
         patch.setattr(Linear, "repack", lambda _: pytest.fail("nothing was changed"))
         _decoded(pair)
-        session = Session(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW)
+        session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
         session.step()
         fork = session.fork()
         assert fork.pair.target.implementation is forward
@@ -221,7 +221,7 @@ def test_heads_follow_a_changed_target():
     model = tiny("llama")
     target = Runner(model)
     pair = ModelPair(target, heads=(HeadRunner(random_head(model), target),))
-    session = Session(pair, DraftHead(budget="fixed"), PROMPT, max_new_tokens=NEW)
+    session = Session(pair, DraftHead(), PROMPT, max_new_tokens=NEW)
     session.step()
     _another_embedding(model.double())
     model.double()

@@ -120,10 +120,10 @@ def test_without_a_template_or_a_tokenizer_messages_are_refused():
 
 def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path):
     pair, talk = chat_pair(), as_messages("Why is the sea salt?", system="You are a fisherman.")
-    session = Session(pair, DynaTree(budget="fixed"), prompt=talk, max_new_tokens=24)
+    session = Session(pair, DynaTree(), prompt=talk, max_new_tokens=24)
     session.run()
     assert session.token_ids == answer_of(pair, talk, 24)
-    assert speclab.generate(pair, DynaTree(budget="fixed"), talk, max_new_tokens=24).token_ids == session.token_ids
+    assert speclab.generate(pair, DynaTree(), talk, max_new_tokens=24).token_ids == session.token_ids
     fork = session.fork(at=1)
     kept = load_trace(session.trace.save(tmp_path / "run.json.gz"))
     for trace in (session.trace, fork.trace, kept):
@@ -131,7 +131,7 @@ def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path
         parts = trace.prompt_parts()
         assert [role for role, *_ in parts] == ["", "system", "", "user", ""]
         assert [token for _, start, stop in parts for token in range(start, stop)] == [*range(len(session.prompt_ids))]
-    assert Session(pair, DynaTree(budget="fixed"), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
+    assert Session(pair, DynaTree(), prompt="plain", max_new_tokens=4).trace.prompt_parts() == []
 
 
 @pytest.mark.model
@@ -139,7 +139,7 @@ def test_the_text_is_that_of_generate_and_the_record_keeps_the_messages(tmp_path
 def test_smollm2_answers_as_generate_does_with_its_own_system_message_or_ours():
     pair = speclab.load_pair("smollm2")
     for talk in (as_messages("Name a fruit."), as_messages("Name a fruit.", "You are a pirate.")):
-        session = Session(pair, PromptLookup(budget="fixed"), talk, max_new_tokens=6)
+        session = Session(pair, PromptLookup(), talk, max_new_tokens=6)
         session.run()
         assert session.token_ids == answer_of(pair, talk, 6)
         assert [role for role, *_ in session.trace.prompt_parts() if role] == [one["role"] for one in talk]

@@ -78,11 +78,11 @@ def test_a_path_in_a_tree_has_the_bits_of_one_token_at_a_time(variant, dtype, pr
 
 
 STRATEGIES = (
-    speclab.DynaTree(budget="fixed"),
-    speclab.LinearSpeculation(budget="fixed"),
-    speclab.FixedTree(budget="fixed"),
-    speclab.PromptLookup(budget="fixed"),
-    speclab.TokenRecycling(budget="fixed"),
+    speclab.DynaTree(),
+    speclab.LinearSpeculation(),
+    speclab.FixedTree(),
+    speclab.PromptLookup(),
+    speclab.TokenRecycling(),
 )
 
 

@@ -40,7 +40,7 @@ def test_a_file_is_the_model_that_was_written_with_its_tokenizer_and_template(wh
     asked = pair.tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
     assert asked == "<s>user hi</s>"
     plain = speclab.generate(pair, speclab.Autoregressive(), "the", max_new_tokens=12, stop_at_eos=False)
-    again = speclab.generate(pair, speclab.Goose(budget="fixed"), "the", max_new_tokens=12, stop_at_eos=False)
+    again = speclab.generate(pair, speclab.Goose(), "the", max_new_tokens=12, stop_at_eos=False)
     assert again.token_ids == plain.token_ids
 
 

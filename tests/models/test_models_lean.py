@@ -169,7 +169,7 @@ def test_with_the_door_shut_every_pass_is_the_modules_and_the_text_the_same():
     for pair in (shut, shut.fresh(), by_module):
         assert pair.describe()["target_forward"] == pair.describe()["draft_forward"] == "module"
     texts = [
-        generate(pair, DynaTree(budget="fixed"), [1, 2, 3], max_new_tokens=24).token_ids
+        generate(pair, DynaTree(), [1, 2, 3], max_new_tokens=24).token_ids
         for pair in (quick, shut, by_module)
     ]
     assert texts[0] == texts[1] == texts[2]

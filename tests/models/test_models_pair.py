@@ -205,11 +205,11 @@ def test_a_preset_may_be_a_target_alone(monkeypatch):
     assert (found.name, found.draft, list(found.runners)) == ("alone", None, ["target"])
     plain = speclab.generate(found, speclab.Autoregressive(), "The sea", max_new_tokens=12)
     assert (
-        speclab.generate(found, speclab.Goose(budget="fixed"), "The sea", max_new_tokens=12).token_ids
+        speclab.generate(found, speclab.Goose(), "The sea", max_new_tokens=12).token_ids
         == plain.token_ids
     )
     with pytest.raises(NoDraftError, match="alone has none"):
-        speclab.generate(found, speclab.DynaTree(budget="fixed"), "The sea")
+        speclab.generate(found, speclab.DynaTree(), "The sea")
 
 
 def test_two_threads_may_load_at_once():

@@ -65,14 +65,14 @@ def test_a_peft_model_decodes_with_its_adapters():
     bare = own_text(tiny("llama"))
     wrapped = Wrapper(tiny("llama"))
     pair = load_pair(target=wrapped, draft=tiny("llama", seed=1))
-    text = generate(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW, check=True).token_ids
+    text = generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True).token_ids
     assert text == own_text(wrapped.base_model) != bare
     assert re.fullmatch(r"module: a part of it is a [\w.]*\.Adapter", pair.describe()["target_forward"])
 
 
 def test_a_peft_model_drafts_too():
     pair = load_pair(target=tiny("llama"), draft=Wrapper(tiny("llama", seed=1)), heads=Wrapper(tiny("llama", seed=2)))
-    assert generate(pair, LinearSpeculation(budget="fixed"), PROMPT, max_new_tokens=NEW).token_ids == own_text(
+    assert generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW).token_ids == own_text(
         pair.target.model
     )
     assert len(pair.heads) == 1

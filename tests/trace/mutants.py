@@ -231,7 +231,7 @@ def seeds() -> list[bytes]:
         (speclab.SequoiaTree(**small), {"temperature": 1.0}),
         (speclab.FixedTree(depth=2), {"temperature": 1.0, "acceptance": "typical"}),
         (speclab.TokenRecycling(**small), {}),
-        (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup(budget="fixed")), {}),
+        (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup()), {}),
         (speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second="PromptLookup"), {}),
         (speclab.Autoregressive(), {}),
     ]  # fmt: skip

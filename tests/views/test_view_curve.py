@@ -101,11 +101,11 @@ def test_two_settings_are_two_maps_with_figures_in_their_cells():
 def test_strategies_are_a_table_by_speed_and_no_figure():
     names = ("DynaTree", "Goose", "Retrieval")
     points = (
-        Point(names[:1], speclab.DynaTree(budget="fixed"), 30, 2.0, 150.0, 9, 99),
-        Point(names[1:2], speclab.Goose(budget="fixed"), 20, 3.0, 250.0, 0, 99),
+        Point(names[:1], speclab.DynaTree(), 30, 2.0, 150.0, 9, 99),
+        Point(names[1:2], speclab.Goose(), 20, 3.0, 250.0, 0, 99),
         Point(names[2:], None, refused="Retrieval: text is missing"),
     )
-    found = Curve(speclab.DynaTree(budget="fixed"), {"strategy": names}, PLAIN, points)
+    found = Curve(speclab.DynaTree(), {"strategy": names}, PLAIN, points)
     assert not figures(curve_drawing(found))
     words = said(curve_drawing(found))
     assert "Cancelled." in said(curve_drawing(replace(found, ended="Cancelled.")))

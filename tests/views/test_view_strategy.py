@@ -10,7 +10,7 @@ from drawn import figures, html, said
 from spine_samples import TABLE, bypass, found, left_spine, plain, run
 from view_samples import drafted_root, five_nodes, one_node, parse, trace
 
-from speclab.trace.records import Adaptation, BudgetRecord, Event, Row
+from speclab.trace.records import Adaptation, Event, Row
 from speclab.views import drafter_state, markup
 
 
@@ -148,38 +148,3 @@ def test_the_tokens_that_are_looked_up():
     assert drafter_state.key_at(made, 3) == (*made.prompt_ids, *made.token_ids(2))[-2:]
     assert drafter_state.key_at(replace(made, steps=(drafted_root(),)), 1)[0] == made.first_token
     assert drafter_state.children_of(left_spine(), 0) == {1: "accepted", 5: "rejected"}
-
-
-RECORD = BudgetRecord(
-    probabilities=(0.8, 0.5, 0.3, 0.1, 0.05, 0.02), verified=5, verified_root=True, extra=0, spent=0.002,
-    rows=(1, 2, 4, 8), seconds=(0.004, 0.004, 0.005, 0.012),
-)  # fmt: skip
-STEP = replace(five_nodes(), budget=RECORD)
-
-
-def test_what_passes_cost_and_bring_by_hand():
-    seconds, rate = drafter_state.expected(RECORD)
-    assert seconds.tolist() == pytest.approx([0.004, 0.004, 0.0045, 0.005, 0.00675, 0.0085, 0.01025])
-    assert (rate[1], rate[3]) == pytest.approx((1.8 / 0.006, 2.6 / 0.007))
-    assert rate.argmax() == 3
-    drafted, rate = drafter_state.expected(replace(RECORD, verified_root=False, extra=2))
-    assert len(rate) == len(RECORD.probabilities)
-    assert (drafted[0], rate[0]) == pytest.approx((0.0045, 1.8 / 0.0065)), (
-        "rows that are no candidates are in every pass"
-    )
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 300])
-def test_picture_and_words_say_what_was_chosen(count):
-    likely = tuple(np.linspace(0.9, 0.001, count).tolist())[: count - 1]
-    step = replace(STEP, budget=replace(RECORD, probabilities=likely, verified=1))
-    (drawn,) = figures(drafter_state.cost_drawing(step))
-    assert "you are here: 1 verified" in said(drawn)
-    assert len(drawn["data"][0]["x"]) == count
-    assert f"Verified 1 of {count} node" in said(drawn)
-
-
-def test_it_stands_with_the_strategys_decisions_where_costs_decided():
-    assert "Verified 5 of 7 nodes" in said(drafter_state.strategy_drawing(replace(trace(1), steps=(STEP,))))
-    assert "Budget" not in said(drafter_state.strategy_drawing(replace(trace(1), steps=(five_nodes(),))))
-    assert drafter_state.cost_drawing(five_nodes()) == []

@@ -110,7 +110,7 @@ def test_every_moment_is_a_figure_of_the_size_asked_for(make):
         assert len(json.dumps(spec)) < 40_000
         sizes = [t["textfont"]["size"] for t in spec["data"] if "textfont" in t]
         assert min(sizes) >= 11
-        if position.phase in {"verify", "adapt"}:
+        if position.phase in {"verify", "learn"}:
             figure(spec, "dark")
 
 

@@ -32,7 +32,7 @@ def test_one_sentence_per_position():
     told = [explain.position_summary(five_nodes(), position) for position in playback.positions(five_nodes())]
     assert [fact for fact, said in zip(facts, told, strict=True) if fact not in said] == []
     step = replace(five_nodes(), adaptation=Adaptation("acceptance is high", {"a": 1, "b": 2}, {"a": 1, "b": 3}))
-    said = explain.position_summary(step, PlaybackPosition("adapt"))
+    said = explain.position_summary(step, PlaybackPosition("learn"))
     assert "acceptance is high: b 2 → 3." in said, "what changed, and nothing else"
 
 

@@ -102,7 +102,7 @@ def build_step(
     )
     seconds = {
         "draft": 0.002 + 0.0009 * depth, "verify": 0.005 + 0.00012 * len(tree), "accept": 0.0002, "commit": 0.0004,
-        "adapt": 0.0001,
+        "learn": 0.0001,
     }  # fmt: skip
     drafted = len(tree) - (not drafted_root)
     counts = Counts(1, len(committed), drafted, len(accepted), depth + drafted_root, 1, depth, sum(seconds.values()))

@@ -224,7 +224,7 @@ def my_strategy():
             return MineDrafter(self, pair)
 
     class MineDrafter(BestFirstDrafter):
-        def commit_cache(self, outcome):
+        def commit(self, outcome):
             pass
 
     return Mine()
