@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import speclab
 from speclab.drafters.base import Strategy
 
-
 VARIANTS: dict[str, Strategy] = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=4),

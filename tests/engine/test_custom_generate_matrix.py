@@ -20,14 +20,14 @@ from heads import random_head
 from pairs import NOISE, PROMPT, draft_of, target_of
 from tiny import FAMILIES
 from transformers import LogitsProcessor, StoppingCriteria
-from variants import VARIANTS, whole
+from variants import VARIANTS
 
 import speclab
 
 pytestmark = pytest.mark.model
 
 NEW, PADS = 20, 3
-STRATEGIES = VARIANTS | {f"{name}()": whole(kind) for name, kind in speclab.strategies().items() if not kind.by_hand}
+STRATEGIES = VARIANTS | {f"{name}()": kind() for name, kind in speclab.strategies().items() if not kind.by_hand}
 
 
 class Shunned(LogitsProcessor):

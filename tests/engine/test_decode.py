@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from records import assert_consistent
 from table_runner import TableRunner, mixed_probs, random_probs, table_pair
-from variants import PATHS, VARIANTS, whole
+from variants import PATHS, VARIANTS
 from words import word_tokenizer
 
 import speclab
@@ -71,7 +71,7 @@ MOST_DRAFT_CALLS = {"DraftHead": 7, "DualDraft": 14, "DynaTree": 8, "FixedTree":
 def test_by_default_an_iteration_is_one_target_call_and_at_most_one_draft_call_a_level(name):
     heads = tuple(TableRunner(mixed_probs(TABLE, random_probs(VOCAB, seed), 0.2), VOCAB) for seed in (7, 8))
     pair = replace(table_pair(TABLE, TABLE_DRAFT, VOCAB), heads=heads, tokenizer=word_tokenizer(VOCAB))
-    session = speclab.Session(pair, whole(speclab.strategies()[name]), [1, 2, 3], max_new_tokens=40)
+    session = speclab.Session(pair, speclab.strategies()[name](), [1, 2, 3], max_new_tokens=40)
     session.run()
     assert session.metrics.target_calls == session.metrics.iterations + 1, "and the prefill"
     calls = [step.counts.draft_calls for step in session.steps]

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from distributions import assert_drawn_from, logits_of, text_distribution
 from table_runner import mixed_probs, random_probs, table_pair
-from variants import DRAWN, VARIANTS, whole
+from variants import DRAWN, VARIANTS
 
 import speclab
 from speclab.drafters.base import Strategy
@@ -26,7 +26,7 @@ CUT = {"temperature": 1.5, "top_k": 2, "top_p": 0.8}
 PROBS = text_distribution(logits_of(TARGET, PROMPT), LENGTH, **SETTINGS)
 HEADS = {"DraftHead", "DualDraft"}
 """Need heads, which tables have none of; their trees are tested with their own pairs."""
-BEFOREHAND = {**VARIANTS, **{name: whole(kind) for name, kind in speclab.strategies().items() if name not in HEADS}}
+BEFOREHAND = {**VARIANTS, **{name: kind() for name, kind in speclab.strategies().items() if name not in HEADS}}
 """Strategies whose candidates are chosen before the target draws."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from drawn import figures, html, said
 from spine_samples import TABLE, bypass, found, left_spine, plain, run
