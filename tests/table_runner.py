@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from speclab.models.answer import Answer
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Kept
-from speclab.models.transfers import Logits
 
 DistributionFn = Callable[[tuple[int, ...]], Sequence[float]]
 
@@ -85,8 +85,8 @@ class TableRunner:
         assert len(logits) == count
         return logits
 
-    def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Logits:
-        return Logits(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
+    def logits(self, tokens, positions=None, visible=None, *, topk=0) -> Answer:
+        return Answer(self.extend(tokens)[None] if positions is None else self.forward(tokens, positions, visible))
 
     def _pass(self, tokens: Sequence[int], positions: Sequence[int], visible: np.ndarray) -> torch.Tensor:
         tokens, positions = [int(t) for t in tokens], [int(p) for p in positions]

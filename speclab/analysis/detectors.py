@@ -85,7 +85,7 @@ class Examined:
         if step.extra:  # a row that no node sees stands for all of them: a pass of one row alone knows no window
             tokens, places = [*tokens, tokens[0]], [*places, places[0]]
             mask = np.pad(mask, (0, 1), constant_values=False) | np.eye(len(tokens), dtype=np.bool_)
-        rows = runner.logits(tokens, places, mask).rows[: len(step.tree)]
+        rows = runner.forward(tokens, places, mask)[: len(step.tree)]
         runner.crop(len(prefix))
         if self._processors is not None:
             rows = self._processors(rows, prefix, Draft(step.tree).paths())

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from speclab.models.answer import Answer
 from speclab.models.forward import ModuleForward
 from speclab.models.pair import ModelPair
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
-from speclab.models.transfers import Logits
 from speclab.tree import Bools
 
 PADDING = 8
@@ -69,7 +69,7 @@ class _TreePasses(Runner):
         visible: Bools | None = None,
         *,
         topk: int = 0,
-    ) -> Logits:
+    ) -> Answer:
         if positions is None or visible is None or not self.length:
             return super().logits(tokens, positions, visible, topk=topk)
         given = super().logits(tokens, self._place(positions), self._show(visible), topk=topk)
@@ -83,8 +83,8 @@ class _TreePasses(Runner):
         """The mask that the model is given, `[m, m]`."""
         return visible
 
-    def _answer(self, given: Logits, tokens: Sequence[int]) -> Logits:  # noqa: ARG002
-        """The logits that are taken for the model's."""
+    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:  # noqa: ARG002
+        """The answer that is taken for the model's."""
         return given
 
 
@@ -114,13 +114,13 @@ class PaddedPositions(_TreePasses):
 class UnverifiedFirst(_TreePasses):
     """The row of the root answers with the first drafted token, whatever the model made of it."""
 
-    def _answer(self, given: Logits, tokens: Sequence[int]) -> Logits:
+    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:
         if len(tokens) < 2:
             return given
-        rows: Tensor = given.rows.clone()
+        rows: Tensor = given.logits.clone()
         rows[0] = -torch.inf
         rows[0, tokens[1]] = 0
-        return Logits(rows)
+        return Answer(rows)
 
 
 class PhantomRows(Runner):

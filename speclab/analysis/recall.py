@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from speclab.analysis.said import Place, SaidByTarget
 from speclab.engine.session import KnownText
 from speclab.errors import NotRecordedError
+from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
 from speclab.models.cache import HiddenStates, KVCache
 from speclab.models.runner import Kept, Runner
-from speclab.models.transfers import KEPT, Logits, to_host
 from speclab.tree import Bools
 
 UNKNOWN = -1
@@ -46,9 +43,8 @@ class Text:
 
     def __post_init__(self) -> None:
         self.tokens = np.asarray(self.known.tokens)
-        self._on_text: dict[int, NDArray[np.int32]] = {}
+        self._on_text: dict[int, TopTokens] = {}
         self._rows: dict[Place, tuple[int, int]] | None = None
-        self._read: dict[int, NDArray[np.int32]] = {}
 
     def place(self, tokens: Sequence[int], end: int) -> Place:
         """Where a path is whose tokens stand at the positions before and up to `end`."""
@@ -72,8 +68,8 @@ class Text:
         position, off = place
         return (position + 1, ()) if not off and self._has(position + 1, token) else (position, (*off, token))
 
-    def rows(self, places: Sequence[Place]) -> list[NDArray[np.int32] | None]:
-        """`[2, KEPT]` ids and bits of probabilities, as of `Logits.successors`, after each; None where not known."""
+    def rows(self, places: Sequence[Place]) -> list[TopTokens | None]:
+        """Ids and log-probabilities `[KEPT]` after each; None where not known."""
         rows = [self._row(place) for place in places]
         missing = [row for row, found in enumerate(rows) if found is None]
         if missing and self.ask_target:
@@ -87,7 +83,7 @@ class Text:
     def _target(self) -> SaidByTarget:
         return SaidByTarget(self, self.known.pair.target)
 
-    def _row(self, place: Place) -> NDArray[np.int32] | None:
+    def _row(self, place: Place) -> TopTokens | None:
         if not place[1] and place[0] in self._on_text:
             return self._on_text[place[0]]
         if self._rows is None:
@@ -96,15 +92,12 @@ class Text:
         if found is None:
             return None
         step, row = found
-        if step not in self._read:
-            answers = self.known.answers[step]
-            self._read[step] = to_host(answers.ids, answers.probs)
-        kept: NDArray[np.int32] = self._read[step][row]
-        return kept
+        ids, log_probs = self.known.answers[step]
+        return ids[row], log_probs[row]
 
-    def learn(self, rows: NDArray[np.int32]) -> None:
-        """Takes over what a target pass made of the whole text, `[T - 1, 2, KEPT]`."""
-        self._on_text.update(enumerate(rows))
+    def learn(self, top: TopTokens) -> None:
+        """Takes over what a target pass made of the whole text, `[T - 1, KEPT]` each."""
+        self._on_text.update(enumerate(zip(*top, strict=True)))
 
     def run_prompt(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> None:
         """Runs a part of the prompt through the target, as a drafter asked for it, and keeps its rows."""
@@ -112,9 +105,9 @@ class Text:
             return
         if positions[0] == 0:
             self._runner = self.known.pair.target.fork()
-        rows = self._runner.logits(tokens, positions, visible).successors(KEPT)
+        rows = self._runner.logits(tokens, positions, visible).topk(KEPT)
         self.passes += 1
-        self._on_text.update(zip(positions, rows, strict=True))
+        self._on_text.update(zip(positions, zip(*rows, strict=True), strict=True))
 
     def hidden(self, layers: Sequence[int]) -> None:
         """Sees to the hidden states of these layers: those that the text was decoded with, or of one pass over it."""
@@ -150,51 +143,29 @@ class Text:
             yield from ((place, (number, row)) for row, place in enumerate(places))
 
 
-class KnownLogits(Logits):
+def known_answer(text: Text, places: Sequence[Place]) -> Answer:
     """What the target made of some rows, from the text: its choice on it, and what was kept of its probabilities."""
 
-    def __init__(self, text: Text, places: Sequence[Place]) -> None:
-        super().__init__(torch.empty(0))
-        self._text, self._places = text, places
+    def choice(place: Place) -> int:
+        following = place[0] + 1
+        return UNKNOWN if place[1] or following >= len(text.tokens) else int(text.tokens[following])
 
-    @property
-    def rows(self) -> Tensor:
-        raise NotRecordedError(
-            "it reads all of the target's logits, and of a text that was decoded the most probable tokens are kept"
-        )
-
-    @property
-    def decided(self) -> bool:
-        return True
-
-    def part(self, rows: slice | list[int]) -> Logits:
-        places = self._places[rows] if isinstance(rows, slice) else [self._places[row] for row in rows]
-        return KnownLogits(self._text, places)
-
-    def choice(self, row: int) -> int:
-        """The token of the text that follows a row on it; -1 off the text, where nothing can be accepted."""
-        position, off = self._places[row]
-        following = position + 1
-        return UNKNOWN if off or following >= len(self._text.tokens) else int(self._text.tokens[following])
-
-    @property
-    def choices(self) -> list[int]:
-        found = self._text.rows(self._places)
-        if any(row is None for row in found):
-            raise NotRecordedError(
-                "it asks the target about rows that are no candidates, and its answers to these were not kept; with "
-                "ask_target=True they are computed"
-            )
-        return [int(row[0, 0]) for row in found if row is not None]
-
-    def successors(self, k: int) -> NDArray[np.int32]:
+    def top(rows: Ids, k: int) -> TopTokens:
         if k > KEPT:
             raise NotRecordedError(
                 f"it wants the {k} most probable tokens after a node, and {KEPT} are kept: set successors to {KEPT}"
             )
-        blank = np.full((2, KEPT), UNKNOWN, np.int32)
-        found = self._text.rows(self._places)
-        return np.stack([blank if row is None else row for row in found])[:, :, :k]
+        found = text.rows([places[row] for row in rows])
+        if k == 1 and any(row is None for row in found):
+            raise NotRecordedError(
+                "it asks the target about rows that are no candidates, and its answers to these were not kept; with "
+                "ask_target=True they are computed"
+            )
+        blank = np.full(KEPT, UNKNOWN), np.full(KEPT, -np.inf, np.float32)
+        ids, log_probs = zip(*(blank if row is None else row for row in found), strict=True)
+        return np.stack(ids)[:, :k], np.stack(log_probs)[:, :k]
+
+    return RecordedAnswer(np.array([choice(place) for place in places]), top)
 
 
 class KnownTarget(Runner):
@@ -214,15 +185,15 @@ class KnownTarget(Runner):
         visible: Bools | None = None,
         *,
         topk: int = 0,
-    ) -> Logits:
+    ) -> Answer:
         start = self.length
         self.calls += 1
         self.length += len(tokens)
         if positions is None or visible is None:
-            return KnownLogits(self._text, [(at, ()) for at in range(start, self.length)])
+            return known_answer(self._text, [(at, ()) for at in range(start, self.length)])
         if positions[-1] < self._text.known.prompt_length:
             self._text.run_prompt(tokens, positions, visible)
-        return KnownLogits(self._text, self._text.places(tokens, positions, visible[:, -len(tokens) :]))
+        return known_answer(self._text, self._text.places(tokens, positions, visible[:, -len(tokens) :]))
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         self.kept = Kept(self.length, prefix, tuple(slots))

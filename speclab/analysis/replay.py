@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from speclab.analysis.recall import KnownTarget, Text
 from speclab.analysis.said import PART, KnownDraft, KnownHead, SaidByHead, SaidByModel
@@ -22,10 +21,10 @@ from speclab.engine.decode import Decoding, Iteration, cache_lengths, iterate, r
 from speclab.engine.sampling import chooser
 from speclab.engine.session import KnownText, Session
 from speclab.errors import NotRecordedError, SettingsError, named
+from speclab.models.answer import KEPT, Answer, TopTokens
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.transfers import KEPT, Logits
 from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
 
@@ -276,7 +275,7 @@ def _check(known: KnownText) -> None:
         )
 
 
-def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, NDArray[np.int32]]:
+def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, TopTokens]:
     """The text of a trace, which this pair's target must write itself, and what it makes of each place.
 
     Raises:
@@ -298,20 +297,20 @@ def _of_trace(trace: Trace, pair: ModelPair) -> tuple[KnownText, NDArray[np.int3
     return known, answers
 
 
-def _answers(known: KnownText) -> tuple[NDArray[np.int32], list[tuple[int, int]]]:
+def _answers(known: KnownText) -> tuple[TopTokens, list[tuple[int, int]]]:
     """What the target makes of each place of a text, and the generated tokens for which it chooses which others."""
     pair, tokens, begin, settings = known.pair, known.tokens, known.prompt_length, known.settings
     target = pair.target.fork()
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
-    answers: list[NDArray[np.int32]] = []
+    answers: list[TopTokens] = []
     strays: list[tuple[int, int]] = []
     for first in range(0, len(tokens) - 1, PART):
         part = range(first, min(first + PART, len(tokens) - 1))
         logits = target.logits(tokens[part.start : part.stop], part, np.tri(len(part), dtype=np.bool_))
         if processors is not None:
-            logits = Logits(processors(logits.rows, tokens[:first], [tokens[first : at + 1] for at in part]))
+            logits = Answer(processors(logits.logits, tokens[:first], [tokens[first : at + 1] for at in part]))
         choose = chooser(logits, [at + 1 for at in part], settings)
         chosen = {at: choose(at - first) for at in part if at + 1 >= begin}
         strays += [(at + 2 - begin, token) for at, token in chosen.items() if token != tokens[at + 1]]
-        answers.append(logits.successors(KEPT))
-    return np.concatenate(answers), strays
+        answers.append(logits.topk(KEPT))
+    return (np.concatenate([ids for ids, _ in answers]), np.concatenate([found for _, found in answers])), strays

@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.drafters.base import TopK
-from speclab.errors import NotRecordedError
+from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Kept, Runner
-from speclab.models.transfers import KEPT, Logits
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
@@ -29,12 +27,10 @@ PART = 256
 """Places of a text that are run in one pass."""
 MOST_KEPT = 512
 """Rows off the text that a draft's cache holds."""
-DRAWN = "its candidates are drawn at random, so what is accepted follows from probabilities that are not kept"
 AnyRunner = TypeVar("AnyRunner", Runner, HeadRunner)
 
-Answer = tuple[Any, Tensor | None]
-"""What a model said after a place: a draft its most probable next tokens (`TopK`), the target those of
-`Logits.successors`; and of a head its feature `[hidden]`."""
+PlaceAnswer = tuple[Any, Tensor | None]
+"""After a place: ids and log-probabilities `[k]` of the most probable next tokens; and of a head its feature."""
 
 
 class Said(Generic[AnyRunner]):
@@ -49,10 +45,10 @@ class Said(Generic[AnyRunner]):
         self.text: Text = text
         self._real: AnyRunner = runner
         self._width = self._length = 0
-        self._answers: dict[Place, Answer] = {}
+        self._answers: dict[Place, PlaceAnswer] = {}
         self._slots: dict[Place, int] = {}
 
-    def ask(self, places: Sequence[Place], k: int) -> list[Answer]:
+    def ask(self, places: Sequence[Place], k: int) -> list[PlaceAnswer]:
         """What it said after these places, `k` tokens each or more; a place is asked for after the one before it."""
         if k > self._width:
             self._begin(max(k, KEPT))
@@ -91,36 +87,36 @@ class Said(Generic[AnyRunner]):
         """Places on the text that it can speak of."""
         return len(self.text.tokens)
 
-    def _on_text(self, part: range) -> list[Answer]:
+    def _on_text(self, part: range) -> list[PlaceAnswer]:
         """Runs places of the text, `part`, behind those before them."""
         raise NotImplementedError
 
-    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[Answer]:
+    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[PlaceAnswer]:
         raise NotImplementedError
 
 
 class SaidByModel(Said[Runner]):
     """A draft model's."""
 
-    def _on_text(self, part: range) -> list[Answer]:
+    def _on_text(self, part: range) -> list[PlaceAnswer]:
         tokens = self.text.tokens[part.start : part.stop].tolist()
         visible = np.tri(len(part), dtype=np.bool_)
         return self._found(self._runner.logits(tokens, part, visible, topk=self._width))
 
-    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[Answer]:
+    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[PlaceAnswer]:
         tokens, positions = [off[-1] for _, off in rows], [at + len(off) for at, off in rows]
         return self._found(self._runner.logits(tokens, positions, visible, topk=self._width))
 
-    def _found(self, logits: Logits) -> list[Answer]:
-        return [(top, None) for top in logits.topk_logprobs(self._width)]
+    def _found(self, answer: Answer) -> list[PlaceAnswer]:
+        return [(top, None) for top in zip(*answer.topk(self._width), strict=True)]
 
 
 class SaidByTarget(SaidByModel):
     """The target's, of rows that were in no tree when the text was decoded."""
 
-    def _found(self, logits: Logits) -> list[Answer]:
+    def _found(self, answer: Answer) -> list[PlaceAnswer]:
         self.text.passes += 1
-        return [(row, None) for row in logits.successors(self._width)]
+        return super()._found(answer)
 
 
 class SaidByHead(Said[HeadRunner]):
@@ -132,35 +128,31 @@ class SaidByHead(Said[HeadRunner]):
     def _places(self) -> int:
         return len(self.text.tokens) - 1
 
-    def _on_text(self, part: range) -> list[Answer]:
+    def _on_text(self, part: range) -> list[PlaceAnswer]:
         assert self.text.states is not None
         states = self.text.states.rows(part.start, part.stop, self._runner.config.layers)
         tokens = self.text.tokens[part.start + 1 : part.stop + 1].tolist()
         return self._found(*self._runner.after_each(tokens, states, self._width))
 
-    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[Answer]:
+    def _off_text(self, rows: Sequence[Place], visible: Bools) -> list[PlaceAnswer]:
         tokens, positions = [off[-1] for _, off in rows], [at + len(off) for at, off in rows]
         above = [self._answers[at, off[:-1]][1] for at, off in rows]
         features = torch.stack([feature for feature in above if feature is not None])
         return self._found(*self._runner.forward(tokens, features, positions, visible, self._width))
 
-    def _found(self, logits: Logits, features: Tensor) -> list[Answer]:
-        return list(zip(logits.topk_logprobs(self._width), features, strict=True))
+    def _found(self, answer: Answer, features: Tensor) -> list[PlaceAnswer]:
+        tops = zip(*answer.topk(self._width), strict=True)
+        return list(zip(tops, features, strict=True))
 
 
-class SaidLogits(Logits):
+def _answer(said: Said[Runner] | Said[HeadRunner], places: Sequence[Place]) -> Answer:
     """What a draft said after some places."""
 
-    def __init__(self, said: Said[Runner] | Said[HeadRunner], places: Sequence[Place]) -> None:
-        super().__init__(torch.empty(0))
-        self._said, self._places = said, places
+    def top(rows: Ids, k: int) -> TopTokens:
+        tops = [top for top, _ in said.ask([places[row] for row in rows], k)]
+        return np.stack([ids[:k] for ids, _ in tops]), np.stack([log_probs[:k] for _, log_probs in tops])
 
-    @property
-    def rows(self) -> Tensor:
-        raise NotRecordedError(DRAWN)
-
-    def topk_logprobs(self, k: int) -> list[TopK]:
-        return [top[:k] for top, _ in self._said.ask(self._places, k)]
+    return RecordedAnswer(np.full(len(places), -1), top)
 
 
 class KnownDraft(Runner):
@@ -179,7 +171,7 @@ class KnownDraft(Runner):
         visible: Bools | None = None,
         *,
         topk: int = 0,
-    ) -> Logits:
+    ) -> Answer:
         text, places = self._said.text, self._places
         if visible is None:
             for token in tokens:
@@ -193,7 +185,7 @@ class KnownDraft(Runner):
             places += found
         self.calls += 1
         self.length = len(places)
-        return SaidLogits(self._said, found)
+        return _answer(self._said, found)
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         self.kept = Kept(self.length, prefix, tuple(slots))
@@ -218,13 +210,13 @@ class KnownHead(HeadRunner):
         self._places: list[Place] = []
         self.length = self.calls = 0
 
-    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Logits, Tensor]:
+    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
         first = self.length
         return self._asked([(at, ()) for at in range(first, first + len(tokens))], slice(-1, None), topk)
 
     def forward(
         self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
-    ) -> tuple[Logits, Tensor]:
+    ) -> tuple[Answer, Tensor]:
         above = [self._places[slot] for slot in _above(visible, self.length)]
         return self._asked(
             [(at, (*off, token)) for (at, off), token in zip(above, tokens, strict=True)], slice(None), topk
@@ -238,13 +230,13 @@ class KnownHead(HeadRunner):
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
         return self._real.fork(length, target)
 
-    def _asked(self, places: list[Place], wanted: slice, topk: int) -> tuple[Logits, Tensor]:
+    def _asked(self, places: list[Place], wanted: slice, topk: int) -> tuple[Answer, Tensor]:
         self._places += places
         self.calls += 1
         self.length = len(self._places)
         features = [feature for _, feature in self._said.ask(places[wanted], topk) if feature is not None]
         states = torch.stack(features)
-        return SaidLogits(self._said, places[wanted]), states[-1] if wanted.start else states
+        return _answer(self._said, places[wanted]), states[-1] if wanted.start else states
 
 
 def _above(visible: Bools, held: int) -> list[int]:

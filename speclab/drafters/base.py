@@ -21,10 +21,10 @@ from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
+    from speclab.models.answer import Answer
     from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-    from speclab.models.transfers import Logits
 
 Root = Literal["verified", "drafted"]
 TopK = tuple[tuple[int, float], ...]
@@ -184,8 +184,8 @@ class Outcome:
     tree: DraftTree
     accepted: tuple[int, ...]
     committed: tuple[int, ...]
-    answer: Logits
-    extra: Logits
+    answer: Answer
+    extra: Answer
 
 
 class Drafter:
@@ -206,9 +206,9 @@ class Drafter:
     def __init__(self, settings: Strategy) -> None:
         self.settings = settings
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
         """Runs the prompt through the target: the row after it. A drafter may look at more rows on the way."""
-        return target.logits(prompt_ids).part(slice(-1, None))
+        return target.logits(prompt_ids)[-1:]
 
     def draft(self, context: Context) -> Draft:
         """The candidates of this iteration."""

@@ -149,10 +149,10 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
         tokens, positions, visible = [0] * rows, [length] * rows, np.eye(rows, dtype=np.bool_)
         began = perf_counter()
         if isinstance(fork, HeadRunner):
-            logits = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
+            answer = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
         else:
-            logits = fork.logits(tokens, positions, visible)
-        assert len(logits.choices) == rows  # read, as in decoding: on CUDA this waits for the pass
+            answer = fork.logits(tokens, positions, visible)
+        assert len(answer.choice) == rows  # read, as in decoding: on CUDA this waits for the pass
         took = perf_counter() - began
         fork.crop(length)
         return took

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from speclab.drafters.base import Drafter, Outcome, Root, Strategy, TopK
-from speclab.errors import NoDraftError
+from speclab.errors import NoDraftError, NotRecordedError
 from speclab.settings import SessionSettings
 from speclab.tree import Bools, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from speclab.models.answer import Answer
     from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-    from speclab.models.transfers import Logits
 
 DRAFT = "draft"
 """What the nodes of a draft model are said to come from; those of a head have its name."""
@@ -77,7 +77,7 @@ class _RunnerForward(DraftForward):
     def __init__(
         self, runner: Runner | HeadRunner, source: str, width: int, sampling: SessionSettings | None = None
     ) -> None:
-        self.source, self._columns = source, runner.vocab_size
+        self.source = source
         self.draft_probs: dict[int, Floats] = {}
         self._sampling, self._width = sampling, max(width, TOP_K)
         self._wanted = self._width if sampling is None else 0
@@ -94,15 +94,17 @@ class _RunnerForward(DraftForward):
         """Next tokens after all of `tokens`, of which the cache may lack some; the last is node `node`, -1 of none."""
         raise NotImplementedError
 
-    def _tops(self, logits: Logits, nodes: Sequence[int]) -> list[TopK]:
+    def _tops(self, answer: Answer, nodes: Sequence[int]) -> list[TopK]:
         if self._sampling is None:
-            return logits.topk_logprobs(self._width)
+            ids, log_probs = answer.topk(self._width)
+            return [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), log_probs.tolist(), strict=True)]
         from speclab.engine.sampling import transform  # brings torch, which settings and records do without
 
-        probs = transform(logits.rows, self._sampling).cpu()
-        if logits.ids is not None:  # what is outside a draft vocabulary has probability 0
-            proposed, probs = probs, probs.new_zeros(len(probs), self._columns)
-            probs[:, logits.ids] = proposed
+        if answer.rows is None:
+            raise NotRecordedError(
+                "its candidates are drawn at random, so what is accepted follows from probabilities that are not kept"
+            )
+        probs = transform(answer.rows, self._sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
         best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -24,9 +24,9 @@ from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Value
 from speclab.tree import CandidateSampling, DraftTree
 
 if TYPE_CHECKING:
+    from speclab.models.answer import Answer
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-    from speclab.models.transfers import Logits
 
 PARTS = ("first", "second")
 FADING = 0.8
@@ -153,7 +153,7 @@ class _DualDrafter(Drafter):
         self._places: dict[int, Places] = {}
         """Of the parts whose nodes are verified: where these stand in the tree."""
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
         """One pass for all parts that do not look at it, and one for each that does."""
         drafters = [self._parts[place] for place in self._active]
         looking = [drafter for drafter in drafters if type(drafter).prefill is not Drafter.prefill]
@@ -236,8 +236,8 @@ class _DualDrafter(Drafter):
         accepted = draft.tree.follow([int(outcome.tree.token[node]) for node in outcome.accepted])
         rows, nodes = len(draft.extra.token), list(self._places.get(place, ()))
         start = sum(len(draft.extra.token) for before, draft in self._drafts.items() if before < place)
-        extra = outcome.extra.part(slice(start, start + rows) if nodes else slice(0))
-        return Outcome(draft.tree, accepted, outcome.committed, outcome.answer.part(nodes), extra)
+        extra = outcome.extra[start : start + rows] if nodes else outcome.extra[:0]
+        return Outcome(draft.tree, accepted, outcome.committed, outcome.answer[nodes], extra)
 
 
 # Which of two trees is verified

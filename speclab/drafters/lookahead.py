@@ -97,7 +97,7 @@ class _LookaheadDrafter(Drafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
         before, columns = self._pool.size, len(self._window[0])
-        answers = tuple(outcome.extra.choices[-columns:]) if columns else ()
+        answers = tuple(outcome.extra[-columns:].topk(1)[0][:, 0].tolist()) if columns else ()
         self._pool.add(zip(*self._window, answers, strict=True))
         self._window = (*self._window[1:], answers)
         now = self._pool.size

@@ -18,9 +18,9 @@ from speclab.trace.records import Adaptation, Event, Lookup, Value
 from speclab.trace.records import Row as LookupRow
 
 if TYPE_CHECKING:
+    from speclab.models.answer import Answer
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
-    from speclab.models.transfers import Logits
 
 LongestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the longest match, which is tried first")]
 ShortestNgram = Annotated[int, Field(ge=1, le=16, description="tokens of the shortest match")]
@@ -113,18 +113,18 @@ class TableDrafter(Drafter):
         if self._shared is not None and self._key in self._shared:
             self.table.restore(self._shared[self._key])
 
-    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Logits:
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
         """Runs the prompt and harvests all its rows (GOOSE, appendix C.1), in one pass unless it is long."""
         rows = max(1, min(PREFILL_ROWS, PREFILL_LOGITS // target.vocab_size))
         before = -1
         for start in range(0, len(prompt_ids), rows):
             chunk = prompt_ids[start : start + rows]
             visible = np.tri(len(chunk), dtype=np.bool_)
-            logits = target.logits(chunk, range(start, start + len(chunk)), visible)
-            self.table.harvest([before, *chunk[:-1]], chunk, logits.successors(self.table.width))
+            answer = target.logits(chunk, range(start, start + len(chunk)), visible)
+            self.table.harvest([before, *chunk[:-1]], chunk, answer.topk(self.table.width))
             before = chunk[-1]
         self._publish()
-        return logits.part(slice(-1, None))
+        return answer[-1:]
 
     def rooted(self, context: Context) -> Trie:
         """A tree of the root alone."""
@@ -157,7 +157,7 @@ class TableDrafter(Drafter):
         before = [self._before_root, *(tokens[parent] for parent in parents[1:])]
         order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
         known = self._known()
-        self.table.harvest(before, tokens, outcome.answer.successors(self.table.width), order)
+        self.table.harvest(before, tokens, outcome.answer.topk(self.table.width), order)
         self._publish()
         now = self._known()
         filled, refreshed = (now[name] - known[name] for name in ("table_rows", "rows_refreshed"))

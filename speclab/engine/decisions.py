@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from speclab.engine.sampling import inverse_cdf, transform, uniform
 from speclab.errors import SettingsError
-from speclab.models.transfers import Logits
+from speclab.models.answer import Answer
 from speclab.settings import SessionSettings
 
 LogitsProcessors = Callable[[Any, Tensor], Tensor]
@@ -51,9 +51,9 @@ class Decisions:
         self.rows: dict[int, tuple[Tensor, Tensor]] = {}
         self._chosen: dict[int, int] = {}
 
-    def of(self, logits: Logits, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Logits:
+    def of(self, answer: Answer, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Answer:
         """Rows that share a prefix, with the tokens that follow them; see `engine.decode.LogitsRules`."""
-        return PathLogits(logits.rows, self, prefix, paths) if self._always else logits
+        return PathAnswer(answer.rows, self, prefix, paths) if self._always and answer.rows is not None else answer
 
     def scores(self, ids: Sequence[int], row: Tensor) -> Tensor:
         """The processed logits after `ids`, `[1, width]`; `row`: the bare ones, `[V]`."""
@@ -81,8 +81,8 @@ class Decisions:
         return self._chosen[place]
 
 
-class PathLogits(Logits):
-    """Rows after different paths. `rows` are bare; `choice` and `scores` process the one row that is asked for.
+class PathAnswer(Answer):
+    """Rows after different paths. `rows` are bare; `choose` and `row` process the one row that is asked for.
 
     Args:
         bare: `[m, V]`.
@@ -95,21 +95,15 @@ class PathLogits(Logits):
         super().__init__(bare)
         self._decisions, self._prefix, self._paths = decisions, prefix, paths
 
-    @property
-    def decided(self) -> bool:
-        """True: `choice` samples by itself."""
-        return True
-
-    def choice(self, row: int) -> int:
+    def choose(self, row: int) -> int:
         """The target's token after a row."""
-        return self._decisions.choice([*self._prefix, *self._paths[row]], self.rows[row])
+        return self._decisions.choice([*self._prefix, *self._paths[row]], self._logits[row])
 
-    def scores(self, row: int) -> Tensor:
+    def row(self, index: int) -> Tensor:
         """The processed row, `[V]`."""
-        scores = self._decisions.scores([*self._prefix, *self._paths[row]], self.rows[row])
-        return scores[0, : self.rows.shape[-1]]
+        scores = self._decisions.scores([*self._prefix, *self._paths[index]], self._logits[index])
+        return scores[0, : self._logits.shape[-1]]
 
-    def part(self, rows: slice | list[int]) -> Logits:
-        """Some of the rows."""
-        paths = self._paths[rows] if isinstance(rows, slice) else [self._paths[row] for row in rows]
-        return PathLogits(self.rows[rows], self._decisions, self._prefix, paths)
+    def __getitem__(self, index: slice | Sequence[int]) -> Answer:
+        paths = self._paths[index] if isinstance(index, slice) else [self._paths[row] for row in index]
+        return PathAnswer(self._logits[index], self._decisions, self._prefix, paths)

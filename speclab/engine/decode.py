@@ -27,11 +27,11 @@ from speclab.engine.acceptance import (
 )
 from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabilities
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
+from speclab.models.answer import Answer
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.models.timing import Stopwatch
-from speclab.models.transfers import Logits
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation
@@ -84,17 +84,17 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     seen = tree.ancestor_mask() if draft.mask is None else draft.mask
     mask = rows.below(seen)  # [n + m, n + m] bool; every row sees the whole prefix besides
     prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
-    logits = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
-    if decoding.processors is not None and not logits.decided:
-        logits = decoding.processors.of(logits, prefix, draft.paths())
-    choose = chooser(logits, [position + 1 for position in positions], decoding.settings)
-    of_nodes, of_extra = logits.part(slice(len(tree))), logits.part(slice(len(tree), None))
+    answer = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
+    if decoding.processors is not None and answer.rows is not None:
+        answer = decoding.processors.of(answer, prefix, draft.paths())
+    choose = chooser(answer, [position + 1 for position in positions], decoding.settings)
+    of_nodes, of_extra = answer[: len(tree)], answer[len(tree) :]
     if decoding.drafter.root == "verified":
         return Verification(of_nodes, of_extra, choose)
     # A drafted root is a candidate as well: what the target makes of its place, it said in the pass before.
-    assert decoding.next_logits is not None
-    root_choice = chooser(decoding.next_logits, [len(decoding.tokens)], decoding.settings)(0)
-    return Verification(of_nodes, of_extra, choose, decoding.next_logits, root_choice)
+    assert decoding.next_answer is not None
+    root_choice = chooser(decoding.next_answer, [len(decoding.tokens)], decoding.settings)(0)
+    return Verification(of_nodes, of_extra, choose, decoding.next_answer, root_choice)
 
 
 def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
@@ -115,7 +115,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
     tree, settings, first = draft.tree, decoding.settings, len(decoding.tokens)
 
     def p(node: int) -> Probabilities:  # the target's distribution after a node, [V]
-        return probabilities(verification.logits.scores(node), settings)
+        return probabilities(verification.answer.row(node), settings)
 
     def rng(node: int) -> PositionalRng:
         return PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
@@ -124,8 +124,8 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
         return sample_and_match(tree, verification.choose, verification.root_choice)
     if rule is Rule.TYPICAL:
         root = None
-        if verification.root_logits is not None and verification.root_choice is not None:
-            root = probabilities(verification.root_logits.rows[0], settings), verification.root_choice
+        if verification.root_answer is not None and verification.root_choice is not None:
+            root = probabilities(verification.root_answer.row(0), settings), verification.root_choice
         floor = partial(typical_floor, epsilon=settings.typical_epsilon, delta=settings.typical_delta)
         return typical_acceptance(tree, p, verification.choose, floor, root)
     assert verification.root_choice is None, "the root of a tree of samples is the target's own token"
@@ -139,7 +139,7 @@ def _outcome(decoding: Decoding, draft: Draft, verification: Verification, accep
     tokens = [*(int(tree.token[node]) for node in acceptance.accepted), acceptance.bonus][: decoding.room]
     last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
     committed = tuple(tokens[: last + 1])
-    return Outcome(tree, acceptance.accepted[: len(committed)], committed, verification.logits, verification.extra)
+    return Outcome(tree, acceptance.accepted[: len(committed)], committed, verification.answer, verification.extra)
 
 
 def commit(decoding: Decoding, prefix_length: int, outcome: Outcome, gather: bool) -> None:
@@ -164,7 +164,7 @@ def _catch_up(decoding: Decoding) -> None:
     held = len(decoding.tokens) - (decoding.drafter.root == "verified")
     missing = decoding.tokens[target.length : held]
     if missing:
-        decoding.next_logits = decoding.processed(target.logits(missing), decoding.tokens[:held])
+        decoding.next_answer = decoding.processed(target.logits(missing), decoding.tokens[:held])
 
 
 # Before the first iteration
@@ -253,7 +253,7 @@ class Snapshot(NamedTuple):
     """
 
     tokens: int
-    next_logits: Logits | None
+    next_answer: Answer | None
     learned: object
     lengths: tuple[int, ...]
 
@@ -261,7 +261,7 @@ class Snapshot(NamedTuple):
 class LogitsRules(Protocol):
     """What logits go through before anything is chosen from them, such as `speclab.models.processors.Processors`."""
 
-    def of(self, logits: Logits, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Logits:
+    def of(self, answer: Answer, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Answer:
         """Of rows that share a prefix; `paths`: for each row the ids after it, its own included."""
         ...
 
@@ -271,7 +271,7 @@ class Decoding:
     """The state of one text being decoded: `tokens` is the prompt and everything committed since.
 
     Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `next_logits`, one row, are what the target makes of them. `processors`: what the
+    root it holds them all, and `next_answer`, one row, are what the target makes of them. `processors`: what the
     target's generation_config does to its logits, None where it does nothing; all that are kept went through them.
     """
 
@@ -281,7 +281,7 @@ class Decoding:
     tokens: list[int]
     prompt_length: int
     processors: LogitsRules | None = None
-    next_logits: Logits | None = None
+    next_answer: Answer | None = None
     cancel: Flag = field(default_factory=Flag)
 
     @property
@@ -320,10 +320,10 @@ class Decoding:
         """Whether this token ends the text."""
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
-    def processed(self, logits: Logits, ids: Sequence[int]) -> Logits:
+    def processed(self, answer: Answer, ids: Sequence[int]) -> Answer:
         """The last row of the target's logits, which is after `ids`, as its generation_config has it."""
-        last = logits.part(slice(-1, None))
-        return last if self.processors is None or logits.decided else self.processors.of(last, ids)
+        last = answer[-1:]
+        return last if self.processors is None or last.rows is None else self.processors.of(last, ids)
 
     def check(self) -> None:
         """Raises where the run was cancelled."""
@@ -332,7 +332,7 @@ class Decoding:
 
     def snapshot(self) -> Snapshot:
         """Where the text is; cheap."""
-        return Snapshot(len(self.tokens), self.next_logits, self.drafter.snapshot(), cache_lengths(self.pair))
+        return Snapshot(len(self.tokens), self.next_answer, self.drafter.snapshot(), cache_lengths(self.pair))
 
     def restore(self, to: Snapshot) -> None:
         """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
@@ -341,7 +341,7 @@ class Decoding:
         be stopped anywhere, by a second Ctrl-C, and is then done again from the start.
         """
         del self.tokens[to.tokens :]
-        self.next_logits = to.next_logits
+        self.next_answer = to.next_answer
         self.drafter.restore(to.learned)
         for runner, length in zip(runners(self.pair), to.lengths, strict=True):
             runner.crop(min(length, runner.length))
@@ -349,16 +349,16 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target makes of a tree: `logits`, `n` rows, and its choice after each node.
+    """What the target makes of a tree: `answer`, `n` rows, and its choice after each node.
 
-    `extra`: its logits after the draft's `m` extra rows.
-    With a drafted root also `root_logits`, one row, and `root_choice` for the root's own place.
+    `extra`: its answer to the draft's `m` extra rows.
+    With a drafted root also `root_answer`, one row, and `root_choice` for the root's own place.
     """
 
-    logits: Logits
-    extra: Logits
+    answer: Answer
+    extra: Answer
     choose: Choice
-    root_logits: Logits | None = None
+    root_answer: Answer | None = None
     root_choice: int | None = None
 
 

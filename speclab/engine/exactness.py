@@ -12,7 +12,7 @@ from speclab.engine.acceptance import Rule
 from speclab.engine.decode import Decoding
 from speclab.engine.sampling import chooser, probabilities
 from speclab.errors import ExactnessError
-from speclab.models.transfers import Logits
+from speclab.models.answer import Answer
 
 TOLERANCE = {torch.bfloat16: 0.25, torch.float16: 0.05}
 """Largest gap of two logits, per dtype, that counts as a tie: about twice the largest difference between a tree pass
@@ -46,8 +46,8 @@ class Checker:
             ties += self._is_tie(position, tokens[position], logits, rule)
         return ties
 
-    def _is_tie(self, position: int, token: int, found: Logits, rule: Rule) -> bool:
-        settings, logits = self._decoding.settings, found.rows[0]
+    def _is_tie(self, position: int, token: int, found: Answer, rule: Rule) -> bool:
+        settings, logits = self._decoding.settings, found.row(0)
         if rule.follows_the_target:
             own = chooser(found, [position], settings)(0)
             right, expected, problem = token == own, logits[own], f"but the target alone chooses {own}"

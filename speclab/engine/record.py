@@ -14,9 +14,10 @@ from speclab.drafters.base import TopK
 from speclab.engine.acceptance import Probabilities, Rule, without
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import inverse_cdf, probabilities, transform, uniform
+from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
-from speclab.models.transfers import KEPT, to_device, topk
+from speclab.models.transfers import to_device
 from speclab.trace.records import CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 
@@ -26,21 +27,10 @@ RESIDUAL_TOP = 6
 """Most probable tokens that the record keeps of the distribution that the bonus came from, before and after."""
 
 
-class Answers(NamedTuple):
-    """The target's most probable tokens after each row of a pass: probabilities float32 and ids int64, `[n + m, k]`.
-
-    They stay on the target's device: few are ever asked for.
-    """
-
-    probs: Tensor
-    ids: Tensor
-
-    @classmethod
-    def of(cls, iteration: Iteration) -> Answers:
-        """Those of an iteration."""
-        parts = [part.most_probable(KEPT) for part in (iteration.verification.logits, iteration.verification.extra)]
-        probs, ids = (torch.cat(pair) if len(pair[1]) else pair[0] for pair in zip(*parts, strict=True))
-        return cls(probs, ids)
+def kept_answers(iteration: Iteration) -> TopTokens:
+    """The target's most probable tokens after each row of an iteration's pass, nodes first and then the extra rows."""
+    parts = [part.topk(KEPT) for part in (iteration.verification.answer, iteration.verification.extra) if len(part)]
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate([log_probs for _, log_probs in parts])
 
 
 @torch.inference_mode()
@@ -98,40 +88,33 @@ class _TargetColumns(NamedTuple):
 
 
 def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
-    """They come from the device in one transfer."""
     tree, verification, settings = iteration.outcome.tree, iteration.verification, decoding.settings
-    scores = verification.logits.rows.float()  # [n, V]
-    greedy = settings.temperature == 0
-    if greedy:
-        probs, (best, ids) = verification.logits.probs, verification.logits.most_probable(NODE_TOP)  # [n, V], [n, k]
+    rows = verification.answer.logits
+    if settings.temperature == 0:
+        log_probs = verification.answer.log_probs  # [n, V]
+        probs = log_probs.exp()
+        ids, best_log_probs = verification.answer.topk(KEPT)
+        best = np.exp(best_log_probs)
     else:
-        probs = transform(scores, settings).float()
-        best, ids = topk(probs, NODE_TOP)
+        probs = transform(rows, settings).float()
+        log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+        top_probs, top_ids = topk(probs, NODE_TOP)
+        ids, best = top_ids.cpu().numpy(), top_probs.cpu().numpy()
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
-    entropy = _entropy(probs, scores if greedy else None)
-    columns = [ids.float(), best, choice_prob, probs[parents, tokens][:, None], entropy[:, None]]  # ids < 2^24: exact
-    numbers = torch.cat(columns, 1).cpu().numpy()  # [n, 2 k + 3]
-    k = best.shape[-1]
+    # A token may be ruled out, by -inf.
+    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()
+    columns = [choice_prob, probs[parents, tokens][:, None], entropy[:, None]]
+    chosen_prob, token_prob, entropies = torch.cat(columns, 1).cpu().numpy().T.tolist()
     top = [
         tuple(zip(*row, strict=True))
-        for row in zip(numbers[:, :k].astype(np.int64).tolist(), numbers[:, k : 2 * k].tolist(), strict=True)
+        for row in zip(ids[:, :NODE_TOP].tolist(), best[:, :NODE_TOP].tolist(), strict=True)
     ]
-    chosen_prob, token_prob, entropies = numbers[:, 2 * k :].T.tolist()
     root_prob = None
-    if verification.root_logits is not None:
-        root_prob = float(transform(verification.root_logits.rows[0], settings)[int(tree.token[0])])
+    if verification.root_answer is not None:
+        root_prob = float(transform(verification.root_answer.row(0), settings)[int(tree.token[0])])
     return _TargetColumns(choice, chosen_prob, [root_prob, *token_prob[1:]], entropies, top)
-
-
-def _entropy(probs: Tensor, scores: Tensor | None) -> Tensor:
-    """`[n]` nats; of the softmax of `scores`, where they are given, without a logarithm for every token."""
-    if scores is None:
-        return (probs * probs.clamp_min(torch.finfo(probs.dtype).tiny).log()).sum(-1).abs()
-    below = (scores - scores.amax(-1, keepdim=True)).clamp_(min=-1e4)  # a token may be ruled out, by -inf
-    mean: Tensor = torch.linalg.vecdot(probs, below)
-    return (mean + probs.amax(-1).log()).abs()
 
 
 def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[int]:
@@ -265,9 +248,9 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     node = outcome.accepted[-1] if outcome.accepted else 0 if verification.root_choice is None else None
     candidates = [0] if node is None else list(outcome.tree.children[node])
     tokens = [int(token) for token in outcome.tree.token[candidates]]
-    logits, row = (verification.root_logits, 0) if node is None else (verification.logits, node)
-    assert logits is not None
-    before = probabilities(logits.rows[row], decoding.settings)  # [V]
+    answer, row = (verification.root_answer, 0) if node is None else (verification.answer, node)
+    assert answer is not None
+    before = probabilities(answer.row(row), decoding.settings)  # [V]
     after = iteration.acceptance.residual
     if after is None:  # the target drew once, and no candidate carries what it drew
         after = before
@@ -299,7 +282,7 @@ def _most_probable(probs: Probabilities) -> list[int]:
 
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
     rows, nodes = iteration.draft.extra, len(iteration.outcome.tree)
-    choice = iteration.verification.extra.choices if rows.token else []
+    choice = iteration.verification.extra.choice.tolist() if rows.token else []
     sees = [tuple(np.flatnonzero(row).tolist()) for row in mask[nodes:]]
     return tuple(map(ExtraRow, rows.token, rows.depth, sees, prefix_seen[nodes:], choice))
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from speclab.engine.acceptance import Choice, Probabilities
-from speclab.models.transfers import Logits, to_device
+from speclab.models.answer import Answer
+from speclab.models.transfers import to_device
 from speclab.settings import SessionSettings
 
 
@@ -101,24 +102,29 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-def chooser(logits: Logits, positions: Sequence[int], settings: SessionSettings) -> Choice:
+def chooser(answer: Answer, positions: Sequence[int], settings: SessionSettings) -> Choice:
     """What the target chooses after each row, worked out when asked.
 
     Args:
-        logits: `n` rows.
+        answer: `n` rows.
         positions: for each row, the position in the text of the token that follows it.
     """
-    if settings.temperature == 0 or logits.decided:
-        return logits.choice
+    if hasattr(answer, "choose"):
+        choose_row: Choice = answer.choose
+        return choose_row
+    rows = answer.rows
+    if settings.temperature == 0 or rows is None:
+        best: list[int] = answer.choice.tolist()
+        return best.__getitem__
     chosen: dict[int, int] = {}
 
     def choose(row: int) -> int:
         if row not in chosen:
             # On a device all rows at once, since each alone would wait for it; on the CPU only what is asked for.
-            rows = range(row, row + 1) if logits.rows.device.type == "cpu" else range(len(positions))
-            probs = transform(logits.rows[rows.start : rows.stop], settings)
-            tokens = inverse_cdf(probs, [uniform(settings.seed, positions[each]) for each in rows])
-            chosen.update(zip(rows, tokens, strict=True))
+            drawn = range(row, row + 1) if rows.device.type == "cpu" else range(len(positions))
+            probs = transform(rows[drawn.start : drawn.stop], settings)
+            tokens = inverse_cdf(probs, [uniform(settings.seed, positions[each]) for each in drawn])
+            chosen.update(zip(drawn, tokens, strict=True))
         return chosen[row]
 
     return choose

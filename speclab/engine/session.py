@@ -16,8 +16,9 @@ from speclab.drafters.base import Context, Draft, Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft
 from speclab.engine.decode import Decoding, Iteration, Snapshot, iterate, resume, start
 from speclab.engine.exactness import Checker
-from speclab.engine.record import Answers, record
+from speclab.engine.record import kept_answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
+from speclab.models.answer import TopTokens
 from speclab.models.attentions import attention_weights
 from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
@@ -46,7 +47,8 @@ class _Learned(NamedTuple):
 class KnownText(NamedTuple):
     """A text that was decoded, prompt included, and what is known of it without running the target again.
 
-    `answers`: of each of `steps`, the nodes first and then the extra rows; empty where only the steps were kept.
+    `answers`: for each of `steps` the target's most probable tokens, the nodes first and then the extra rows; empty
+    where only the steps were kept.
     """
 
     pair: ModelPair
@@ -54,7 +56,7 @@ class KnownText(NamedTuple):
     prompt_length: int
     settings: SessionSettings
     steps: tuple[Step, ...]
-    answers: tuple[Answers, ...]
+    answers: tuple[TopTokens, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class _Past:
     """
 
     steps: tuple[Step, ...]
-    answers: tuple[Answers, ...]
+    answers: tuple[TopTokens, ...]
     learned: tuple[_Learned, ...]
     snapshot: Snapshot
     finished: str
@@ -110,7 +112,7 @@ class Session:
         prefill: Metrics,
         first: int,
         steps: tuple[Step, ...] = (),
-        answers: tuple[Answers, ...] = (),
+        answers: tuple[TopTokens, ...] = (),
         learned: tuple[_Learned, ...] = (),
         since: int | None = None,
         note: str = "",
@@ -392,7 +394,7 @@ class Session:
             now = decoding.snapshot()
             self._past = _Past(
                 steps=(*past.steps, step),
-                answers=(*past.answers, Answers.of(iteration)),
+                answers=(*past.answers, kept_answers(iteration)),
                 learned=(*past.learned, learned._replace(state=now.learned, note="")),
                 snapshot=now,
                 finished=decoding.finished,

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
 from speclab.models.eagle import Angles, Head, Products, rotary
 from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
 from speclab.models.forward import without_cudnn_attention
 from speclab.models.runner import Kept, Runner
-from speclab.models.transfers import Logits, check_finite, to_device
+from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 
 
@@ -64,7 +65,7 @@ class HeadRunner:
         return self.cache.slot_bytes
 
     @torch.inference_mode()
-    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Logits, Tensor]:
+    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
         """Appends committed places.
 
         Args:
@@ -73,17 +74,17 @@ class HeadRunner:
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
-            What follows the last of them: logits as of `forward`, one row, and the head's own feature `[hidden]`.
+            What follows the last of them: an answer of one row, and the head's own feature `[hidden]`.
         """
         rows = len(tokens)
         visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
         positions = range(self.length, self.length + rows)
-        logits, features = self._pass(tokens, self._fused(states), positions, visible, topk, last=True)
-        return logits, features[-1]
+        answer, features = self._pass(tokens, self._fused(states), positions, visible, topk, last=True)
+        return answer, features[-1]
 
     @torch.inference_mode()
-    def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Logits, Tensor]:
-        """As `extend`, with what follows each of the `m` tokens: as many rows of logits, and features `[m, hidden]`."""
+    def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
+        """As `extend`, with what follows each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
         rows = len(tokens)
         positions, visible = range(self.length, self.length + rows), np.tri(rows, dtype=np.bool_)
         return self._pass(tokens, self._fused(states), positions, visible, topk)
@@ -91,7 +92,7 @@ class HeadRunner:
     @torch.inference_mode()
     def forward(
         self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
-    ) -> tuple[Logits, Tensor]:
+    ) -> tuple[Answer, Tensor]:
         """A pass over rows of a tree, appended to the cache.
 
         Args:
@@ -102,7 +103,7 @@ class HeadRunner:
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
-            Logits `[m, V]`, or `[m, draft_vocab]` with the ids of their columns, and features `[m, hidden]`.
+            The answer of `m` rows, and features `[m, hidden]`.
         """
         return self._pass(tokens, features, positions, visible, topk)
 
@@ -136,7 +137,7 @@ class HeadRunner:
         topk: int,
         *,
         last: bool = False,
-    ) -> tuple[Logits, Tensor]:
+    ) -> tuple[Answer, Tensor]:
         """`last`: of the last row alone the logits are wanted."""
         fast = self._fast
         fast.packed.refresh()
@@ -146,13 +147,13 @@ class HeadRunner:
             run = partial(self.model, *read, angles, mask, self.cache, fast.products)
             out: Tensor = without_cudnn_attention(self.device, run)[0]
             rows = fast.output(self.model.read_out(out[-1:] if last else out))[:, : self.vocab_size]
-            logits = check_finite(rows, None, topk, self.name, ids=fast.ids)
+            answer = check_finite(rows, None, topk, self.name, ids=fast.ids, vocab_size=self.vocab_size)
         except BaseException:
             self.cache.shorten(self.length)
             raise
         self.calls += 1
         self.length += len(tokens)
-        return logits, out
+        return answer, out
 
     def _fused(self, states: Tensor) -> Tensor:
         """The target's states, of one layer or several, as what a place starts from."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 
 from speclab.errors import GenerationConfigWarning, SettingsError
-from speclab.models.transfers import Logits
+from speclab.models.answer import Answer
 
 FOLLOWED: dict[str, object] = {
     "sequence_bias": None, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None,
@@ -128,9 +128,9 @@ class Processors:
     def __init__(self, rules: GenerationRules, run: LogitsProcessorList) -> None:
         self._rules, self._run = rules, cast("Any", run)
 
-    def of(self, logits: Logits, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Logits:
+    def of(self, answer: Answer, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Answer:
         """As a call, of what a pass computed."""
-        return Logits(self(logits.rows, prefix, paths))
+        return answer if answer.rows is None else Answer(self(answer.rows, prefix, paths))
 
     @torch.inference_mode()
     def __call__(self, logits: Tensor, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Tensor:

@@ -12,12 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
+from speclab.models.answer import Answer
 from speclab.models.cache import FIRST_CAPACITY, HiddenStates, KVCache
 from speclab.models.changes import SharedForward
 from speclab.models.forward import Batch, Forward, ModuleForward, without_cudnn_attention
 from speclab.models.masks import Mask, MaskPlan, read_back
 from speclab.models.memory import is_out_of_memory
-from speclab.models.transfers import Logits, check_finite, to_device
+from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
@@ -126,7 +127,7 @@ class Runner:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
             LogitsError: the model gave a NaN; the cache is as it was.
         """
-        return self.logits(tokens).rows[-1]
+        return self.logits(tokens).row(-1)
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
@@ -146,7 +147,7 @@ class Runner:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
             LogitsError: the model gave a NaN; the cache is as it was.
         """
-        return self.logits(tokens, positions, visible).rows
+        return self.logits(tokens, positions, visible).logits
 
     @torch.inference_mode()
     def logits(
@@ -156,7 +157,7 @@ class Runner:
         visible: Bools | None = None,
         *,
         topk: int = 0,
-    ) -> Logits:
+    ) -> Answer:
         """As `forward`, or without `positions` as `extend`, with what the host will read of the logits.
 
         On CUDA that comes with the pass: its check and these tokens in one transfer, the only wait of a pass.
@@ -177,7 +178,7 @@ class Runner:
             rows = output.logits
             self._check_shape(rows, 1 if causal else len(tokens))
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
-            logits = check_finite(rows, output.summary, topk, self.name, allow_nonfinite=self.allow_nonfinite)
+            answer = check_finite(rows, output.summary, topk, self.name, allow_nonfinite=self.allow_nonfinite)
             if self.hidden is not None and output.states is not None:
                 self.hidden.append(output.states)
             self.calls += 1
@@ -192,7 +193,7 @@ class Runner:
             raise
         if visible is not None:
             self._given = (output.mask, len(tokens), self.length)
-        return logits
+        return answer
 
     def _check_shape(self, logits: Tensor, count: int) -> None:
         if logits.ndim == 2 and len(logits) >= count and logits.shape[1] >= self.vocab_size:

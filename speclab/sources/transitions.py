@@ -100,7 +100,7 @@ class TransitionTable(UndoLog[_Undo]):
         self,
         previous: Sequence[int],
         tokens: Sequence[int],
-        found: NDArray[np.int32],
+        top: tuple[NDArray[np.int64], NDArray[np.float32]],
         order: Iterable[int] | None = None,
     ) -> None:
         """Takes the successors of every row that is known; of several for one token the last in `order` counts.
@@ -108,9 +108,12 @@ class TransitionTable(UndoLog[_Undo]):
         Args:
             previous: `n` tokens, the one before each of `tokens`; -1 where there is none.
             tokens: `n` ids.
-            found: `[n, 2, width]`, the target's most probable tokens after each of them, as of `Logits.successors`.
+            top: ids and log-probabilities `[n, width]` of the target's most probable tokens after each of them, as of
+                `Answer.topk`; a row that is not known has the id -1.
             order: all `n` rows in the order in which they are taken; by default as they stand.
         """
+        ids, log_probs = top
+        found = np.stack((ids.astype(np.int32), np.exp(log_probs).view(np.int32)), 1)  # [n, 2, width]
         undo = _Undo(self.filled, self.refreshed)
         self._note(undo)
         order = [row for row in (range(len(tokens)) if order is None else order) if found[row, 0, 0] >= 0]

@@ -17,7 +17,7 @@ from table_runner import mixed_probs, random_probs, table_pair
 import speclab
 from speclab.drafters.base import Context
 from speclab.drafters.goose import RunningRate
-from speclab.models.transfers import Logits
+from speclab.models.answer import Answer
 from speclab.theory import optimal_widths
 
 VOCAB = 6
@@ -75,7 +75,7 @@ def filled(strategy, text, rows, seed):
     previous, tokens = random.integers(0, VOCAB, rows).tolist(), random.integers(0, VOCAB, rows).tolist()
     logits = torch.tensor(random.normal(0, 2, (rows, VOCAB)), dtype=torch.float32)
     if rows:
-        drafter.table.harvest(previous, tokens, Logits(logits).successors(drafter.table.width))
+        drafter.table.harvest(previous, tokens, Answer(logits).topk(drafter.table.width))
         plain.harvest(previous, tokens, logits.tolist())
     return drafter, plain
 
@@ -197,7 +197,7 @@ def test_confidence_moves_nodes_to_the_spine_by_degrees():
     for text, confidence, nodes, spine in ((once, 0.9, 96, 90), (twice, 1.0, 100, 40), ([7, 8], 0.0, 60, 0)):
         drafter = AUTHORS.drafter(lone(random_probs(64, 1), 64))
         rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) * 0.1
-        drafter.table.harvest([-1] * 64, range(64), Logits(rows).successors(drafter.table.width))
+        drafter.table.harvest([-1] * 64, range(64), Answer(rows).topk(drafter.table.width))
         draft = drafter.draft(Context(text, 1000, lambda: None))
         assert draft.events[0].values["confidence"] == pytest.approx(confidence)
         assert (len(draft.tree), draft.tree.source.count("context")) == (nodes, spine)
@@ -237,6 +237,6 @@ def test_the_authors_tree_by_hand():
     for (token,), row in table.items():
         logits = torch.full((1, 10), -50.0)
         logits[0, list(row)] = torch.tensor(list(row.values())).log()
-        drafter.table.harvest([-1], [token], Logits(logits).successors(drafter.table.width))
+        drafter.table.harvest([-1], [token], Answer(logits).topk(drafter.table.width))
     tree = drafter.draft(Context([9, 1, 2, 3, 0, 9], 100, lambda: None)).tree
     assert paths_of(tree) == [(), (1,), (4,), (5,), (1, 2), (1, 6), (4, 7), (5, 8), (1, 2, 3)]

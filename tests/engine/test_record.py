@@ -28,7 +28,7 @@ def recorded(monkeypatch):
     seen, record = [], room.record
 
     def noted(decoding, iteration, *others):
-        seen.append(iteration.verification.logits.rows.clone())
+        seen.append(iteration.verification.answer.rows.clone())
         return record(decoding, iteration, *others)
 
     monkeypatch.setattr(room, "record", noted)

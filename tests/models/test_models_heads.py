@@ -69,16 +69,18 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
     target = tiny(family).requires_grad_(requires_grad=False)
     head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(requires_grad=False)
     output = target.get_output_embeddings()
-    for logits, feature in answers(head, target):
+    for answer, feature in answers(head, target):
         feature = feature.clone()  # noqa: PLW2901  # outside inference mode
         own = head.lm_head(feature) if own_output else output(feature)[SOME]
         log_probs = dict(zip(SOME, own.log_softmax(-1).tolist(), strict=True))
         for k in (3, len(SOME), 99):
-            (found,) = logits.topk_logprobs(k)
+            (ids,), (found,) = answer.topk(k)
             best = sorted(log_probs.items(), key=lambda pair: -pair[1])[:k]
-            assert [token for token, _ in found] == [token for token, _ in best]
-            assert [log_prob for _, log_prob in found] == pytest.approx([one for _, one in best], abs=1e-4)
-        assert logits.choices == [best[0][0]]
+            assert ids.tolist() == [token for token, _ in best]
+            assert found.tolist() == pytest.approx([one for _, one in best], abs=1e-4)
+        assert answer.choice.tolist() == [best[0][0]]
+        assert answer.rows.shape == (1, 64)
+        assert answer.rows[0].isfinite().nonzero().flatten().tolist() == sorted(SOME)
 
 
 @pytest.mark.parametrize("ids", [range(64), SOME], ids=["all", "some"])
@@ -98,8 +100,8 @@ def test_tokens_that_the_pair_does_not_have_are_never_proposed():
     target = tiny("llama")
     runner = HeadRunner(random_head(target, 1, ids=SOME), Runner(target))
     runner.vocab_size = 30
-    logits, _ = runner.extend(TEXT[1:3], states_of(target)[:2])
-    assert {token for token, _ in logits.topk_logprobs(99)[0]} == {token for token in SOME if token < 30}
+    answer, _ = runner.extend(TEXT[1:3], states_of(target)[:2])
+    assert set(answer.topk(99)[0][0].tolist()) == {token for token in SOME if token < 30}
 
 
 @pytest.mark.parametrize(

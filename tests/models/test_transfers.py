@@ -7,12 +7,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.models.transfers import STRIPES, topk
+from speclab.models.answer import STRIPES, topk
 
 
 @pytest.fixture(autouse=True)
 def none_is_few(monkeypatch):
-    monkeypatch.setattr("speclab.models.transfers.FEW", 0)
+    monkeypatch.setattr("speclab.models.answer.FEW", 0)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,7 +14,7 @@ from reference import lookup, retrieval, transitions
 from reference.lookahead import Pool
 
 from speclab.drafters.lookahead import NgramPool
-from speclab.models.transfers import Logits
+from speclab.models.answer import Answer
 from speclab.sources import suffix_tree
 from speclab.sources.context import REACH, ContextIndex
 from speclab.sources.suffix_tree import SuffixTree
@@ -181,7 +181,7 @@ PAIRS = st.sampled_from([0, 1, 5, 1000])
 
 
 def harvest(table: TransitionTable, previous, tokens, logits: torch.Tensor, order=None) -> None:
-    table.harvest(previous, tokens, Logits(logits).successors(table.width), order)
+    table.harvest(previous, tokens, Answer(logits).topk(table.width), order)
 
 
 def contents(table: TransitionTable) -> dict:

@@ -1,0 +1,174 @@
+"""What a pass answers: the best token after each row, the most probable ones on the host, rows of logits on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from speclab.errors import NotRecordedError
+
+KEPT = 16
+"""Most probable tokens of a row that are searched for at least, and that a session keeps of every row."""
+STRIPES = 16
+"""A wide row is searched as so many stripes, first by the largest of each place in them; measured: 16 of 8 to 64."""
+FEW = 1 << 16
+"""Fewer numbers than this are searched as they stand; measured on a CPU."""
+
+Ids = NDArray[np.int64]
+TopTokens = tuple[Ids, NDArray[np.float32]]
+"""Ids and log-probabilities (nats), each `[n, k]` and the most probable first; an id of -1 is not known."""
+
+
+class Answer:
+    """What a pass answers for its `n` rows, each of which precedes some next token.
+
+    Args:
+        logits: `[n, V]` in the model's dtype and on its device; `[n, len(ids)]` where a draft has its own vocabulary.
+        choice: `[n]`, where it came with the pass; else it is worked out on demand.
+        top: the most probable tokens of each row, where they came with the pass.
+        ids: the token id of each column of a draft vocabulary.
+        vocab_size: `V`, where `ids` are given.
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        *,
+        choice: Ids | None = None,
+        top: TopTokens | None = None,
+        ids: Ids | None = None,
+        vocab_size: int = 0,
+    ) -> None:
+        self._logits, self._choice, self._top, self._ids, self._vocab_size = logits, choice, top, ids, vocab_size
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __getitem__(self, index: slice | Sequence[int]) -> Answer:
+        """Some of the rows; where they are all of them, the same object, with what was worked out of it."""
+        if isinstance(index, slice) and len(range(*index.indices(len(self)))) == len(self):
+            return self
+        rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
+        top = None if self._top is None else (self._top[0][rows], self._top[1][rows])
+        choice = None if self._choice is None else self._choice[rows]
+        return Answer(self._logits[rows], choice=choice, top=top, ids=self._ids, vocab_size=self._vocab_size)
+
+    @cached_property
+    def rows(self) -> Tensor | None:
+        """Logits `[n, V]`, -inf for what a draft vocabulary lacks; None where a record answers: its choice is final."""
+        if self._ids is None:
+            return self._logits
+        whole = self._logits.new_full((len(self), self._vocab_size), -torch.inf)
+        whole[:, self._ids] = self._logits
+        return whole
+
+    @property
+    def logits(self) -> Tensor:
+        """As `rows`, `[n, V]`.
+
+        Raises:
+            NotRecordedError: a record answers.
+        """
+        if self.rows is None:
+            raise NotRecordedError(
+                "it reads all of a model's logits, and of a text that was decoded the most probable tokens are kept"
+            )
+        return self.rows
+
+    def row(self, index: int) -> Tensor:
+        """Logits `[V]` of one row; raises as `logits`."""
+        return self.logits[index]
+
+    @cached_property
+    def choice(self) -> Ids:
+        """`[n]` ids, the argmax of each row; of equal ones the first."""
+        if self._choice is not None:
+            return self._choice
+        best = cast("Ids", self._logits.argmax(-1).cpu().numpy())
+        return best if self._ids is None else self._ids[best]
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """`[n, V]` float32 on the device, nats."""
+        return self.logits.float().log_softmax(-1)
+
+    def topk(self, k: int) -> TopTokens:
+        """The `k` most probable tokens of each row, or all where there are fewer, on the host."""
+        if self._top is None or self._top[0].shape[-1] < min(k, self._logits.shape[-1]):
+            columns = self.log_probs if self._ids is None else self._logits.float().log_softmax(-1)
+            self._top = to_host(*topk(columns, max(k, KEPT)), self._ids)
+        ids, log_probs = self._top
+        return ids[:, :k], log_probs[:, :k]
+
+
+class RecordedAnswer(Answer):
+    """An answer that a record or a known text gives without running a model.
+
+    Args:
+        choice: `[n]`, final whatever the sampling; -1 where nothing can be accepted.
+        top: gives the `k` most probable tokens after the rows of these numbers.
+    """
+
+    rows = None
+
+    def __init__(self, choice: Ids, top: Callable[[Ids, int], TopTokens], index: Ids | None = None) -> None:
+        self._all, self._find = choice, top
+        self._index = np.arange(len(choice)) if index is None else index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, index: slice | Sequence[int]) -> Answer:
+        rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
+        return RecordedAnswer(self._all, self._find, self._index[rows])
+
+    @property
+    def choice(self) -> Ids:  # noqa: D102
+        return self._all[self._index]
+
+    def topk(self, k: int) -> TopTokens:  # noqa: D102
+        return self._find(self._index, k)
+
+
+def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `rows.topk(k)` gives, three to eight times as fast where rows are wide.
+
+    The `k` largest lie in the `k` columns of stripes that have the largest maxima, so the rest is not looked at. Of
+    equal values any may come first, as in torch.
+
+    Args:
+        rows: `[n, V]`, any float dtype.
+        k: how many of each row; all of a row that has fewer.
+
+    Returns:
+        Values and int64 indices, `[n, min(k, V)]`, the largest first.
+    """
+    count, columns = rows.shape[-1], rows.shape[-1] // STRIPES
+    if columns <= 2 * k or rows.numel() < FEW:
+        best = rows.topk(min(k, count))
+        return best.values, best.indices
+    whole = columns * STRIPES
+    striped = rows[:, :whole].unflatten(1, (STRIPES, columns))
+    widest = striped.amax(1).topk(k, sorted=False).indices
+    candidates = (widest[:, None] + torch.arange(0, whole, columns, device=rows.device)[:, None]).flatten(1)
+    if whole < count:
+        rest = torch.arange(whole, count, device=rows.device)
+        candidates = torch.cat([candidates, rest.expand(len(rows), -1)], 1)
+    best = rows.gather(1, candidates).topk(k)
+    return best.values, candidates.gather(1, best.indices)
+
+
+def to_host(log_probs: Tensor, columns: Tensor, ids: Ids | None = None) -> TopTokens:
+    """The tokens of columns and their log-probabilities, in one transfer from a device."""
+    if columns.device.type == "cpu":
+        best, scores = columns.numpy(), log_probs.numpy()
+    else:  # one transfer, hence one wait for the device: the bits of the float32 beside the ids
+        both = torch.stack((columns.int(), log_probs.view(torch.int32))).cpu().numpy()
+        best, scores = both[0].astype(np.int64), both[1].view(np.float32)
+    return (best if ids is None else ids[best]), scores
