@@ -83,7 +83,7 @@ class _TreePasses(Runner):
         """The mask that the model is given, `[m, m]`."""
         return visible
 
-    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:  # noqa: ARG002
+    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:
         """The answer that is taken for the model's."""
         return given
 

@@ -131,7 +131,7 @@ class _LookaheadDrafter(Drafter):
 
 def _begun(tokens: Sequence[int], columns: int, levels: int, seed: int) -> Window:
     """Each column an n-gram of the text, from a random place on."""
-    draw = Random(seed)  # noqa: S311  # no secret
+    draw = Random(seed)  # no secret
     starts = [draw.randrange(len(tokens)) for _ in range(columns)]
     return tuple(tuple(tokens[(start + level) % len(tokens)] for start in starts) for level in range(levels))
 

@@ -129,10 +129,10 @@ class RecordedAnswer(Answer):
         return RecordedAnswer(self._all, self._find, self._index[rows])
 
     @property
-    def choice(self) -> Ids:  # noqa: D102
+    def choice(self) -> Ids:
         return self._all[self._index]
 
-    def topk(self, k: int) -> TopTokens:  # noqa: D102
+    def topk(self, k: int) -> TopTokens:
         return self._find(self._index, k)
 
 

@@ -170,9 +170,7 @@ def test_what_is_carried_over_stays_as_the_newest_iteration_left_it():
     assert again.lookup(PROMPT[-1]).values["table_rows"] == known[0].values["table_rows"]
 
 
-@pytest.mark.parametrize(
-    "strategy", [speclab.Autoregressive(), speclab.DynaTree(), speclab.PromptLookup()]
-)
+@pytest.mark.parametrize("strategy", [speclab.Autoregressive(), speclab.DynaTree(), speclab.PromptLookup()])
 def test_a_strategy_without_a_table_says_so(strategy):
     session = session_of(strategy)
     session.run()

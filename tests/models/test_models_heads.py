@@ -70,7 +70,7 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
     head = random_head(target, 1, ids=SOME, own_output=own_output).requires_grad_(requires_grad=False)
     output = target.get_output_embeddings()
     for answer, feature in answers(head, target):
-        feature = feature.clone()  # noqa: PLW2901  # outside inference mode
+        feature = feature.clone()  # outside inference mode
         own = head.lm_head(feature) if own_output else output(feature)[SOME]
         log_probs = dict(zip(SOME, own.log_softmax(-1).tolist(), strict=True))
         for k in (3, len(SOME), 99):
