@@ -1,7 +1,4 @@
-"""Source attribution: where accepted tokens came from (GOOSE, sections 4.2, 5.4), and how often each source is right.
-
-From records alone: needs no torch.
-"""
+"""Where accepted tokens came from (GOOSE, sections 4.2, 5.4), and how often each source is right."""
 
 from __future__ import annotations
 
@@ -64,8 +61,7 @@ class SourceRate:
     """How often one source's tokens were accepted, by three measures that differ widely.
 
     `drafted`: its tokens in all trees. `tried`: those whose parent was on the accepted path. `places`: nodes of that
-    path with one or more of them as children. `accepted`: those that were accepted; `first`: those of them that came
-    first among their siblings of this source.
+    path with such children. `accepted`: accepted ones; `first`: those that came first among siblings of this source.
     """
 
     drafted: int = 0
@@ -79,10 +75,7 @@ class SourceRate:
 
     @property
     def share(self) -> float:
-        """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3.
-
-        It falls with every sibling, and with every token behind a wrong one: it depends on the tree as well.
-        """
+        """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3; it depends on the tree as well."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
@@ -104,22 +97,18 @@ def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, Sou
     """
     rates: dict[str, SourceRate] = {}
     for step in steps:
-        for parent, children in enumerate(step.tree.children):
-            for source in dict.fromkeys(step.tree.source[child] for child in children):
-                rates[source] = rates.get(source, SourceRate()) + _at(step, parent, source, spine)
+        tree, verdict = step.tree, [node.verdict for node in step.nodes]
+        for children in tree.children:
+            for source in dict.fromkeys(tree.source[child] for child in children):
+                own = [child for child in children if tree.source[child] == source]
+                tried = [child for child in own if verdict[child] in {"accepted", "rejected"}]
+                copies = [child for child in children if tree.source[child] == spine and source != spine]
+                rate = SourceRate(drafted=len(own))
+                if tried and not any(verdict[child] == "accepted" for child in copies):
+                    accepted = [verdict[child] == "accepted" for child in tried]
+                    rate = SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
+                rates[source] = rates.get(source, SourceRate()) + rate
     return rates
-
-
-def _at(step: Step, parent: int, source: str, spine: str) -> SourceRate:
-    """One source's tokens under one node."""
-    tree, nodes = step.tree, step.nodes
-    own = [child for child in tree.children[parent] if tree.source[child] == source]
-    tried = [child for child in own if nodes[child].verdict in {"accepted", "rejected"}]
-    before = [child for child in tree.children[parent] if tree.source[child] == spine and source != spine]
-    if not tried or any(nodes[child].verdict == "accepted" for child in before):
-        return SourceRate(drafted=len(own))
-    accepted = [nodes[child].verdict == "accepted" for child in tried]
-    return SourceRate(len(own), len(tried), 1, sum(accepted), int(accepted[0]))
 
 
 def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
@@ -137,37 +126,27 @@ def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
 def spine_bound(
     steps: Iterable[Step], spine_acceptance: float, branch_acceptance: float, spine: str = "context"
 ) -> float:
-    """Least tokens per iteration that Proposition 1 of GOOSE expects of the trees of `steps` (appendix E.4).
+    """Least tokens per iteration that Proposition 1 of GOOSE expects of the trees of `steps` (appendix E.4); none: 1.
 
     The mean of `theory.spine_yield` over the trees, each with its own spine, widths and deepest branch (D); a tree
     without a spine counts 1. Compare it with the mean committed tokens of the same iterations, without those that the
-    end of the text cut off (`bonus` is None). Appendix E.4 takes one mean shape with the widths of Proposition 2.
-
-    With the `share` of each source in these iterations, p_s ≥ p_t, the sum cannot exceed what was measured, whatever
-    the trees: Σ p_s^i is at most L · p_s, the accepted copies; (1 − p_s) q_i (1 + E) is at most k_i · p_t, accepted
-    transitions. With their `rate` it can: the proposition takes tokens as independent, but copies are mostly right
-    together or wrong together, and a long right one counts as many tries.
+    end of the text cut off (`bonus` is None).
 
     Args:
-        steps: iterations; the bound of none is 1.
-        spine_acceptance: p_s, 0…1.
+        spine_acceptance: p_s, 0…1. With the `share` of each source (p_s ≥ p_t) the bound never exceeds what was
+            measured. With their `rate` it can: the proposition takes tokens as independent, but copies are mostly right
+            or wrong together.
         branch_acceptance: p_t, 0…1.
-        spine: the source of copied tokens.
 
     Raises:
         SettingsError: a rate is outside 0…1.
     """
-    bounds = [
-        spine_yield(spine_acceptance, branch_acceptance, spine_widths(tree, spine), _branch_depth(tree, spine))
-        for tree in (step.tree for step in steps)
-    ]
+    bounds = []
+    for step in steps:
+        tree, length = step.tree, [0] * len(step.tree)  # of the branch that ends at each node
+        for node, parent in enumerate(tree.parent.tolist()):
+            if node and tree.source[node] != spine:
+                length[node] = length[parent] + 1
+        widths = spine_widths(tree, spine)
+        bounds.append(spine_yield(spine_acceptance, branch_acceptance, widths, max(1, *length)))
     return sum(bounds) / len(bounds) if bounds else 1.0
-
-
-def _branch_depth(tree: DraftTree, spine: str) -> int:
-    """Tokens of the longest branch, at least 1."""
-    level = [0] * len(tree)
-    for node, parent in enumerate(tree.parent.tolist()):
-        if node and tree.source[node] != spine:
-            level[node] = level[parent] + 1
-    return max(1, *level)

@@ -1,4 +1,4 @@
-"""What routing between two trees achieved over a run, and what the tree that was not verified would have achieved.
+"""What routing between two draft trees achieved over a run, and what the other tree would have achieved.
 
 Dual-Draft Routing (2026), section 5: of the trees that both parts propose, the one with the larger mean confidence is
 verified. Records hold every proposal, so the statistics need no model; `regret` verifies again.
@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.by_hand import ByHand
 from speclab.errors import SettingsError
-from speclab.trace.codecs import TreeColumns
 from speclab.trace.records import Proposal, Step, Trace
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
-    from speclab.models.pair import ModelPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,9 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Both trees of one iteration, verified.
+    """Both trees of one iteration, verified: `accepted` drafted tokens of each, and the `steps` of both.
 
-    `accepted`: drafted tokens accepted of each. `tokens`: accepted tokens lost by the choice; 0 where it was the better
-    one. `steps`: the verification of each, to be drawn.
+    `tokens`: accepted tokens lost by the choice; 0 where it was the better one.
     """
 
     names: tuple[str, ...]
@@ -67,29 +64,46 @@ class Regret:
 def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
     """How often each part was chosen, by what margin, and what it achieved, over `cursor` iterations (default: all).
 
-    None where no iteration had two proposals.
+    None if no iteration had two proposals.
     """
     indices = [index for index, step in enumerate(trace.steps[:cursor]) if step.proposals]
     if not indices:
         return None
     steps = [trace.steps[index] for index in indices]
     margins = [abs(step.proposals[0].score - step.proposals[1].score) for step in steps]
-    lengths = zip(*(followed(trace, index) for index in indices), strict=True)
-    parts = tuple(
-        _part([(step, step.proposals[place]) for step in steps], reached) for place, reached in enumerate(lengths)
+    lengths = [followed(trace, index) for index in indices]
+    parts = []
+    for number in range(len(steps[0].proposals)):
+        proposals = [(step, step.proposals[number]) for step in steps]
+        parts.append(_part(proposals, [each[number] for each in lengths]))
+    return Routing(len(steps), mean(margins), tuple(parts))
+
+
+def _part(proposals: list[tuple[Step, Proposal]], followed: list[int]) -> Part:
+    chosen = [step for step, proposal in proposals if proposal.chosen]
+    nodes = [len(proposal.tree) - 1 for _, proposal in proposals]
+    confidences = [proposal.confidence for _, proposal in proposals]
+    return Part(
+        name=proposals[0][1].name,
+        chosen=len(chosen),
+        accepted=sum(len(step.accepted) for step in chosen),
+        committed=sum(len(step.committed) for step in chosen),
+        confidence=mean(confidences),
+        share=mean(length / count if count else 0.0 for length, count in zip(followed, nodes, strict=True)),
+        expected=mean(share * count for share, count in zip(confidences, nodes, strict=True)),
+        followed=mean(followed),
     )
-    return Routing(len(steps), mean(margins), parts)
 
 
 def followed(trace: Trace, index: int) -> tuple[int, ...]:
     """For each proposal of an iteration, how many of its tokens the text continued with.
 
-    That is what verifying it would have had accepted, while candidates are not drawn and the text has not ended.
+    Verifying it would have accepted so many, if candidates are not sampled and the text has not ended.
     """
     trees = [proposal.tree for proposal in trace.steps[index].proposals]
-    longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)  # every iteration commits a token or more
-    onward = list(chain.from_iterable(step.committed for step in trace.steps[index : index + longest]))
-    return tuple(len(tree.follow(onward)) for tree in trees)
+    longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)  # an iteration commits at least one token
+    following = list(chain.from_iterable(step.committed for step in trace.steps[index : index + longest]))
+    return tuple(len(tree.follow(following)) for tree in trees)
 
 
 def regret(session: Session, index: int) -> Regret:
@@ -103,44 +117,7 @@ def regret(session: Session, index: int) -> Regret:
     proposals = session.steps[index].proposals
     if not proposals:
         raise SettingsError(f"iteration {index} had no second tree: decode with DualDraft(mode='route')")
-    steps = tuple(session.fork(at=index, strategy=_RecordedTree(tree=one.tree)).step() for one in proposals)
+    steps = tuple(session.fork(at=index, strategy=ByHand()).verify(proposal.tree) for proposal in proposals)
     accepted = tuple(len(step.accepted) for step in steps)
-    achieved = max(length for length, one in zip(accepted, proposals, strict=True) if one.chosen)
-    return Regret(tuple(one.name for one in proposals), accepted, max(accepted) - achieved, steps)
-
-
-def _part(rows: list[tuple[Step, Proposal]], reached: tuple[int, ...]) -> Part:
-    chosen = [step for step, proposal in rows if proposal.chosen]
-    nodes = [len(proposal.tree) - 1 for _, proposal in rows]
-    confidences = [proposal.confidence for _, proposal in rows]
-    return Part(
-        name=rows[0][1].name,
-        chosen=len(chosen),
-        accepted=sum(len(step.accepted) for step in chosen),
-        committed=sum(len(step.committed) for step in chosen),
-        confidence=mean(confidences),
-        share=mean(length / count if count else 0.0 for length, count in zip(reached, nodes, strict=True)),
-        expected=mean(share * count for share, count in zip(confidences, nodes, strict=True)),
-        followed=mean(reached),
-    )
-
-
-class _RecordedTree(Strategy):
-    """Verifies a tree that is there already."""
-
-    tree: TreeColumns
-
-    def describe(self) -> dict[str, Any]:
-        return {"strategy": "a given tree"}
-
-    def drafter(self, pair: ModelPair) -> Drafter:  # noqa: ARG002  # the contract's signature
-        return _RecordedTreeDrafter(self)
-
-
-class _RecordedTreeDrafter(Drafter):
-    settings: _RecordedTree
-
-    def draft(self, context: Context) -> Draft:
-        """The tree, without what lies beyond the models' context."""
-        tree = self.settings.tree
-        return Draft(tree.select((tree.depth <= context.max_depth).tolist()))
+    chosen = [length for length, proposal in zip(accepted, proposals, strict=True) if proposal.chosen]
+    return Regret(tuple(proposal.name for proposal in proposals), accepted, max(accepted) - max(chosen), steps)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from speclab.analysis.compare import Comparison
+from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.files import byte_count
-from speclab.trace.records import PHASES
+from speclab.trace.records import PHASES, depth_counts
 from speclab.views import markup
 from speclab.views.explain import plural
 from speclab.views.figures import HIDDEN_AXIS, MUTED, Part, Spec, axis, escape, lines, note, spec, upright
@@ -121,12 +121,25 @@ def _trunk(fork: Fork, by_number: Mapping[int, Fork]) -> Fork | None:
     return above
 
 
+def _seconds(run: ComparedRun, phase: str) -> float:
+    return sum(step.seconds.get(phase, 0.0) for step in run.trace.steps) if run.trace else 0.0
+
+
+def _depths(run: ComparedRun) -> list[tuple[int, int]]:
+    return depth_counts(run.trace.steps) if run.trace else []
+
+
+def _shared(found: Comparison) -> tuple[int, ...]:
+    differing = [index for run in found.runs if (index := found.differs_at(run)) is not None]
+    return found.reference[: min(differing, default=None)]
+
+
 def compare_spec(found: Comparison) -> Spec:
     """Bars on one row per run: tokens per iteration, tokens per second, milliseconds per token by phase."""
     runs = found.runs[::-1]
     rates, speeds = ([getattr(run.trace.metrics, name) if run.trace else 0.0 for run in runs]
                      for name in ("tokens_per_iteration", "throughput"))  # fmt: skip
-    shares = {phase: [1000 * run.seconds(phase) / max(len(run.token_ids) - 1, 1) for run in runs] for phase in PHASES}
+    shares = {phase: [1000 * _seconds(run, phase) / max(len(run.token_ids) - 1, 1) for run in runs] for phase in PHASES}
     bar = {"type": "bar", "orientation": "h", "y": list(range(len(runs))), "cliponaxis": False, "hoverinfo": "text",
            "textposition": "outside"}  # fmt: skip
 
@@ -190,7 +203,7 @@ def text_words(found: Comparison) -> str:
     if not found.greedy:
         drawn = f"{len(apart)} of {ran} differ" if apart else "here all are the same"
         return f"Drawn at a temperature above 0: every text is a draw of its own, and {drawn}."
-    length = plural(len(found.shared), "token")
+    length = plural(len(_shared(found)), "token")
     if apart:
         first = "; ".join([
             f"{run.name} differs from token {at + 1}: "
@@ -215,15 +228,15 @@ def texts(found: Comparison) -> Mapping[int, str]:
 def figures_tables(found: Comparison, kind: str) -> list[str]:
     """Three tables with one row per run: figures and texts, seconds by phase, acceptance by depth."""
     figures, seconds, depths = list[tuple[str, ...]](), list[tuple[str, ...]](), list[tuple[str, ...]]()
-    deepest = min(max(len(run.depths) for run in found.runs), DEEPEST)
+    deepest = min(max(len(_depths(run)) for run in found.runs), DEEPEST)
     for run in found.runs:
         at, metrics = found.differs_at(run), run.trace.metrics if run.trace else None
         text = "did not run" if run.trace is None else "same" if at is None else f"differs from token {at + 1}"
         outcome = f"{text}{': ' if run.trace is None else '; '}{run.problem}" if run.problem else text
         shown = [format(getattr(metrics, name), form) if metrics else "–" for name, form in FIGURES.values()]
-        shares = [f"{accepted / drafted:.0%}" if drafted else "–" for drafted, accepted in run.depths[:deepest]]
+        shares = [f"{accepted / drafted:.0%}" if drafted else "–" for drafted, accepted in _depths(run)[:deepest]]
         figures.append((run.name, *shown, str(len(run.token_ids)), outcome))
-        seconds.append((run.name, *[f"{run.seconds(phase):.4f}" if metrics else "–" for phase in PHASES]))
+        seconds.append((run.name, *[f"{_seconds(run, phase):.4f}" if metrics else "–" for phase in PHASES]))
         depths.append((run.name, *shares, *["–"] * (deepest - len(shares))))
     caption = {"run": "Runs", "strategy": "Strategies"}[kind] + " on this prompt"
     levels = [f"depth {depth}" for depth in range(1, deepest + 1)]
@@ -242,7 +255,7 @@ def _text(found: Comparison) -> str:
         return markup.escape("".join(known.get(id_, f" #{id_}") for id_ in ids)).replace("\n", "⏎\n")
 
     style = f"font:13px/1.6 {MONO};white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch"
-    parts = [tag("div", read(found.shared), style=style)]
+    parts = [tag("div", read(_shared(found)), style=style)]
     for run, ids in [(run, run.token_ids) for run in found.runs]:
         if (at := found.differs_at(run)) is not None:
             name = tag("b", markup.escape(f"{run.name}, from token {at + 1}: "), style=f"font-family:{SANS}")

@@ -147,7 +147,7 @@ def test_equal_texts_are_said_to_be_equal_and_the_first_difference_is_marked(two
     found = Comparison((entry("A", one), entry("B <b>", other)))
     at = side_by_side.common(one.token_ids(), other.token_ids())
     assert f"B <b> differs from token {at + 1}: '" in runs.text_words(found)
-    assert found.shared == one.token_ids()[:at]
+    assert runs._shared(found) == one.token_ids()[:at]
     assert found.differs_at(found.runs[1]) == at
     page = html(runs.compared_drawing(found))
     assert page.count("wavy") == 1
