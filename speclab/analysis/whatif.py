@@ -132,7 +132,7 @@ class _RecordedDraft(DraftForward):
         return _Answer(rows, (lambda: None) if whole else lambda: self.short.add(node))
 
 
-class _Answer(tuple[tuple[int, float], ...]):  # noqa: SLOT001  # a tuple cannot have slots
+class _Answer(tuple[tuple[int, float], ...]):  # a tuple cannot have slots
     """A top that notices when more of it is asked for than there is."""
 
     _on_short: Callable[[], None]
