@@ -75,7 +75,7 @@ class Comparison:
 
     def __str__(self) -> str:
         names = ("tokens_per_iteration", "target_calls", "draft_calls")
-        rows = [("strategy", "tokens", *names)]
+        rows: list[tuple[str, ...]] = [("strategy", "tokens", *names)]
         for run in self.runs:
             metrics = run.trace.metrics.as_dict() if run.trace else {}
             rows.append((run.name, str(len(run.token_ids)), *[f"{metrics[name]:.4g}" for name in names if metrics]))

@@ -1,0 +1,325 @@
+"""Runners for replays: the target answers from a known text, and drafts answer from memory.
+
+The decoding loop and the drafters run unchanged. What follows a node on the text is the text's next token, and a node
+off the text is rejected. A draft's answer after a path does not depend on the settings under which it is asked, so the
+next replay of the same text runs a draft only for paths that no replay has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speclab.errors import NotRecordedError
+from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
+from speclab.models.heads import HeadRunner
+from speclab.models.runner import Runner
+from speclab.tree import Bools
+
+if TYPE_CHECKING:
+    from speclab.engine.session import KnownText
+    from speclab.models.cache import HiddenStates
+
+Place = tuple[int, tuple[int, ...]]
+"""A row by the path to it: its last position on the text, and the tokens off the text that follow."""
+PART = 256
+"""Places of a text that are run in one pass: logits of a whole long text would need much memory."""
+MOST_KEPT = 512
+"""Rows off the text that the cache of a `Memo` holds."""
+
+
+class Row(NamedTuple):
+    """What a model answered at a place: its most probable next tokens, and a head's own feature `[hidden]`."""
+
+    ids: Ids
+    log_probs: Any
+    feature: Tensor | None = None
+
+
+def text_passes(runner: Runner, tokens: Sequence[int]) -> Iterator[tuple[range, Answer]]:
+    """Runs a text through an empty runner, in parts; an answer row for each place."""
+    for first in range(0, len(tokens), PART):
+        part = range(first, min(first + PART, len(tokens)))
+        yield part, runner.logits(tokens[part.start : part.stop], part, np.tri(len(part), dtype=np.bool_), topk=KEPT)
+
+
+class Text:
+    """A text and what its target answered along it, shared by all replays of it.
+
+    Attributes:
+        rows: what the target answered, by place.
+        states: the target's hidden states along the text, for draft heads; None before one asks.
+        passes: target passes for what had not been kept.
+        missed: rows that were asked for and are not known, in this replay.
+    """
+
+    def __init__(self, known: KnownText, *, ask_target: bool = False) -> None:
+        self.known = known
+        self.tokens = np.asarray(known.tokens)
+        self.rows: dict[Place, Row] = dict(self._recorded())
+        self.states: HiddenStates | None = None
+        self.passes = self.missed = 0
+        self._asked = Memo(self, known.pair.target) if ask_target else None
+
+    def below(self, place: Place, token: int) -> Place:
+        """The place of a token after a place."""
+        position, off = place
+        on_text = not off and position + 1 < len(self.tokens) and bool(self.tokens[position + 1] == token)
+        return (position + 1, ()) if on_text else (position, (*off, token))
+
+    def answer(self, places: Sequence[Place]) -> Answer:
+        """The target's answer at these places: the next token of the text, or -1 off the text; most probable tokens."""
+        on_text = [not off and position + 1 < len(self.tokens) for position, off in places]
+        choice = [int(self.tokens[place[0] + 1]) if on else -1 for place, on in zip(places, on_text, strict=True)]
+        return RecordedAnswer(np.array(choice), lambda index, k: self._top([places[row] for row in index], k))
+
+    def _top(self, places: Sequence[Place], k: int) -> TopTokens:
+        if k > KEPT:
+            raise NotRecordedError(
+                f"it wants the {k} most probable tokens after a node, and {KEPT} are kept: set successors to {KEPT}"
+            )
+        missing = [place for place in places if place not in self.rows]
+        if missing and self._asked is not None:
+            self.rows.update(zip(missing, self._asked.ask(missing, KEPT), strict=True))
+            self.passes, self._asked.passes = self.passes + self._asked.passes, 0
+        elif missing and k == 1:
+            raise NotRecordedError(
+                "it asks the target about rows that are not candidates, and its answers to these were not kept; with "
+                "ask_target=True they are computed"
+            )
+        else:
+            self.missed += len(missing)
+        blank = Row(np.full(KEPT, -1), np.full(KEPT, -np.inf, np.float32))
+        rows = [self.rows.get(place, blank) for place in places]
+        return np.stack([row.ids for row in rows])[:, :k], np.stack([row.log_probs for row in rows])[:, :k]
+
+    def run_prompt(self) -> None:
+        """Runs the prompt through the target and keeps its rows: a drafter reads them before the first iteration."""
+        prompt_length = self.known.prompt_length
+        if (prompt_length - 1, ()) in self.rows and (0, ()) in self.rows:
+            return
+        for part, answer in text_passes(self.known.pair.target.fork(), self.known.tokens[:prompt_length]):
+            self.keep(part, answer)
+            self.passes += 1
+
+    def keep(self, part: range, answer: Answer) -> None:
+        """Keeps what the target answered along a part of the text."""
+        for position, ids, log_probs in zip(part, *answer.topk(KEPT), strict=True):
+            self.rows[position, ()] = Row(ids, log_probs)
+
+    def watch(self, layers: Sequence[int]) -> None:
+        """Provides the hidden states of these layers: those of the decoding, or of one more pass over the text."""
+        if self.states is not None:
+            if set(layers) <= set(self.states.layers):
+                return
+            layers = sorted({*self.states.layers, *layers})
+        kept, needed = self.known.pair.target.hidden, len(self.tokens) - 1
+        if kept is not None and set(layers) <= set(kept.layers) and kept.length >= needed:
+            self.states = kept.copy(needed)
+            return
+        target = self.known.pair.target.fork()
+        target.watch(layers)
+        target.logits(self.tokens[:needed].tolist())
+        self.passes += 1
+        self.states = target.hidden
+
+    def _recorded(self) -> Iterator[tuple[Place, Row]]:
+        """Every row of the decoding with its place."""
+        for step, (ids, log_probs) in zip(self.known.steps, self.known.answers, strict=False):
+            tree, root = step.tree, self.below((step.prefix_length - 1, ()), int(step.tree.token[0]))
+            places = [root]
+            for node in range(1, len(tree)):
+                places.append(self.below(places[int(tree.parent[node])], int(tree.token[node])))
+            for row in step.extra:
+                above = max((seen for seen in row.sees if seen != len(places)), default=0)
+                places.append(self.below(places[above], row.token))
+            yield from zip(places, map(Row, ids, log_probs), strict=True)
+
+
+class Memo:
+    """What a draft model (or the target) answers, by place; a place that was asked before runs no model.
+
+    Its runner holds the whole text, run once, and behind it rows off the text, each of which sees its own path.
+    """
+
+    def __init__(self, text: Text, runner: Any) -> None:
+        self.text = text
+        self.real = runner
+        self.passes = self._width = 0
+        self._rows: dict[Place, Row] = {}
+        self._slots: dict[Place, int] = {}
+
+    def ask(self, places: Sequence[Place], k: int) -> list[Row]:
+        """The `k` most probable tokens or more after each place; the place before it was asked for earlier."""
+        if k > self._width:
+            self._width = max(k, KEPT)
+            self._rows.clear()
+            self._slots.clear()
+            self._runner = self.real.fork()
+            self._run_text()
+            self._length = self._runner.length
+        new = [place for place in places if place not in self._rows]
+        if new:
+            self._run(new)
+        return [self._rows[place] for place in places]
+
+    def _run(self, places: Sequence[Place]) -> None:
+        """Runs rows off the text, with those above them that the cache does not hold."""
+        if len(self._slots) > MOST_KEPT:
+            self._runner.crop(self._length)
+            self._slots.clear()
+        paths = [(position, off[:depth]) for position, off in places for depth in range(1, len(off) + 1)]
+        rows = [place for place in dict.fromkeys(paths) if place not in self._slots]
+        held = self._runner.length
+        self._slots.update((place, held + row) for row, place in enumerate(rows))
+        visible = np.zeros((len(rows), held + len(rows)), dtype=np.bool_)
+        for row, (position, off) in enumerate(rows):
+            visible[row, : position + 1] = True
+            visible[row, [self._slots[position, off[:depth]] for depth in range(1, len(off) + 1)]] = True
+        self._keep(rows, *self._pass(rows, visible))
+        self.passes += 1
+
+    def _keep(self, places: Sequence[Place], answer: Answer, features: Sequence[Tensor | None]) -> None:
+        rows = zip(*answer.topk(self._width), features, strict=True)
+        self._rows.update(zip(places, (Row(*row) for row in rows), strict=True))
+
+    def _run_text(self) -> None:
+        for part, answer in text_passes(self._runner, self.text.known.tokens):
+            self._keep([(position, ()) for position in part], answer, [None] * len(part))
+            self.passes += 1
+
+    def _pass(self, rows: Sequence[Place], visible: Bools) -> tuple[Answer, Sequence[Tensor | None]]:
+        tokens, positions = [off[-1] for _, off in rows], [position + len(off) for position, off in rows]
+        return self._runner.logits(tokens, positions, visible, topk=self._width), [None] * len(rows)
+
+
+class HeadMemo(Memo):
+    """What a draft head answers. A drafted token is off the text even where it equals the text's: behind it the head
+    goes on from its own output and not from the target's.
+    """
+
+    def _run_text(self) -> None:
+        states, tokens = self.text.states, self.text.known.tokens
+        assert states is not None
+        for first in range(0, len(tokens) - 1, PART):
+            part = range(first, min(first + PART, len(tokens) - 1))
+            rows = states.rows(part.start, part.stop, self._runner.config.layers)
+            answer, features = self._runner.after_each(tokens[part.start + 1 : part.stop + 1], rows, self._width)
+            self._keep([(position, ()) for position in part], answer, list(features))
+
+    def _pass(self, rows: Sequence[Place], visible: Bools) -> tuple[Answer, Sequence[Tensor | None]]:
+        tokens, positions = [off[-1] for _, off in rows], [position + len(off) for position, off in rows]
+        above = [self._rows[position, off[:-1]].feature for position, off in rows]
+        features = torch.stack([feature for feature in above if feature is not None])
+        answer, own = self._runner.forward(tokens, features, positions, visible, self._width)
+        return answer, list(own)
+
+
+class StandIn:
+    """In place of a runner: its cache holds places, and everything but passes is the real runner's.
+
+    Attributes:
+        rows: rows of all passes.
+    """
+
+    length: int
+    calls: int
+
+    def __init__(self, text: Text, real: Runner | HeadRunner, memo: Memo | None = None) -> None:
+        self._text, self._real, self._memo = text, real, memo
+        self.places: list[Place] = []
+        self.length = self.calls = self.rows = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def keep(self, prefix: int, slots: Sequence[int]) -> None:
+        self.places[prefix:] = [self.places[slot] for slot in slots]
+        self.length = len(self.places)
+
+    def crop(self, length: int) -> None:
+        del self.places[length:]
+        self.length = length
+
+    def fork(self, length: int = 0, *target: Any) -> Any:
+        return self._real.fork(length, *target)
+
+    def _count(self, rows: int) -> None:
+        self.calls += 1
+        self.rows += rows
+        self.length = len(self.places)
+
+    def _above(self, visible: Bools) -> list[int]:
+        """For each row of a pass the slot of the row before it on its path: the last that it sees, itself apart."""
+        rows, columns = visible.shape
+        others = visible.copy()
+        others[np.arange(rows), columns - rows + np.arange(rows)] = False
+        first = self.length + rows - columns
+        last = columns - 1 - others[:, ::-1].argmax(1)
+        slots: list[int] = np.where(others.any(1), first + last, first - 1).tolist()
+        return slots
+
+    def _remembered(self, places: Sequence[Place]) -> Answer:
+        """A draft's answer, asked for when it is read."""
+        memo = self._memo
+        assert memo is not None
+
+        def top(index: Ids, k: int) -> TopTokens:
+            rows = memo.ask([places[row] for row in index], k)
+            return np.stack([row.ids[:k] for row in rows]), np.stack([row.log_probs[:k] for row in rows])
+
+        return RecordedAnswer(np.full(len(places), -1), top)
+
+
+class KnownRunner(StandIn, Runner):
+    """The target (`memo` None), or a draft model."""
+
+    def logits(
+        self, tokens: Sequence[int], positions: Sequence[int] | None = None, visible: Bools | None = None, **_: Any
+    ) -> Answer:
+        first = self.length
+        above = range(first - 1, first + len(tokens) - 1) if visible is None else self._above(visible)
+        for token, slot in zip(tokens, above, strict=True):
+            self.places.append(self._text.below(self.places[slot] if slot >= 0 else (-1, ()), token))
+        self._count(len(tokens))
+        rows = self.places[-1:] if visible is None else self.places[first:]
+        if self._memo is not None:
+            return self._remembered(rows)
+        if positions is not None and positions[-1] < self._text.known.prompt_length:
+            self._text.run_prompt()
+        return self._text.answer(rows)
+
+    def watch(self, layers: Sequence[int]) -> None:
+        self._text.watch(layers)
+
+    @property
+    def hidden(self) -> HiddenStates | None:
+        return self._text.states
+
+
+class KnownHead(StandIn, HeadRunner):
+    """A draft head."""
+
+    def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
+        self.places += [(position, ()) for position in range(self.length, self.length + len(tokens))]
+        self._count(len(tokens))
+        answer, features = self._asked(self.places[-1:], topk)
+        return answer, features[-1]
+
+    def forward(
+        self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
+    ) -> tuple[Answer, Tensor]:
+        above = [self.places[slot] for slot in self._above(visible)]
+        places = [(position, (*off, token)) for (position, off), token in zip(above, tokens, strict=True)]
+        self.places += places
+        self._count(len(places))
+        return self._asked(places, topk)
+
+    def _asked(self, places: Sequence[Place], topk: int) -> tuple[Answer, Tensor]:
+        assert self._memo is not None
+        features = [row.feature for row in self._memo.ask(places, topk) if row.feature is not None]
+        return self._remembered(places), torch.stack(features)
