@@ -102,11 +102,11 @@ def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: 
         return
     if isinstance(runner, HeadRunner):
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
-        fresh = HeadRunner(runner.model, Runner(target, fast=False))
+        fresh = HeadRunner(runner.model, Runner(target, lean=False))
         seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
         fresh.extend(text[1 : runner.length + 1], seen)
     else:
-        fresh = Runner(runner.model, fast=False)
+        fresh = Runner(runner.model, lean=False)
         fresh.extend(text[: runner.length])
     assert_same_entries(runner, fresh)
 

@@ -44,8 +44,9 @@ class TableRunner:
     """The contract of `speclab.models.runner.Runner`, over a distribution instead of a model."""
 
     family = "table"
-    implementation = SimpleNamespace(name="probs")
-    border = None
+    forward_name = "probs"
+    changes = SimpleNamespace(admitted=0)
+    version = 0
     device = torch.device("cpu")
     dtype = torch.float32
     slot_bytes = 16
@@ -129,15 +130,10 @@ class TableRunner:
         self.kept = Kept(len(self.slots), length, ())
         self.slots = self.slots[:length]
 
-    def fork(self, length: int = 0) -> TableRunner:
+    def fork(self, length: int = 0, *, lean: bool = True) -> TableRunner:
         other = type(self)(self.probs, self.vocab_size, self.context, self.eos)
         other.slots = self.slots[:length]
         return other
-
-    bitwise = False
-
-    def by_module(self) -> TableRunner:
-        return self.fork()
 
     def mask_given(self) -> tuple[np.ndarray, list[int]]:
         return self._given

@@ -65,8 +65,8 @@ class Fault:
 # The faults.
 
 
-def _target(kind: type[Runner], *, by_module: bool = False) -> Callable[[ModelPair], Mapping[str, Runner]]:
-    return lambda pair: {"target": faults.as_kind(pair.target, kind, by_module=by_module)}
+def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
+    return lambda pair: {"target": faults.as_kind(pair.target, kind)}
 
 
 def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
@@ -95,7 +95,7 @@ FAULTS: Mapping[str, Fault] = {
             "The drafted rows of a pass stand one position too far.",
             "The mask is right, the text is wrong: every row but the root's answers otherwise than its path alone.",
             "sgl-project/sglang #25015, Fix Eagle draft decode positions: there the draft's rows stood one too far",
-            _target(faults.WrongPositions, by_module=True),
+            _target(faults.WrongPositions),
             detectors.find_positions,
         ),
         Fault(
@@ -137,7 +137,7 @@ FAULTS: Mapping[str, Fault] = {
             f"Rows after the prompt stand behind {faults.PADDING} slots of padding that the prompt does not count.",
             "The root's row is wrong in the first iteration already, and the mask and the cache's length are right.",
             "TransformerLensOrg/TransformerLens #1617: the cached step counted pad slots of a left-padded prompt",
-            _target(faults.PaddedPositions, by_module=True),
+            _target(faults.PaddedPositions),
             detectors.find_padding,
         ),
     )

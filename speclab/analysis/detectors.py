@@ -64,9 +64,9 @@ class Examined:
     def runner(self, *, window: bool = True) -> Runner:
         """An empty runner on the target's module, made anew; `window` False: as if it had none."""
         model, plan = self.pair.target.model, self.pair.target.plan
-        made = Runner(model, self.pair.target.name, fast=False)
+        made = Runner(model, self.pair.target.name, lean=False)
         if not window:
-            made = Runner(model, made.name, replace(plan, window=faults.NO_WINDOW), fast=False)
+            made = Runner(model, made.name, replace(plan, window=faults.NO_WINDOW), lean=False)
         made.vocab_size = self.pair.target.vocab_size
         return made
 
@@ -247,7 +247,7 @@ def find_norm(seen: Examined) -> Verdict:
 
 def find_window(seen: Examined) -> Verdict:
     """Rows beyond the window that answer as with full attention."""
-    window = Runner(seen.pair.target.model, fast=False).plan.window
+    window = Runner(seen.pair.target.model, lean=False).plan.window
     if window is None:
         return None, "The target has no sliding window."
     past = [step for step in seen.steps if len(seen.prefix(step.index)) >= window]

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from speclab.models.answer import Answer
-from speclab.models.forward import ModuleForward
 from speclab.models.pair import ModelPair
 from speclab.models.probe import sharing_weights
 from speclab.models.runner import Runner
@@ -45,15 +44,9 @@ def with_fault(pair: ModelPair, fault: str, runners: Mapping[str, Runner]) -> Br
     return BrokenPair(**own | dict(runners), fault=fault)
 
 
-def as_kind(runner: Runner, kind: type[Runner], *, by_module: bool = False) -> Runner:
-    """An empty runner of the same module that behaves as `kind` does.
-
-    `by_module`: its passes are those of a copy of the module: a lean forward reserves positions for the text alone, and
-    hooks that the library leaves in a module whose hidden states are asked for would slow the healthy pair.
-    """
+def as_kind(runner: Runner, kind: type[Runner]) -> Runner:
+    """An empty runner of the same module that behaves as `kind` does."""
     twin = runner.fork()
-    if by_module:
-        twin.implementation = ModuleForward(sharing_weights(runner.model))
     twin.__class__ = kind
     return twin
 
@@ -135,8 +128,8 @@ class PhantomRows(Runner):
 
 def skip_draft_norm(draft: Runner) -> Runner:
     """The draft through a copy of its module that lacks the final norm; the module itself is left alone."""
-    twin = draft.fork()
-    twin.implementation = ModuleForward(without_final_norm(draft.model), "a copy without its final norm")
+    twin = Runner(without_final_norm(draft.model), draft.name, draft.plan, lean=False)
+    twin.vocab_size = draft.vocab_size
     return twin
 
 

@@ -170,7 +170,7 @@ def _conditions(runner: Runner | HeadRunner) -> dict[str, str]:
     return {
         "model": runner.name,
         "shape": str(sorted((name, str(value)) for name, value in shape.items() if name != "_name_or_path")),
-        "through": runner.implementation.name if hasattr(runner, "implementation") else "lean",
+        "through": getattr(runner, "forward_name", "lean"),
         "dtype": str(runner.dtype),
         "device": torch.cuda.get_device_name(runner.device) if cuda else f"{runner.device} {_processor()}",
         "threads": str(torch.get_num_threads()),

@@ -41,14 +41,13 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
-from speclab.models.changes import use_maskable_attention
 from speclab.models.checkpoint import locate_local
 from speclab.models.head_files import HeadSource, bare, listed, load_head
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import Loader, shown_name
 from speclab.models.pair import ModelPair, compare, share_vocabulary
 from speclab.models.probe import check_trees, unfit
-from speclab.models.runner import Runner
+from speclab.models.runner import Runner, use_maskable_attention
 from speclab.settings import SessionSettings
 
 _LEFT_OUT = "leave it out, or call generate without custom_generate"
@@ -173,7 +172,7 @@ class CustomGenerate:
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
-        tokenizer: PreTrainedTokenizerBase | None = None,  # noqa: ARG002  # see `_Signature`
+        tokenizer: PreTrainedTokenizerBase | None = None,  # see `_Signature`
         **given: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
         """Decodes one text, as `generate` calls it.
@@ -387,7 +386,7 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
 
 
 def _prepared(model: Any, drafts: Sequence[Any], strategy: Strategy) -> ModelPair:
-    target = Runner(model, shown_name(model), bitwise=False, pack=False)
+    target = Runner(model, shown_name(model), packing=False)
     check_trees(target)
     tokenizer = None
     found: list[HeadRunner | Runner] = []

@@ -292,13 +292,8 @@ class Decoding:
 
     @property
     def bound(self) -> int | None:
-        """Positions that the text may have: the context, or the border that its prompt does not cross.
-
-        See `border` of `speclab.models.runner.Runner`. None if there is no bound.
-        """
-        borders = (runner.border for runner in self._used if isinstance(runner, Runner))
-        bounds = (*(border for border in borders if border and self.prompt_length <= border), self.context)
-        return min((bound for bound in bounds if bound is not None), default=None)
+        """Positions that the text may have; None if there is no bound."""
+        return self.context
 
     @property
     def _used(self) -> tuple[Runner | HeadRunner, ...]:
@@ -411,12 +406,7 @@ def _check_context(decoding: Decoding) -> None:
     room = bound - prompt_length
     way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
     asked = f"{prompt_length} prompt tokens and {max_new_tokens} new ones"
-    if bound == decoding.context:
-        raise ContextExceededError(f"{asked} exceed the context of {name}, {bound} tokens: {way_out}shorten the prompt")
-    raise ContextExceededError(
-        f"{asked} cross {bound} tokens, where {name} changes the angles of all positions (longrope): {way_out}"
-        f"give a prompt of more than {bound} tokens"
-    )
+    raise ContextExceededError(f"{asked} exceed the context of {name}, {bound} tokens: {way_out}shorten the prompt")
 
 
 def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: float, *, lossless: bool) -> Counts:

@@ -27,10 +27,9 @@ class Checker:
 
     def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
-        # In exact arithmetic one token per pass has the bits of any pass, and a tie is an error.
         target = decoding.pair.target
-        self._runner = target.fork() if target.bitwise else target.by_module()
-        self._tolerance = -1.0 if target.bitwise else TOLERANCE.get(target.dtype, -1.0)
+        self._runner = target.fork(lean=False)
+        self._tolerance = TOLERANCE.get(target.dtype, -1.0)
 
     def compare(self, first: int, rule: Rule = Rule.SAMPLE_AND_MATCH) -> int:
         """Checks the tokens committed from position `first` on, under `rule`; how many of them are ties.

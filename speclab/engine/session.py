@@ -8,8 +8,6 @@ from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Context, Draft, Strategy, checked
@@ -19,7 +17,6 @@ from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
 from speclab.models.answer import TopTokens
-from speclab.models.attentions import attention_weights
 from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
@@ -345,28 +342,6 @@ class Session:
                 assert found is not None
         ids = {id_ for row in found.rows for id_ in (*row.key, *(successor for successor, _ in row.successors))}
         return replace(found, after=at, texts=self.pair.token_texts(sorted(ids)))
-
-    def attentions(self, node: int, at: int | None = None) -> NDArray[np.float32]:
-        """The target's attention weights of a node of iteration `at`: from 1 on, by default the one at the cursor.
-
-        The node is run again with eager attention: the same rows, positions and mask, on a copy of the cache as it was
-        before the iteration. So this works back in time too, and nothing of the session changes. A target that was
-        changed since gives its attention as it is now.
-
-        Returns:
-            `[layers, heads, prefix_length + n]`: the entries of the prefix, then the nodes of the step's tree.
-
-        Raises:
-            SpeclabError: no such node or iteration, or a target whose attention cannot be read; it says why.
-        """
-        with self._lock:
-            at = self._known(self.cursor if at is None else at, "read the attention of")
-            if not at or not 0 <= node < len(self.steps[at - 1].tree):
-                raise SettingsError(f"iteration {at} has no node {node}: decode one, and choose a node of its tree")
-            step, decoding = self.steps[at - 1], self._settled()
-            prefix, rows = decoding.tokens[: step.prefix_length], step.tree.token.tolist()
-            positions = (len(prefix) + step.tree.depth).tolist()
-            return attention_weights(decoding.pair.target, prefix, rows, positions, step.mask, node)
 
     def _advance(self) -> Step:
         with self._lock:

@@ -61,7 +61,7 @@ class Loading:
             from speclab.models.pair import load_pair
 
             self._loaded.set_result(load_pair(**self._models.arguments(), report=self._report))
-        except BaseException as error:  # noqa: BLE001  # whoever waits for the pair gets it
+        except BaseException as error:  # whoever waits for the pair gets it
             self._loaded.set_exception(error)
 
     def _report(self, sentence: str) -> None:
@@ -102,12 +102,7 @@ class LoadedModels:
             return ""
         from speclab.models.memory import usage
 
-        left = [
-            f"{role} without {feature}: {why}"
-            for role, runner in self.pair.runners.items()
-            for feature, why in getattr(runner.implementation, "dropped", {}).items()
-        ]
-        return " · ".join(filter(None, [usage(self.pair.target.device), *left]))
+        return usage(self.pair.target.device)
 
 
 def token_ids(pair: ModelPair, written: str) -> list[int]:
@@ -170,7 +165,7 @@ def _words(models: ModelChoice) -> tuple[str, bool]:
         found = estimate(**models.arguments())
     except SpeclabError as error:
         return str(error), False
-    except Exception:  # noqa: BLE001  # whatever a file or a hub may do, it must not end in a silent thread
+    except Exception:  # whatever a file or a hub may do, it must not end in a silent thread
         _log.exception("no estimate")
         return "How much memory these models need could not be found out.", False
     heads = ", ".join([Path(head).name for head in models.all_heads])

@@ -57,19 +57,15 @@ class BufferLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Appends rows; returns views of everything up to them."""
-        if not self.is_initialized or (not self.length and self.dtype != key_states.dtype):
+        if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.capacity = 0
         start, rows = self.length, key_states.shape[2]
         if start + rows > self.capacity:
             self.reserve(start + rows)
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
         self.value_buffer.narrow(2, start, rows).copy_(value_states)
         self.length = end = start + rows
-        keys, values = self.key_buffer.narrow(2, 0, end), self.value_buffer.narrow(2, 0, end)
-        if self.dtype != key_states.dtype:  # the module reads what an exact forward (`models.fast.exact`) wrote
-            keys, values = keys.to(key_states.dtype), values.to(key_states.dtype)
-        return keys, values
+        return self.key_buffer.narrow(2, 0, end), self.value_buffer.narrow(2, 0, end)
 
     def reserve(self, slots: int) -> None:
         """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""

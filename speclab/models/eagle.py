@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from speclab.models.cache import KVCache
-from speclab.models.fast.packed import Linear
-from speclab.models.forward import heads_as_rows
+from speclab.models.lean import Linear, grouped_attention
 
 Angles = tuple[Tensor, Tensor]
 _MOST = 1 << 24  # of any size: more than that is a damaged file
@@ -295,4 +294,4 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -
     if mask is None and query.shape[2] > 1:
         shared = query.shape[1] > key.shape[1]
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
-    return heads_as_rows(query, key, value, mask)
+    return grouped_attention(query, key, value, mask)

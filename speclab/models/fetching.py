@@ -164,7 +164,7 @@ def _download(work: Path, wheel: Wheel, progress: Progress) -> None:
     errors, environment = work / "errors", {**os.environ, "TMPDIR": str(work)}
     with (
         errors.open("wb") as output,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output, env=environment) as pip,  # noqa: S603
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output, env=environment) as pip,
     ):
         try:
             while pip.poll() is None:

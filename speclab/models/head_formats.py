@@ -313,7 +313,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise ModelNotFoundError(
             f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
         ) from None
-    except Exception:  # noqa: BLE001  # torch and safetensors have many errors for a damaged file
+    except Exception:  # torch and safetensors have many errors for a damaged file
         raise unreadable(file) from None
     if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
         raise unreadable(file)

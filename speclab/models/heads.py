@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from speclab.models.answer import Answer
 from speclab.models.cache import KVCache
+from speclab.models.changes import ModuleWatch
 from speclab.models.eagle import Angles, Head, Products, rotary
-from speclab.models.fast.packed import Linear, PackedWeights, worth_packing
-from speclab.models.forward import without_cudnn_attention
+from speclab.models.lean import Linear, pack
 from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import check_finite, to_device
 from speclab.tree import Bools
@@ -49,9 +49,9 @@ class HeadRunner:
         self.length = 0
         self.calls = 0
         self.kept = Kept(0, 0, ())
-        self._target_version = target.version
+        self._target = target
+        self._changes = ModuleWatch(self.model)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
-        self._target_output = target.model.get_output_embeddings()
         self._angles = self._turns(0)
 
     @property
@@ -117,13 +117,12 @@ class HeadRunner:
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
         """A runner of the same head with its own copy of the first `length` entries.
 
-        `target`: what it drafts for; where that module was changed since, no entry is copied.
+        `target`: what it drafts for. If that module or the head was changed, it starts anew and copies no entry.
         """
-        if target is not None and target.version != self._target_version:
-            fresh = HeadRunner(self.model, target)
+        if self._changes.refresh() or (target is not None and target.version != self._target.version):
+            fresh = HeadRunner(self.model, target or self._target)
             fresh.vocab_size = self.vocab_size
             return fresh
-        self._fast.packed.compare()  # every text starts with a fork
         twin = copy.copy(self)
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
         return twin
@@ -140,12 +139,10 @@ class HeadRunner:
     ) -> tuple[Answer, Tensor]:
         """`last`: of the last row alone the logits are wanted."""
         fast = self._fast
-        fast.packed.refresh()
         read = self._embed(to_device(tokens, self.device))[None], features.to(self.dtype)[None]
         try:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-            run = partial(self.model, *read, angles, mask, self.cache, fast.products)
-            out: Tensor = without_cudnn_attention(self.device, run)[0]
+            out: Tensor = self.model(*read, angles, mask, self.cache, fast.products)[0]
             rows = fast.output(self.model.read_out(out[-1:] if last else out))[:, : self.vocab_size]
             answer = check_finite(rows, None, topk, self.name, ids=fast.ids, vocab_size=self.vocab_size)
         except BaseException:
@@ -157,7 +154,6 @@ class HeadRunner:
 
     def _fused(self, states: Tensor) -> Tensor:
         """The target's states, of one layer or several, as what a place starts from."""
-        self._fast.packed.refresh()
         return self.model.fused(states.to(self.dtype), self._fast.products)
 
     @cached_property
@@ -166,7 +162,7 @@ class HeadRunner:
 
         Tokens that the pair's tokenizer does not have are left out of a draft vocabulary, as of the target's logits.
         """
-        layer, ids = self.model.lm_head or self._target_output, self.model.token_ids
+        layer, ids = self.model.lm_head or self._target.model.get_output_embeddings(), self.model.token_ids
         if ids is not None:
             with torch.inference_mode(mode=False):  # or the weights could not be packed
                 known = ids < self.vocab_size
@@ -175,8 +171,9 @@ class HeadRunner:
         products = Products(self.model)
         output = Linear(layer) if type(layer) is nn.Linear else layer
         linears = [each for each in (*vars(products).values(), output) if isinstance(each, Linear)]
-        packed = PackedWeights(linears, pack=worth_packing(linears))
-        return _Fast(products, output, packed, None if ids is None else ids.cpu().numpy())
+        with torch.inference_mode(mode=False):
+            pack(linears)
+        return _Fast(products, output, None if ids is None else ids.cpu().numpy())
 
     def _turns(self, positions: int) -> Angles:
         cos, sin = rotary(self.config, torch.arange(positions, device=self.device))
@@ -209,7 +206,6 @@ class _Fast(NamedTuple):
 
     products: Products
     output: Callable[[Tensor], Tensor]
-    packed: PackedWeights
     ids: NDArray[np.int64] | None
 
 

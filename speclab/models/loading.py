@@ -110,8 +110,6 @@ class Loader:
         dtype: None for float32 on CPU and the checkpoint's own on CUDA; a module in memory keeps its own.
         trust_remote_code: let a checkpoint bring its own Python code.
         allow_pickle: let weights come from pickles, which can run code.
-        fast: use faster implementations of the pass where there are some.
-        bitwise: whether the target's passes are exact; None: in half precision on a CPU.
         report: hears what is being done; what it raises ends the load.
     """
 
@@ -119,8 +117,6 @@ class Loader:
     dtype: torch.dtype | None = None
     trust_remote_code: bool = False
     allow_pickle: bool = False
-    fast: bool = True
-    bitwise: bool | None = None
     report: Report = silent
 
     def models(self, sources: Iterable[Source]) -> list[PreTrainedModel]:
@@ -134,9 +130,9 @@ class Loader:
         memory.require({name: size for name, size in sizes.items() if size}, self.place)
         return [self._load(item) if isinstance(item, Checkpoint) else self._move(item) for item in found]
 
-    def runner(self, model: PreTrainedModel, *, bitwise: bool | None = False) -> Runner:
+    def runner(self, model: PreTrainedModel) -> Runner:
         """A runner of a loaded model, by the name that it is shown under."""
-        return Runner(model, shown_name(model), fast=self.fast, bitwise=bitwise)
+        return Runner(model, shown_name(model))
 
     def tokenizer(self, source: ModelPath) -> PreTrainedTokenizerBase | None:
         """Loads a tokenizer from a hub id, folder or GGUF file; None if the folder holds none."""

@@ -218,6 +218,9 @@ class ModelPair:
         """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds."""
         target = self.target.fork(min(length, self.target.length))
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
+        for runner in (target, draft):
+            if runner is not None and runner.changes.admitted != runner.version:  # it was changed since it was probed
+                check_trees(runner)
         heads = tuple(
             head.fork(min(length, head.length), target)
             if isinstance(head, HeadRunner)
@@ -225,11 +228,6 @@ class ModelPair:
             for head in self.heads
         )
         return replace(self, target=target, draft=draft, heads=heads)
-
-    def by_module(self) -> ModelPair:
-        """The same models with empty caches, every pass of target and draft through their modules: no lean forward."""
-        draft = self.draft.by_module() if self.draft is not None else None
-        return replace(self.fresh(), target=self.target.by_module(), draft=draft)
 
     @property
     def chats(self) -> bool:
@@ -301,9 +299,7 @@ class ModelPair:
             found[f"{role}_parameters"] = self._parameters[role]
             found[f"{role}_attention"] = runner.model.config._attn_implementation
             found[f"{role}_dtype"] = str(runner.dtype).removeprefix("torch.")
-            found[f"{role}_forward"] = runner.implementation.name
-        if self.target.bitwise:
-            found["arithmetic"] = EXACT
+            found[f"{role}_forward"] = runner.forward_name
         for place in range(len(self.heads)):
             found[f"head_{place}"] = self.head_names[place]
             found[f"head_{place}_parameters"] = self._parameters[f"head_{place}"]
@@ -315,11 +311,6 @@ class ModelPair:
         return found | self.rules.describe() | {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
-EXACT = (
-    "Exact: every strategy's text is plain decoding's, bit for bit, and passes take about a fifth longer; load with "
-    "bitwise=False for ordinary arithmetic."
-)
-"""What a record and a load say of such a target: on a CPU it is the default in half precision."""
 _ONE_AT_A_TIME = Lock()
 """transformers cannot load two models at once: on two threads it leaves one without storage."""
 
@@ -335,8 +326,6 @@ def load_pair(
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
-    fast: bool = True,
-    bitwise: bool | None = None,
     source: str | None = None,
     report: Report = silent,
 ) -> ModelPair:
@@ -355,11 +344,6 @@ def load_pair(
         dtype: by default float32 on CPU and for the mini family, else the checkpoint's own.
         trust_remote_code: let a checkpoint run its own Python code.
         allow_pickle: load pickled weights, which can run code; by default only safetensors.
-        fast: where the models have faster implementations of their pass, use them (`speclab.models.fast`); False: every
-            pass is the `transformers` module's own.
-        bitwise: the target computes in exact arithmetic (`speclab.models.fast.exact`): the same bits over a tree, a
-            prompt or one token, so that every strategy's text is plain decoding's in half precision too. None: for a
-            target in half precision on a CPU, where that is possible; `describe()` says.
         source: "hub" for the original weights of a preset that `speclab fetch` brings; by default those fetched.
         report: hears what is being done, a sentence at a time; what it raises ends the load.
 
@@ -373,7 +357,7 @@ def load_pair(
         heads = preset.heads if heads is None else heads
     else:
         name = ""
-    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, fast, bitwise, report)
+    loader = Loader(parse_device(device), parse_dtype(dtype), trust_remote_code, allow_pickle, report)
     sources = [unwrapped(source) for source in (target, draft) if source is not None]
     return _assemble(loader, sources, listed(heads), tokenizer, name)
 
@@ -408,7 +392,7 @@ def _assemble(
         loader.report("Waiting for another load to end…")
     with _ONE_AT_A_TIME:
         target, *others = loader.models(sources)
-        runners = [loader.runner(target, bitwise=loader.bitwise), *map(loader.runner, others)]
+        runners = [loader.runner(target), *map(loader.runner, others)]
         drafting = [load_head(head, runners[0], loader) for head in heads]
     runners += [head for head in drafting if isinstance(head, Runner)]
     share_vocabulary(runners, tokenizer)
@@ -417,8 +401,6 @@ def _assemble(
     for runner in runners:
         loader.report(f"Checking that {runner.name} verifies trees…")
         check_trees(runner)
-    if loader.bitwise is None and runners[0].bitwise:
-        loader.report(EXACT)
     name = name or " + ".join(runner.name for runner in runners[: len(sources)])
     draft = runners[1] if len(sources) > 1 else None
     return ModelPair(runners[0], draft, tuple(drafting), tokenizer, name).fresh()

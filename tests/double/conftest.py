@@ -6,13 +6,11 @@ import pytest
 import torch
 
 from speclab.models import memory
-from speclab.models.fast import lean
 
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_weights():
     with pytest.MonkeyPatch.context() as patch:
         if not torch.cuda.is_available():
-            for module in (lean, memory):
-                patch.setattr(module, "has_plain_weights", lambda _: True)
+            patch.setattr(memory, "has_plain_weights", lambda _: True)
         yield

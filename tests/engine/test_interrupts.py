@@ -11,21 +11,19 @@ import _thread
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import pytest
-import torch
 from pairs import pair_of
 from records import assert_same
 
 import speclab
 from speclab.drafters.base import Strategy
 from speclab.engine.generate import Interrupted
-from speclab.models.forward import without_cudnn_attention
 
 PROMPT, VOCAB, NEW, AT = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4], 16, 24, 1
 OWN = str(Path(speclab.__file__).parent)
@@ -192,22 +190,6 @@ def test_generate_hands_over_whole_iterations(name):
             assert place < seen[0] // 4 or place > seen[0] - 100, "before the first token, or as it returns"
     assert {1, NEW} <= lengths
     assert len(lengths) > 4
-
-
-def test_cudnns_attention_is_left_as_it_was():
-    """The flag is the process's own: a pass turns it off, and a Ctrl-C at any bytecode must not leave it so."""
-
-    def enabled() -> bool:
-        return torch.backends.cuda.cudnn_sdp_enabled()
-
-    before = enabled()
-    with interrupted(()) as seen:
-        assert without_cudnn_attention(torch.device("cuda"), enabled) is False
-    for moment in range(1, seen[0] + 1):
-        with suppress(KeyboardInterrupt), interrupted((moment,)):
-            without_cudnn_attention(torch.device("cuda"), enabled)
-        assert enabled() is before
-    assert without_cudnn_attention(torch.device("cuda"), enabled) is False
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from speclab.lab import Lab
 from speclab.lab.state import ModelChoice
 from speclab.models import memory
 from speclab.models import pair as pairs
-from speclab.models.forward import FallbackChain
 from speclab.models.presets import MINI_HEADS
 
 pytestmark = pytest.mark.usefixtures("at_once")
@@ -207,14 +206,12 @@ def _step_messages(lab: Lab, messages) -> int:
 
 
 def test_a_gpus_memory_is_shown_where_the_models_are_on_one(lab, monkeypatch):
-    failed = SimpleNamespace(device=torch.device("cuda:0"), implementation=FallbackChain(None, None))
-    failed.implementation.dropped["CUDA graphs"] = "no memory was left for a pass"
+    failed = SimpleNamespace(device=torch.device("cuda:0"))
     gpu = SimpleNamespace(target=failed, runners={"target": failed})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (139 << 30, 140 << 30))
     monkeypatch.setattr(lab._controller.models, "pair", gpu)
     lab.step()
     assert "cuda:0: 1.0 GiB of 140.0 GiB in use" in lab.status.line.drawing
-    assert "target without CUDA graphs: no memory was left for a pass" in lab.status.line.drawing
 
 
 def test_a_closed_lab_leaves_its_load_and_looks_nothing_up(held):

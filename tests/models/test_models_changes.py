@@ -12,11 +12,19 @@ from tiny import tiny
 from torch import nn
 from torch.nn.utils import parametrize
 
-from speclab import Autoregressive, DraftHead, LinearSpeculation, Session, SpeclabError, generate
+from speclab import (
+    Autoregressive,
+    DraftHead,
+    LinearSpeculation,
+    Session,
+    SpeclabError,
+    TokenRecycling,
+    UnsupportedModelError,
+    generate,
+)
 from speclab.errors import ExactnessError
-from speclab.models.fast.packed import Linear
-from speclab.models.forward import ForwardOutput
 from speclab.models.heads import HeadRunner
+from speclab.models.lean import LeanForward
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 
@@ -118,15 +126,29 @@ def _written(model):
         _linear(model).weight.neg_()
 
 
+def _scaled(model):
+    for layer in model.base_model.layers:
+        attention = getattr(layer, "self_attn", None) or layer.attention
+        attention.scaling *= 3
+
+
+def _in_turn(model):
+    for layer in model.gpt_neox.layers:
+        layer.use_parallel_residual = False
+
+
 CHANGES = {
     "data.add_": _data_added, "data =": _data_replaced, "fused AdamW": _trained, "adapter": _adapted,
     "head": _another_head, "embedding": _another_embedding, "layers": _shorter, "inv_freq": _other_angles,
     "patched forward": _patched, "parametrization": _parametrized, "float64": lambda model: model.double(),
-    "no_grad": _written,
+    "no_grad": _written, "scaling of gpt_neox": _scaled, "scaling of llama": _scaled, "residual": _in_turn,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "family"), list(zip(CHANGES, cycle(["gpt_neox", "llama"]), strict=False)))
+FAMILIES = dict(zip(CHANGES, cycle(["gpt_neox", "llama"]), strict=False)) | {"residual": "gpt_neox"}
+
+
+@pytest.mark.parametrize(("change", "family"), FAMILIES.items())
 def test_the_next_text_is_the_changed_modules(change, family):
     pair = _pair(family)
     before = _decoded(pair)
@@ -135,6 +157,7 @@ def test_the_next_text_is_the_changed_modules(change, family):
     CHANGES[change](pair.target.model)
     want = _by_library(pair.target.model)
     assert _decoded(pair) == want
+    assert pair.fresh().target.forward_name == "module", "until it is loaded anew"
     assert change == "float64" or before != want, "the change shows in no text, so this would prove nothing"
     fork = session.fork(at=0, check=True)
     fork.run()
@@ -153,7 +176,8 @@ def test_a_module_in_another_dtype_decodes_in_it(family, dtype):
     assert len(session.token_ids) == NEW
 
 
-def test_dynamic_quantisation_in_place_goes_through_the_module():
+def test_dynamic_quantisation_in_place_is_refused():
+    """Activations are scaled by what else is in the pass, so a tree has other logits than its paths."""
     pair = _pair("llama")
     _decoded(pair)
     try:
@@ -161,8 +185,9 @@ def test_dynamic_quantisation_in_place_goes_through_the_module():
             torch.ao.quantization.quantize_dynamic(pair.target.model, {nn.Linear}, inplace=True)
     except RuntimeError:
         pytest.skip("this torch has no quantised engine")
-    assert _decoded(pair) == _by_library(pair.target.model)
-    assert "module: a part of it is a" in pair.fresh().describe()["target_forward"]
+    for _ in range(2):
+        with pytest.raises(UnsupportedModelError, match="logits over a tree differ"):
+            generate(pair, TokenRecycling(), PROMPT, max_new_tokens=NEW)
 
 
 def test_another_vocabulary_is_one_sentence():
@@ -183,38 +208,49 @@ def test_a_hook_on_all_modules_is_called_in_passes():
 
 
 def test_training_mode_ends_at_the_next_text():
-    pair = ModelPair(Runner(tiny("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5), fast=False))
+    pair = ModelPair(Runner(tiny("gpt_neox", hidden_dropout=0.5, attention_dropout=0.5), lean=False))
     want = _by_library(pair.target.model)
     pair.target.model.train()
     assert generate(pair, Autoregressive(), PROMPT, max_new_tokens=NEW).token_ids == want
     assert not any(part.training for part in pair.target.model.modules())
 
 
-def test_a_look_that_finds_nothing_makes_nothing_anew_and_a_change_everything_once(monkeypatch):
+def test_a_module_that_was_only_used_keeps_its_lean_pass_and_its_cache():
     pair = _pair("llama")
-    _decoded(pair)
-    forward = pair.fresh().target.implementation
-    with monkeypatch.context() as patch:
-        patch.setattr(Linear, "repack", lambda _: pytest.fail("nothing was changed"))
-        _decoded(pair)
-        session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
-        session.step()
-        fork = session.fork()
-        assert fork.pair.target.implementation is forward
-        assert fork.pair.target.calls <= 1
-    _another_head(pair.target.model)
-    made = {id(pair.fresh().target.implementation) for _ in range(3)}
-    assert len(made) == 1
-    assert made != {id(forward)}
+    session = Session(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW)
+    session.step()
+    pair.target.model(torch.tensor([PROMPT]), output_hidden_states=True)
+    pair.target.model.generate(torch.tensor([PROMPT]), max_new_tokens=2)
+    fork = session.fork()
+    assert fork.pair.target.lean is pair.target.lean is not None
+    assert fork.pair.target.calls <= 1
 
 
-def test_a_check_compares_with_the_module_and_not_with_the_forward_it_checks():
+def test_a_check_compares_with_the_module_and_not_with_the_lean_pass(monkeypatch):
     pair = _pair("llama")
-    own = pair.target.implementation
-    pair.target.implementation = lambda batch, cache: ForwardOutput(own(batch, cache).logits.neg())
-    pair.target.implementation.name = "negated"
+    own = LeanForward.__call__
+
+    def negated(self, *args, **options):
+        logits, states = own(self, *args, **options)
+        return -logits, states
+
+    monkeypatch.setattr(LeanForward, "__call__", negated)
     with pytest.raises(ExactnessError):
         _decoded(pair, check=True)
+
+
+def test_a_head_that_was_trained_after_its_load_drafts_with_its_new_weights():
+    model = tiny("llama")
+    target = Runner(model)
+    head = random_head(model)
+    pair = ModelPair(target, heads=(HeadRunner(head, target),))
+    before = Session(pair, DraftHead(), PROMPT, max_new_tokens=NEW).step().tree
+    with torch.no_grad():
+        head.fc.weight.neg_()
+    again = Session(pair, DraftHead(), PROMPT, max_new_tokens=NEW).step().tree
+    own = ModelPair(target, heads=(HeadRunner(head, target),))
+    want = Session(own, DraftHead(), PROMPT, max_new_tokens=NEW).step().tree
+    assert again.token.tolist() == want.token.tolist() != before.token.tolist()
 
 
 def test_heads_follow_a_changed_target():

@@ -15,7 +15,7 @@ from tiny import tiny
 
 import speclab
 from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
-from speclab.models.fast import packed
+from speclab.models import lean
 from speclab.models.head_files import read_head, save_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
@@ -61,16 +61,16 @@ def plain(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     for row in range(len(TREE)):
         path: list[int] = []
         while row >= 0:
-            path, row = [TREE[row][0], *path], TREE[row][1]  # noqa: PLW2901
+            path, row = [TREE[row][0], *path], TREE[row][1]
         for found, new in zip((features, logits), head.rows(TEXT, tuple(path)), strict=True):
             found.append(new[-1])
     return torch.stack(features), torch.stack(logits)
 
 
 @variants
-@pytest.mark.parametrize("pays", [False, True], ids=["plain", "packed"])
-def test_a_head_computes_what_its_format_says(tmp_path, variant, pays, monkeypatch):
-    monkeypatch.setattr(packed, "PAYS", pays)
+@pytest.mark.parametrize("packing", [False, True], ids=["plain", "packed"])
+def test_a_head_computes_what_its_format_says(tmp_path, variant, packing, monkeypatch):
+    monkeypatch.setattr(lean, "PACKING", packing)
     model = target()
     folder = write(tmp_path / "head", model, variant)
     for got, wanted in zip(drafted(folder, model), plain(folder, model), strict=True):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from tiny import BORDER, FAMILIES, WINDOW, tiny
+from tiny import FAMILIES, WINDOW, tiny
 from transformers import CONFIG_MAPPING
 
 from speclab.errors import OutOfMemoryError, UnsupportedModelError
@@ -68,7 +68,6 @@ LONG = {
     "mistral": {"sliding_window": 200},
     "gemma3_text": {"sliding_window": 200},
     "llama4_text": {"attention_chunk_size": 200, "attn_temperature_tuning": False},
-    "phi3": {},
 }
 """What the config names is longer than the probe."""
 
@@ -84,15 +83,13 @@ def test_a_length_that_the_config_names_is_crossed_by_a_short_probe(family):
     assert 0 < max(lengths) < 20
     assert seen == {8}
     assert len(weights) == len(list(model.parameters())), "the copy for the probe has the very weights"
-    assert _lengths(model.config) == {BORDER if family == "phi3" else 200}
-    assert runner.plan.window == (None if family == "phi3" else 200)
+    assert _lengths(model.config) == {200}
+    assert runner.plan.window == 200
 
 
 def _lengths(config):
-    rope = config.rope_parameters
-    found = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    found.append(rope.get("original_max_position_embeddings") if "long_factor" in rope else None)
-    return {length for length in found if length is not None}
+    lengths = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return {length for length in lengths if length is not None}
 
 
 def test_a_mask_that_is_wrong_beyond_a_long_window_is_found():
@@ -101,9 +98,11 @@ def test_a_mask_that_is_wrong_beyond_a_long_window_is_found():
             check_trees(Runner(tiny(family, **LONG[family]), plan=MaskPlan(200)))
 
 
-@pytest.mark.parametrize("family", ["gemma3_text", "phi3"])
-def test_another_thread_decodes_with_the_module_while_it_is_probed(family, monkeypatch):
-    model, prompt = tiny(family, **LONG[family]), torch.tensor([[5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8]])
+def test_another_thread_decodes_with_the_module_while_it_is_probed(monkeypatch):
+    model, prompt = (
+        tiny("gemma3_text", **LONG["gemma3_text"]),
+        torch.tensor([[5, 9, 2, 40, 33, 7, 7, 1, 60, 22, 13, 8]]),
+    )
 
     def text():
         return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=8)[0].tolist()
@@ -162,3 +161,12 @@ def test_configs_known_to_be_unfit_are_refused_unmeasured_and_those_of_common_fa
         assert reason in unfit(CONFIG_MAPPING[family](**settings))
     for family in ("gpt_neox", "llama", "qwen2", "gpt2", "mistral", "gemma2", "gemma3", "phi3", "olmo2"):
         assert unfit(CONFIG_MAPPING[family]()) is None
+
+
+def test_a_lean_pass_that_differs_is_dropped_for_the_module():
+    model = tiny("llama")
+    model.model.layers[0].self_attn.scaling *= 2  # the lean pass computes it from the width
+    runner = Runner(model)
+    assert runner.lean is not None
+    assert check_trees(runner) < 1e-4
+    assert runner.lean is None

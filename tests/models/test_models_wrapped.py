@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +23,7 @@ from speclab import (
     generate,
     load_pair,
 )
-from speclab.models.changes import SharedForward
+from speclab.models.lean import lean_forward
 
 pytestmark = pytest.mark.model
 PROMPT, NEW = [3, 1, 4, 1, 5, 9, 2, 6], 10
@@ -67,7 +66,7 @@ def test_a_peft_model_decodes_with_its_adapters():
     pair = load_pair(target=wrapped, draft=tiny("llama", seed=1))
     text = generate(pair, LinearSpeculation(), PROMPT, max_new_tokens=NEW, check=True).token_ids
     assert text == own_text(wrapped.base_model) != bare
-    assert re.fullmatch(r"module: a part of it is a [\w.]*\.Adapter", pair.describe()["target_forward"])
+    assert pair.describe()["target_forward"] == "module"
 
 
 def test_a_peft_model_drafts_too():
@@ -145,11 +144,11 @@ def test_a_model_that_is_placed_is_not_moved_and_its_embedding_is_on_a_device(tm
 def test_weights_that_several_processes_share_go_through_the_module(tmp_path):
     """With one process of a mesh: the weights are those of a tensor-parallel plan, whose module alone knows how."""
     model = tiny("llama")
-    assert SharedForward(model).forward.name == "lean, packed"
+    assert lean_forward(model) is not None
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
         distribute_module(model, init_device_mesh("cpu", (1,)))
-        assert SharedForward(model).forward.name.startswith("module: its weights differ")
+        assert lean_forward(model) is None
         with pytest.raises(SettingsError, match="tensor-parallel"):
             load_pair(target=model, dtype="float16")
     finally:

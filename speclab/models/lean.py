@@ -1,0 +1,384 @@
+"""The lean pass: GPT-NeoX (Pythia, the mini family) and Llama written out, on a CPU with packed weights.
+
+The library's module spends up to half of a small model's pass in Python. A lean pass uses the module's weights and
+follows its arithmetic, so it equals the module within rounding; the probe compares the two when a model is loaded.
+`lean_forward` is the door: None means that passes go through the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import module as hooks
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+
+from speclab.models import memory
+from speclab.models.cache import KVCache
+
+FIRST_POSITIONS = 1024
+SPARE_POSITIONS = 256  # the rows of a pass may lie further than the cache is long
+PACKING: bool | None = None
+"""Whether weights are packed; None: where that is measured to be faster. Tests set it: their choice needs no clock."""
+ROUNDS = 5
+_FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}  # rotary embeddings that depend on the position alone
+_CAPTURING = "transformers.utils.output_capturing"
+_OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
+_OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
+# The activations that oneDNN applies together with a product, by the library's class.
+_FUSED = {
+    "SiLUActivation": ("swish", ""),
+    "SiLU": ("swish", ""),
+    "GELUActivation": ("gelu", "none"),
+    "NewGELUActivation": ("gelu", "tanh"),
+    "GELUTanh": ("gelu", "tanh"),
+    "ReLU": ("relu", ""),
+}
+
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines, each `[m, half]`, of the rows' positions."""
+
+
+class Linear:
+    """`act(x Wᵀ + b)` on one `nn.Linear`, or on several that read the same rows, their outputs side by side.
+
+    `pack` copies the weights into the layout that oneDNN multiplies by. The library's product repacks its weights at
+    every call, which takes longer than the product where rows are few.
+    """
+
+    def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
+        self.modules = modules
+        self.act = act
+        self._packed: Tensor | None = None
+
+    def pack(self) -> None:
+        """Copies the weights; until `unpack`, products use the copy."""
+        biases: list[Tensor | None] = [module.bias for module in self.modules]
+        sizes = [module.out_features for module in self.modules]
+        zeros = self.modules[0].weight.new_zeros
+        given = [zeros(size) if bias is None else bias.detach() for bias, size in zip(biases, sizes, strict=True)]
+        self._bias = None if all(bias is None for bias in biases) else torch.cat(given)
+        weights = torch.cat([module.weight.detach() for module in self.modules])
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
+
+    def unpack(self) -> None:
+        """Drops the copy."""
+        self._packed = None
+
+    def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+        """`[m, in]` to `[m, out]`, then plus or times another `[m, out]`."""
+        if self._packed is None:
+            return self.by_library(rows, plus, times)
+        product, product_and_other = _operators()
+        if plus is not None:
+            return product_and_other(rows, plus, self._packed, self._bias, "add")
+        if times is not None:
+            return product_and_other(rows, times, self._packed, self._bias, "mul")
+        if self.act is None:
+            return product(rows, self._packed, self._bias, "none", [], "")
+        name, algorithm = _FUSED.get(type(self.act).__name__, ("none", ""))
+        out = product(rows, self._packed, self._bias, name, [], algorithm)
+        return out if name != "none" else torch.as_tensor(self.act(out))
+
+    def by_library(self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
+        """As a call, by the modules' own weights."""
+        outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
+        product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+        product = product if self.act is None else self.act(product)
+        if plus is not None:
+            return plus + product
+        return product if times is None else product * times
+
+
+@torch.inference_mode()
+def pack(linears: Sequence[Linear]) -> bool:
+    """Packs the weights of a model where that makes its passes faster; whether it did.
+
+    On a CPU, where there is memory for a second copy, and where the products of one row take no longer with it: plain
+    decoding must not pay for trees.
+    """
+    weights = [module.weight for linear in linears for module in linear.modules]
+    on_cpu = all(weight.device.type == "cpu" for weight in weights)
+    if PACKING is False or not on_cpu or not _can_pack(weights[0].dtype):
+        return False
+    free = memory.free(torch.device("cpu"))
+    if free is not None and free < memory.HEADROOM * sum(weight.nbytes for weight in weights):
+        return False
+    for linear in linears:
+        linear.pack()
+    if PACKING is None and not _is_faster(linears):
+        for linear in linears:
+            linear.unpack()
+        return False
+    return True
+
+
+def _is_faster(linears: Sequence[Linear]) -> bool:
+    """Whether packed products of one row are the faster ones, all layers in the order of a pass."""
+    widths = {linear.modules[0].in_features for linear in linears}
+    rows = {width: torch.ones((1, width), dtype=linears[0].modules[0].weight.dtype) for width in widths}
+    seconds: dict[bool, float] = {}
+    for _ in range(ROUNDS):  # in turn, so that a busy moment of the machine falls on both
+        for packed in (True, False):
+            start = perf_counter()
+            for linear in linears:
+                multiply = linear if packed else linear.by_library
+                multiply(rows[linear.modules[0].in_features])
+            seconds[packed] = min(seconds.get(packed, torch.inf), perf_counter() - start)
+    return seconds[True] <= seconds[False]
+
+
+@cache
+def _operators() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """oneDNN's product with an activation, and with another tensor added or multiplied."""
+    operators: Any = torch.ops.mkldnn._linear_pointwise
+    return operators.default, operators.binary
+
+
+@cache
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether torch's private operators exist and compute the right products in this dtype."""
+    module = nn.Linear(16, 16, dtype=dtype)
+    rows = torch.linspace(-1, 1, 32, dtype=dtype).view(2, 16)
+    activated, added = Linear(module, act=nn.SiLU()), Linear(module)
+    try:
+        expected = torch.cat([activated(rows), added(rows, plus=rows)])
+        activated.pack()
+        added.pack()
+        difference = (torch.cat([activated(rows), added(rows, plus=rows)]) - expected).abs().max()
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return False
+    return float(difference) < (1e-5 if dtype == torch.float32 else 0.05)
+
+
+def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention where heads that share keys become rows: fast kernels take a mask or shared keys, not both.
+
+    Args:
+        query: `[B, heads, m, dim]`.
+        keys, values: `[B, shared heads, n, dim]`.
+        mask: `[…, m, n]`, bool or additive; None hides nothing.
+
+    Returns:
+        `[B, heads, m, dim]`.
+    """
+    batch, heads, rows, dim = query.shape
+    group = heads // keys.shape[1]
+    repeated = None if mask is None else mask.repeat(*(1,) * (mask.ndim - 2), group, 1)
+    together = query.reshape(batch, keys.shape[1], group * rows, dim)
+    out = F.scaled_dot_product_attention(together, keys, values, repeated)
+    return out.reshape(batch, heads, rows, dim)
+
+
+def _normed(norm: Any, rows: Tensor) -> Tensor:
+    """The norm of rows as one operator: calling the module takes as long again for a few rows."""
+    if isinstance(norm, nn.LayerNorm):
+        return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Rotates the first `2 * half` features of every head `[m, …, dim]` in place; `cos`, `sin`: `[m, half]`."""
+    half = cos.shape[-1]
+    shape = (len(cos), *(1,) * (heads.ndim - 2), half)
+    cos, sin = cos.view(shape), sin.view(shape)
+    low, high = heads[..., :half], heads[..., half : 2 * half]
+    from_low, from_high = low * sin, high * sin
+    low.mul_(cos).sub_(from_high)
+    high.mul_(cos).add_(from_low)
+
+
+class _Layer(Protocol):
+    """One decoder layer: `[m, hidden]` to `[m, hidden]`, keys and values appended to the cache.
+
+    `mask` is additive, `[1, 1, m, n]`; None is plain causal order.
+    """
+
+    linears: Sequence[Linear]
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor: ...
+
+
+class _NeoXLayer:
+    def __init__(self, layer: Any, index: int, config: Any) -> None:
+        self.index = index
+        self.heads: int = config.num_attention_heads
+        self.parallel: bool = layer.use_parallel_residual
+        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.qkv, self.out = Linear(layer.attention.query_key_value), Linear(layer.attention.dense)
+        self.up, self.down = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act), Linear(layer.mlp.dense_4h_to_h)
+        self.linears = (self.qkv, self.out, self.up, self.down)
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        attended = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
+        read = rows if self.parallel else attended
+        return self.down(self.up(_normed(self.before_mlp, read)), plus=attended)
+
+    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        count = len(rows)
+        qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # a head's query, key and value lie together
+        _rotate(qkv[:, :, :2], *angles)
+        query, key, value = qkv.transpose(0, 1)[None].unbind(3)
+        keys, values = cache.update(key, value, self.index)
+        out = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=mask is None and count > 1)
+        return out.transpose(1, 2).reshape(count, -1)
+
+
+class _LlamaLayer:
+    def __init__(self, layer: Any, index: int, config: Any) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.index = index
+        self.dim: int = attention.head_dim
+        self.heads: int = config.num_attention_heads
+        self.shared: int = config.num_key_value_heads
+        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
+        self.gate, self.up = Linear(mlp.gate_proj, act=mlp.act_fn), Linear(mlp.up_proj)
+        self.down = Linear(mlp.down_proj)
+        self.linears = (self.qkv, self.out, self.gate, self.up, self.down)
+
+    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        rows = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
+        read = _normed(self.before_mlp, rows)
+        return self.down(self.up(read, times=self.gate(read)), plus=rows)
+
+    def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
+        count = len(rows)
+        qkv = self.qkv(rows).view(count, -1, self.dim)
+        _rotate(qkv[:, : self.heads + self.shared], *angles)
+        query, key, value = qkv.transpose(0, 1)[None].split((self.heads, self.shared, self.shared), dim=1)
+        keys, values = cache.update(key, value, self.index)
+        if mask is None and count > 1:
+            out = F.scaled_dot_product_attention(
+                query, keys, values, is_causal=True, enable_gqa=self.heads > self.shared
+            )
+        else:
+            out = grouped_attention(query, keys, values, mask)
+        return out.transpose(1, 2).reshape(count, -1)
+
+
+class _Parts(NamedTuple):
+    """What a causal model is made of."""
+
+    embedding: nn.Embedding
+    rotary: Any
+    layers: Sequence[_Layer]
+    norm: nn.Module
+
+
+def _neox(model: Any) -> _Parts:
+    base = model.gpt_neox
+    layers = [_NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    return _Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm)
+
+
+def _llama(model: Any) -> _Parts:
+    base = model.model
+    layers = [_LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    return _Parts(base.embed_tokens, base.rotary_emb, layers, base.norm)
+
+
+_FAMILIES: dict[str, Callable[[Any], _Parts]] = {"GPTNeoXForCausalLM": _neox, "LlamaForCausalLM": _llama}
+
+
+class LeanForward:
+    """A model's pass, written out.
+
+    Attributes:
+        packed: whether it multiplies by packed copies of the weights.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
+        parts = _FAMILIES[type(model).__name__](model)
+        self._embedding, self._rotary, self._layers, self._norm = parts
+        self._head = Linear(model.get_output_embeddings())
+        linears = [self._head, *(linear for layer in parts.layers for linear in layer.linears)]
+        self.packed = packing and pack(linears)
+        self._cos = self._sin = torch.empty(0)
+        self._modules = tuple(model.modules())
+        self._hooks_seen, self._hooked = -1, False
+
+    @property
+    def hooked(self) -> bool:
+        """Whether somebody's hook waits for a call of the module, of one of its parts, or of any module.
+
+        torch numbers all hooks, so the parts are looked at only after a new one was registered or one was there. The
+        library's own hooks, which collect hidden states, do not count.
+        """
+        if self._hooked or RemovableHandle.next_id != self._hooks_seen:
+            self._hooks_seen = RemovableHandle.next_id
+            by_part = [each for part in self._modules for each in (part._forward_hooks, part._forward_pre_hooks)]
+            waiting = [hooks._global_forward_hooks, hooks._global_forward_pre_hooks, *by_part]
+            every = (hook for group in waiting for hook in group.values())
+            self._hooked = any(getattr(hook, "__module__", "") != _CAPTURING for hook in every)
+        return self._hooked
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache,
+        *,
+        last_only: bool = False,
+        layers: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits `[m, V]`, or `[1, V]` with `last_only`, and the hidden states `[m, layers, hidden]` of `layers`."""
+        angles = self._angles(positions, cache.length + len(tokens))
+        rows = F.embedding(tokens, self._embedding.weight)
+        states = [rows]
+        for layer in self._layers:
+            rows = layer(rows, angles, mask, cache)
+            states.append(rows)
+        rows = states[-1] = _normed(self._norm, rows)
+        wanted = torch.stack([states[layer] for layer in layers], dim=1) if layers else None
+        return self._head(rows[-1:] if last_only else rows), wanted
+
+    def _angles(self, positions: Tensor, length: int) -> Angles:
+        """Angles of `positions`, from tables made once by the module's own rule."""
+        if length + SPARE_POSITIONS > len(self._cos):
+            like = self._embedding.weight
+            size = max(length + SPARE_POSITIONS, 2 * len(self._cos), FIRST_POSITIONS)
+            table = torch.arange(size, device=like.device)
+            cos, sin = self._rotary(like, table[None])
+            half = cos.shape[-1] // 2  # the second half repeats the first
+            self._sin = sin[0, :, :half].contiguous()
+            self._cos = cos[0, :, :half].contiguous()
+        return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+
+@torch.inference_mode()
+def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward | None:
+    """The lean pass of a model; None where the module does not run as the library's own for a family written out.
+
+    Args:
+        packing: multiply by packed copies of the weights where that is faster; False: no weight is copied.
+    """
+    if type(model).__name__ not in _FAMILIES or model.config._attn_implementation != "sdpa":
+        return None
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") not in _FIXED_ANGLES:
+        return None
+    weights = list(model.parameters())
+    kinds = {(type(weight), weight.device, weight.dtype) for weight in weights}
+    if len(kinds) != 1 or type(weights[0]) is not nn.Parameter:
+        return None
+    own = _OWN_MODULES | {type(model).__module__}
+    if not all(_is_own(part, own) for part in model.modules()):
+        return None
+    return LeanForward(model, packing=packing)
+
+
+def _is_own(part: nn.Module, own: set[str]) -> bool:
+    """Whether a part of a module is the library's own: not an adapter, not patched, not placed by accelerate."""
+    kind = type(part)
+    if kind not in _OWN_PARTS and kind.__module__ not in own:
+        return False
+    patched = "forward" in vars(part) or kind.forward.__module__ not in own | {base.__module__ for base in _OWN_PARTS}
+    return not patched and not hasattr(part, "_hf_hook")
