@@ -141,5 +141,5 @@ def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except Exception:  # an integer of too many digits, an object that does not say what it is
+    except Exception:  # noqa: BLE001  # an integer of too many digits, an object that does not say what it is
         return f"some {type(value).__name__}"

@@ -36,12 +36,13 @@ def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
     """Features and logits by place of TEXT and TREE, by the runner: a prefix, the rest, a level at a time."""
     runner = Runner(model)
     head = HeadRunner(read_head(folder, runner), runner)
+    columns = slice(None) if head.model.token_ids is None else head.model.token_ids
     runner.watch(head.config.layers)
     runner.logits(TEXT)
     states = runner.hidden.rows(0, len(TEXT) - 1, head.config.layers)
     first, fed = head.after_each(TEXT[1:4], states[:3])
     second, more = head.after_each(TEXT[4:], states[3:])
-    rows, features = [first.rows, second.rows], [*fed, *more]
+    rows, features = [first.rows[:, columns], second.rows[:, columns]], [*fed, *more]
     paths: list[tuple[int, ...]] = []
     for level in ((0, 1), (2, 3, 4), (5,)):
         start = len(paths)
@@ -50,7 +51,7 @@ def drafted(folder, model) -> tuple[torch.Tensor, torch.Tensor]:
         parents = [features[len(TEXT) - 1 + TREE[row][1]] for row in level]
         places = [len(TEXT) - 2 + len(path) for path in paths[start:]]
         logits, out = head.forward([TREE[row][0] for row in level], torch.stack(parents), places, visible)
-        rows.append(logits.rows)
+        rows.append(logits.rows[:, columns])
         features += [*out]
     return torch.stack(features), torch.cat(rows)
 
