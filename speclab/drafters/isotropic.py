@@ -8,20 +8,8 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.measures import Nodes
-from speclab.drafters.training_free import (
-    BigramEntries,
-    Carry,
-    LongestNgram,
-    Megabytes,
-    ShortestNgram,
-    Successors,
-    TableDrafter,
-    Which,
-    draft_of,
-    match_event,
-)
-from speclab.sources.context import ContextIndex
-from speclab.sources.trie import Trie
+from speclab.drafters.ngrams import LongestNgram, NgramIndex, ShortestNgram
+from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -37,58 +25,43 @@ class IsotropicTree(Strategy):
     node_budget: Nodes = Field(
         default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
     )
-    successors: Successors = 10
+    successors: Width = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
-    pick: Which = "last"
-    copies: bool = Field(
-        default=True, description="the copied token first; or, as in the authors' code, transitions alone"
-    )
-    bigram_entries: BigramEntries = 32768
-    carry: Carry = "cold"
-    table_megabytes: Megabytes = 64
+    bigrams: bool = Field(default=True, description="pairs of tokens have successors of their own")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        return {
-            "paper (b = 3)": cls(),
-            "paper (b = 5)": cls(branching=5),
-            "authors' code (b = 3), from the table alone": cls(copies=False),
-        }
+        return {"paper (b = 3)": cls(node_budget=60), "paper (b = 5)": cls(node_budget=60, branching=5)}
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _IsotropicDrafter(self, pair)
+        return IsotropicDrafter(self, pair)
 
 
-class _IsotropicDrafter(TableDrafter):
+class IsotropicDrafter(TableDrafter):
+    """Gives every node `branching` children, in the order of the nodes, until the tree is full."""
+
     settings: IsotropicTree
 
     def __init__(self, settings: IsotropicTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.bigram_entries)
-        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        super().__init__(settings, pair, settings.successors, pairs=settings.bigrams)
+        self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram)
 
     def draft(self, context: Context) -> Draft:
-        s = self.settings
-        self._index.update(context.tokens)
-        longest = min(s.node_budget - 1, context.max_depth)
-        matches = self._index.match(s.pick, longest) if longest > 0 and s.copies else []
-        trie, copied = self.rooted(context), matches[0].tokens if matches else ()
-        on_copy, node = 0, 0
-        while node < len(trie) < s.node_budget and trie.depth[node] < context.max_depth:
-            depth = trie.depth[node]
-            if node == on_copy and depth < len(copied):
-                on_copy = trie.add(node, copied[depth], COPIED, "context")
-            self._branch(trie, node)
+        branching, budget = self.settings.branching, self.settings.node_budget
+        matches = self._index.matches(context.tokens, min(budget - 1, context.max_depth))
+        copied = matches[0].tokens if matches else ()
+        tree = self.rooted(context)
+        node = end_of_copy = 0
+        while node < len(tree) < budget and tree.depth[node] < context.max_depth:
+            depth, weight = tree.depth[node], 1.0
+            if node == end_of_copy and depth < len(copied):
+                end_of_copy = tree.add(node, copied[depth], COPIED, "context")
+                weight -= COPIED
+            for token, prob in zip(*self.successors(tree, node, weight), strict=True):
+                if len(tree.children[node]) < branching and len(tree) < budget:
+                    tree.add(node, token, prob, "transition")
             node += 1
-        way = "uniform tree" if len(trie) > 1 else "plain"
-        return draft_of(trie, [self.route(way), *map(match_event, matches)])
-
-    def _branch(self, trie: Trie, node: int) -> None:
-        """Transitions until the node has as many children as all, or the tree is full."""
-        children = trie.children[node]
-        tokens, scores, weight = self.successors(trie, node, 1.0 - COPIED * len(children))
-        for token, score in zip(tokens, scores, strict=True):
-            if len(children) == self.settings.branching or len(trie) == self.settings.node_budget or score <= 0:
-                break
-            trie.add(node, token, score * weight, "transition")
+        route = self.route("uniform tree" if len(tree) > 1 else "plain")
+        return tree.draft(route, *(match.event for match in matches))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.training_free import LongestNgram, ShortestNgram, Which, draft_of, match_event
-from speclab.sources.context import ContextIndex
-from speclab.sources.trie import Trie
+from speclab.drafters.ngrams import LongestNgram, NgramIndex, Pick, ShortestNgram
 from speclab.trace.records import Event
+from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -21,7 +20,7 @@ class PromptLookup(Strategy):
 
     longest_ngram: LongestNgram = 3
     shortest_ngram: ShortestNgram = 1
-    pick: Which = "last"
+    pick: Pick = Field(default="last", description="which earlier occurrence is copied")
     draft_tokens: int = Field(default=10, ge=1, le=256, title="K", description="most tokens to copy")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
@@ -33,24 +32,25 @@ class PromptLookup(Strategy):
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _PromptLookupDrafter(self)
+        return PromptLookupDrafter(self)
 
 
-class _PromptLookupDrafter(Drafter):
+class PromptLookupDrafter(Drafter):
+    """Drafts the chain after the longest n-gram that occurred before."""
+
     settings: PromptLookup
 
     def __init__(self, settings: PromptLookup) -> None:
         super().__init__(settings)
-        self._index = ContextIndex(range(settings.shortest_ngram, settings.longest_ngram + 1))
+        self._index = NgramIndex(settings.shortest_ngram, settings.longest_ngram, settings.pick)
 
     def draft(self, context: Context) -> Draft:
-        """The chain after the longest n-gram that is found. A copy has no probability: each token counts as certain."""
-        self._index.update(context.tokens)
-        limit = min(self.settings.draft_tokens, context.max_depth)
-        matches = self._index.match(self.settings.pick, limit) if limit > 0 else []
-        trie, node = Trie(context.tokens[-1]), 0
-        for token in matches[0].tokens if matches else ():
-            node = trie.add(node, token, 1.0, "context")
-        way = f"a chain after the {matches[0].length}-gram" if matches else "plain: no n-gram occurred before"
-        values = {"route": "chain" if matches else "plain"}
-        return draft_of(trie, [Event("route", None, way, values), *map(match_event, matches)])
+        """A copy has no probability: each token counts as certain, and its logarithm is 0."""
+        matches = self._index.matches(context.tokens, min(self.settings.draft_tokens, context.max_depth))
+        chain = matches[0].tokens if matches else ()
+        n = len(chain)
+        tree = DraftTree.of([context.tokens[-1], *chain], range(-1, n), [0.0] * (n + 1), ["target", *["context"] * n])
+        reason = f"a chain after the {matches[0].length}-gram" if matches else "plain: no n-gram occurred before"
+        route = Event("route", None, reason, {"route": "chain" if matches else "plain"})
+        topk = {node: ((token, 0.0),) for node, token in enumerate(chain)}
+        return Draft(tree, (route, *(match.event for match in matches)), topk)

@@ -1,7 +1,7 @@
 """Token Recycling: a static tree filled from a table of each token's most probable successors (Luo et al. 2025).
 
 The table is read off every row that the target verifies, rejected ones too. The paper's tree has 80 drafted nodes: 8,
-21, 25, 15, 8 and 3 by depth. It does not say which of them get the children; here those with the smallest product of
+21, 25, 15, 8 and 3 by depth. It does not say which of them have the children; here those with the smallest product of
 ranks.
 """
 
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.measures import Nodes
-from speclab.drafters.training_free import Carry, Megabytes, TableDrafter, draft_of
+from speclab.drafters.transitions import Carry, TableDrafter, Width
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -30,41 +30,40 @@ class TokenRecycling(Strategy):
     """A static tree: each node is a successor that the target last gave its parent's token, the most probable first."""
 
     node_budget: Nodes = Field(
-        default=81, ge=1, le=512, description="nodes of the static tree, root included; 81 is the tree of the paper"
+        default=81, ge=1, le=512, description="nodes of the static tree, root included; the paper's tree has 81"
     )
-    successors: int = Field(default=8, ge=1, le=64, title="k", description="successors kept of each token")
+    successors: Width = 8
     carry: Carry = "cold"
-    table_megabytes: Megabytes = 64
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
-            "paper, 80 drafted nodes": cls(),
-            "40 drafted nodes (not in the paper)": cls(node_budget=41),
-            "24 drafted nodes (not in the paper)": cls(node_budget=25),
+            "paper, 80 drafted nodes": cls(node_budget=81),
             "12 drafted nodes (not in the paper)": cls(node_budget=13),
             "carried over between prompts": cls(carry="carried"),
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _TokenRecyclingDrafter(self, pair)
+        return TokenRecyclingDrafter(self, pair, self.successors, carry=self.carry)
 
 
-class _TokenRecyclingDrafter(TableDrafter):
+class TokenRecyclingDrafter(TableDrafter):
+    """Fills the template from the table."""
+
     settings: TokenRecycling
 
     def draft(self, context: Context) -> Draft:
         """A node of rank r is the r-th successor of its parent's token; where the table has none, it is left out."""
-        trie = self.rooted(context)
-        node: dict[int, int] = {0: 0}
-        for place, (parent, rank) in enumerate(template(self.settings.node_budget, self.settings.successors), start=1):
-            above = node.get(parent)
-            if above is None or trie.depth[above] >= context.max_depth:
+        tree = self.rooted(context)
+        node_of: dict[int, int] = {0: 0}
+        for index, (parent, rank) in enumerate(template(self.settings.node_budget, self.settings.successors), start=1):
+            above = node_of.get(parent)
+            if above is None or tree.depth[above] >= context.max_depth:
                 continue
-            tokens, scores, _ = self.successors(trie, above)
-            if rank < len(tokens) and scores[rank] > 0:
-                node[place] = trie.add(above, tokens[rank], scores[rank], "transition")
-        return draft_of(trie, [self.route("transitions" if len(trie) > 1 else "plain")])
+            known = tree.successors.get(above) or self.successors(tree, above)
+            if rank < len(known.tokens):
+                node_of[index] = tree.add(above, known.tokens[rank], known.probs[rank], "transition")
+        return tree.draft(self.route("transitions" if len(tree) > 1 else "plain"))
 
 
 @lru_cache(maxsize=32)
@@ -76,13 +75,13 @@ def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
     successor is at the rate `FIRST` and the others in inverse proportion to their rank; a larger one has larger levels.
     """
     scale = max(1.0, (node_budget - 1) / sum(LEVELS))
-    found = [(1.0, -1, 0)]
+    nodes = [(1.0, -1, 0)]  # probability, parent, rank
     level = range(1)
     for size in LEVELS:
-        children = [(found[node][0] * FIRST / (rank + 1), node, rank) for node in level for rank in range(successors)]
+        children = [(nodes[node][0] * FIRST / (rank + 1), node, rank) for node in level for rank in range(successors)]
         chosen = sorted(children, key=lambda child: (-child[0], child[1:]))[: ceil(size * scale)]
-        level = range(len(found), len(found) + len(chosen))
-        found += sorted(chosen, key=lambda child: child[1:])
-    kept = sorted(sorted(range(len(found)), key=lambda node: (-found[node][0], node))[:node_budget])
-    place = {node: place for place, node in enumerate(kept)}
-    return tuple((place[found[node][1]], found[node][2]) for node in kept[1:])
+        level = range(len(nodes), len(nodes) + len(chosen))
+        nodes += sorted(chosen, key=lambda child: child[1:])
+    kept = sorted(sorted(range(len(nodes)), key=lambda node: (-nodes[node][0], node))[:node_budget])
+    index_of = {node: index for index, node in enumerate(kept)}
+    return tuple((index_of[nodes[node][1]], nodes[node][2]) for node in kept[1:])

@@ -1,0 +1,64 @@
+"""A draft tree of candidates from several sources, merged under their parents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import NamedTuple
+
+from speclab.drafters.base import Draft, TopK
+from speclab.trace.records import Event
+from speclab.tree import DraftTree
+
+
+class Successors(NamedTuple):
+    """Tokens that may come next and their probabilities, above 0; the most probable first."""
+
+    tokens: Sequence[int] = ()
+    probs: Sequence[float] = ()
+
+
+class Candidates:
+    """Nodes in the order in which they were added, parents first; node 0 is the newest token of the text.
+
+    Attributes:
+        token, parent, depth, source: columns.
+        prob: each node's probability given its parent, under its source; above 0.
+        path_prob: the product of `prob` from the root to the node.
+        children: for each node, its children by token.
+        successors: what a source gave after a node, where it was asked.
+    """
+
+    def __init__(self, root: int) -> None:
+        self.token, self.parent, self.depth, self.source = [root], [-1], [0], ["target"]
+        self.prob, self.path_prob = [1.0], [1.0]
+        self.children: list[dict[int, int]] = [{}]
+        self.successors: dict[int, Successors] = {}
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def add(self, parent: int, token: int, prob: float, source: str) -> int:
+        """The child of `parent` with this token; one that is there already stays as it is."""
+        node = self.children[parent].setdefault(token, len(self.token))
+        if node == len(self.token):
+            self.token.append(token)
+            self.parent.append(parent)
+            self.depth.append(self.depth[parent] + 1)
+            self.source.append(source)
+            self.prob.append(prob)
+            self.path_prob.append(self.path_prob[parent] * prob)
+            self.children.append({})
+        return node
+
+    def draft(self, *events: Event) -> Draft:
+        """The finished tree, breadth-first."""
+        tree, order = DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
+        return Draft(tree, events, {node: self._top(own) for node, own in enumerate(order) if self.children[own]})
+
+    def _top(self, node: int) -> TopK:
+        """What may follow a node, its children among it, each with the probability that the tree gives it."""
+        children = self.children[node]
+        probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
+        probs.update((token, self.prob[child]) for token, child in children.items())
+        return tuple(sorted(((token, log(prob)) for token, prob in probs.items()), key=lambda pair: -pair[1]))

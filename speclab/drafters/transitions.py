@@ -1,0 +1,155 @@
+"""Which token follows which: the target's most probable next tokens, kept of every row that it verifies.
+
+Token Recycling (Luo et al. 2025) keeps them by the last token. GOOSE (section 4.1, appendix C.1) keeps them by the last
+two as well, and reads every row: rejected branches and the prompt too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy
+from speclab.drafters.candidates import Candidates, Successors
+from speclab.drafters.learned import Learned
+from speclab.trace.records import Adaptation, Event, Value
+
+if TYPE_CHECKING:
+    from speclab.models.answer import Answer
+    from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
+
+Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
+Carry = Annotated[
+    Literal["cold", "carried"],
+    Field(description="the transition table at the start of a prompt: empty, or as the prompt before left it"),
+]
+MOST_PAIRS = 1 << 15
+"""Pairs of tokens that a table keeps; then the oldest give way."""
+PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
+"""A prompt is run in chunks of at most so many rows, and so many logits."""
+NO_TOKEN = -1
+"""Stands before the first token of a text."""
+
+
+class Rows(NamedTuple):
+    """Rows of a pass: `tokens` and the token before each, `[n]`; the most probable next tokens `[n, k]`, -1 unknown."""
+
+    previous: Sequence[int]
+    tokens: Sequence[int]
+    next_ids: NDArray[np.int64]
+    next_log_probs: NDArray[np.float32]
+
+
+class TransitionTable(Learned[Rows]):
+    """The most probable successors of every token, and of every pair of tokens, that the target has verified.
+
+    Memory: some 10 KiB for each iteration of 60 nodes.
+
+    Args:
+        width: successors kept of each (GOOSE: K).
+        pairs: whether pairs of tokens have successors of their own.
+
+    Attributes:
+        after_token, after_pair: what was learned.
+    """
+
+    def __init__(self, width: int, *, pairs: bool = False) -> None:
+        self.width, self._keeps_pairs = width, pairs
+        super().__init__()
+
+    def clear(self) -> None:
+        self.after_token: dict[int, Successors] = {}
+        self.after_pair: dict[tuple[int, int], Successors] = {}
+
+    def read(self, batch: Rows) -> None:
+        """Of several rows for one token or pair, the last one counts."""
+        probs = np.where(batch.next_ids < 0, 0.0, np.exp(batch.next_log_probs))
+        counts = np.count_nonzero(probs, axis=1).tolist()  # the rest is unknown, or impossible
+        rows = zip(batch.previous, batch.tokens, batch.next_ids.tolist(), probs.tolist(), counts, strict=True)
+        for previous, token, ids, row_probs, count in rows:
+            if count:
+                successors = Successors(ids[:count], row_probs[:count])
+                self.after_token[token] = successors
+                if self._keeps_pairs:
+                    self.after_pair[previous, token] = successors
+        while len(self.after_pair) > MOST_PAIRS:
+            del self.after_pair[next(iter(self.after_pair))]
+
+    def successors(self, previous: int, token: int) -> Successors:
+        """What follows `token`: after `previous` if that pair is known, else after any token."""
+        return self.after_pair.get((previous, token)) or self.after_token.get(token) or Successors()
+
+    @property
+    def sizes(self) -> dict[str, Value]:
+        """For records: how many tokens and pairs are known."""
+        return {"table_rows": len(self.after_token), "bigrams": len(self.after_pair)}
+
+
+class TableDrafter(Drafter):
+    """Keeps a table of transitions: of the prompt, then of every verified row. A subclass drafts from it."""
+
+    state: ClassVar[tuple[str, ...]] = ("table",)
+
+    def __init__(
+        self, settings: Strategy, pair: ModelPair, width: int, *, pairs: bool = False, carry: str = "cold"
+    ) -> None:
+        super().__init__(settings)
+        self.table = TransitionTable(min(width, pair.target.vocab_size), pairs=pairs)
+        self._before_root = NO_TOKEN
+        self._shared = pair.shared_state if carry == "carried" else {}
+        self._key = f"{type(settings).__name__}: transitions, width {width}, pairs {pairs}"
+        self.table.restore(self._shared.get(self._key))
+
+    def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
+        """Runs the prompt and learns all its rows (GOOSE, appendix C.1), in one pass unless it is long."""
+        most = max(1, min(PREFILL_ROWS, PREFILL_LOGITS // target.vocab_size))
+        previous = NO_TOKEN
+        for start in range(0, len(prompt_ids), most):
+            chunk = prompt_ids[start : start + most]
+            visible = np.tri(len(chunk), dtype=np.bool_)
+            answer = target.logits(chunk, range(start, start + len(chunk)), visible)
+            self.table.add(Rows([previous, *chunk[:-1]], chunk, *answer.topk(self.table.width)))
+            previous = chunk[-1]
+        self._share()
+        return answer[-1:]
+
+    def learn(self, outcome: Outcome) -> Adaptation:
+        """Learns all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
+        before = self.table.sizes
+        tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
+        previous = [self._before_root, *(tokens[parent] for parent in parents[1:])]
+        order = sorted(range(len(tokens)), key=(0, *outcome.accepted).__contains__)
+        ids, log_probs = outcome.answer.topk(self.table.width)
+        rows = Rows([previous[row] for row in order], [tokens[row] for row in order], ids[order], log_probs[order])
+        self.table.add(rows)
+        self._share()
+        return Adaptation(f"{len(tokens)} rows of the table written", before, self.table.sizes)
+
+    def restore(self, state: object) -> None:
+        super().restore(state)
+        self._share()
+
+    def rooted(self, context: Context) -> Candidates:
+        """A tree of the root alone."""
+        self._before_root = context.tokens[-2] if len(context.tokens) > 1 else NO_TOKEN
+        return Candidates(context.tokens[-1])
+
+    def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
+        """What the table has after a node, and notes it in the tree; `weight` is what a copied child leaves."""
+        previous = tree.token[tree.parent[node]] if node else self._before_root
+        tokens, probs = self.table.successors(previous, tree.token[node])
+        tree.successors[node] = Successors(tokens, [weight * prob for prob in probs])
+        return tree.successors[node]
+
+    def route(self, name: str, reason: str = "", **values: Value) -> Event:
+        """Which way the draft went, with the state of the table."""
+        return Event("route", None, reason or name, {"route": name, **values, **self.table.sizes})
+
+    def _share(self) -> None:
+        """Leaves the table to the prompts that follow, where it is carried over."""
+        self._shared[self._key] = self.table.snapshot()
