@@ -3,62 +3,57 @@
 A window of guessed tokens runs through the target in the pass that verifies. Its columns are W places from the newest
 token on, its N - 1 levels the guesses of as many iterations. A row sees the first level up to its own column, and its
 column down to itself. The target's most probable token after each row of the last level becomes the newest level, and
-the n-gram down each column goes to a pool. Candidates are the pool's n-grams that start with the newest token.
+the n-gram down each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
 
-With more than one token committed the window moves on by one place all the same, as in the published code. The
-columns start with n-grams of the text, and siblings share their parent's probability by the n-grams that go through
-them; neither is in the paper.
+When several tokens are committed, the window still moves on by one place, as in the published code. Not in the paper:
+the columns start with n-grams of the text, and siblings share their parent's probability by the n-grams through them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, Strategy
-from speclab.drafters.training_free import draft_of
-from speclab.sources.trie import Trie
-from speclab.sources.undo import UndoLog
+from speclab.drafters.candidates import Candidates
+from speclab.drafters.learned import Learned
 from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
-Window = tuple[tuple[int, ...], ...]
+Ngram = tuple[int, ...]
+Window = tuple[Ngram, ...]
 """Tokens by level and column; the first of the first level is the newest token of the text."""
-Gram = tuple[int, ...]
-Row = tuple[Gram, ...]
-"""N-grams of one first token, the newest first."""
 
 
 class Lookahead(Strategy):
-    """N-grams that the target itself makes ahead of the text, several places at once; those that fit are verified."""
+    """N-grams that the target makes ahead of the text, several places at once; those that fit are verified.
 
-    window: int = Field(
-        default=15, ge=1, le=64, title="W", description="places of the window, each of which gives an n-gram"
-    )
+    It does not pay on small models, where a row of the window costs as much as it brings: it is here to be looked at.
+    """
+
+    window: int = Field(default=15, ge=1, le=64, title="W", description="columns of the window, an n-gram each")
     ngram: int = Field(
         default=5, ge=3, le=16, title="N", description="tokens of an n-gram; the window has one level less"
     )
-    guesses: int = Field(
-        default=15, ge=1, le=64, title="G", description="most n-grams that are verified in an iteration"
-    )
+    guesses: int = Field(default=15, ge=1, le=64, title="G", description="most n-grams verified in an iteration")
     pool_per_token: int = Field(
         default=15, ge=1, le=256, description="n-grams kept of each first token; the oldest give way"
     )
     text_ngrams: bool = Field(
-        default=True, description="the text's own n-grams enter the pool, too, as in the published code"
+        default=True, description="the text's own n-grams enter the pool as well, as in the published code"
     )
     window_seed: int = Field(
-        default=0, ge=0, lt=2**32, description="picks the places of the text that the window's columns start from"
+        default=0, ge=0, lt=2**32, description="picks the places of the text that the columns start from"
     )
 
     @classmethod
@@ -70,144 +65,109 @@ class Lookahead(Strategy):
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _LookaheadDrafter(self)
+        return LookaheadDrafter(self)
 
 
-class _LookaheadDrafter(Drafter):
+class LookaheadDrafter(Drafter):
+    """Drafts the n-grams of the pool that start with the newest token; the window runs as extra rows."""
+
     settings: Lookahead
-    state = ("_window", "_read", "_pool")
+    state = ("window", "pool", "_read")
 
     def __init__(self, settings: Lookahead) -> None:
         super().__init__(settings)
-        self._pool = NgramPool(settings.pool_per_token)
-        self._window: Window = ()
+        self.pool = NgramPool(settings.pool_per_token)
+        self.window: Window = ()
         self._read = 0
 
     def draft(self, context: Context) -> Draft:
-        """The newest n-grams of the pool that start with the newest token, merged; the window as extra rows."""
-        settings, root = self.settings, context.tokens[-1]
-        if settings.text_ngrams:
-            self._read_text(context.tokens)
-        self._window = self._fitted(context)
-        rows = _rows(self._window)
-        grams = self._pool.after(root)[: settings.guesses] if context.max_depth > 0 else ()
-        trie = _merged(root, [gram[: context.max_depth] for gram in grams])
-        return replace(draft_of(trie, [self._route(grams, rows), *map(_tried, grams)]), extra=rows)
+        s, root = self.settings, context.tokens[-1]
+        if s.text_ngrams:
+            recent = context.tokens[max(0, self._read - s.ngram + 1) :]
+            self.pool.add([tuple(recent[end - s.ngram : end]) for end in range(s.ngram, len(recent) + 1)])
+            self._read = len(context.tokens)
+        self.window = self._fitted(context)
+        tokens = [token for level in self.window for token in level]
+        extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
+        guesses = self.pool.after(root)[: s.guesses] if context.max_depth > 0 else ()
+        tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
+        reason = f"{len(guesses)} n-grams of the pool" if guesses else "plain: no n-gram of the pool starts so"
+        values = {"route": "guesses" if guesses else "plain", "guesses": len(guesses), "pool": self.pool.size}
+        route = Event("route", None, reason, {**values, "window_rows": len(extra.token)})
+        return replace(tree.draft(route, *map(_tried, guesses)), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        """Takes the target's answers as the newest level, and the n-gram down each column into the pool."""
-        before, columns = self._pool.size, len(self._window[0])
-        answers = tuple(outcome.extra[-columns:].topk(1)[0][:, 0].tolist()) if columns else ()
-        self._pool.add(zip(*self._window, answers, strict=True))
-        self._window = (*self._window[1:], answers)
-        now = self._pool.size
+        """The target's answers become the newest level; the n-gram down each column enters the pool."""
+        columns, before = len(self.window[0]), self.pool.size
+        answers = tuple(outcome.extra.choice[len(outcome.extra) - columns :].tolist())
+        self.pool.add([*zip(*self.window, answers, strict=True)])
+        self.window = (*self.window[1:], answers)
+        now = self.pool.size
         return Adaptation(f"{columns} n-grams from the window, {now - before} new", {"pool": before}, {"pool": now})
-
-    def _read_text(self, tokens: Sequence[int]) -> None:
-        """The n-grams that the newest tokens complete."""
-        length = self.settings.ngram
-        recent = tokens[max(0, self._read - length + 1) :]
-        self._pool.add(tuple(recent[end - length : end]) for end in range(length, len(recent) + 1))
-        self._read = len(tokens)
 
     def _fitted(self, context: Context) -> Window:
         """The window from the newest token on, without the columns that would reach beyond the models' context."""
         levels = self.settings.ngram - 1
         columns = max(0, min(self.settings.window, context.max_depth - levels + 2))
-        window = self._window or _begun(context.tokens, columns, levels, self.settings.window_seed)
-        root, *first = context.tokens[-1], *window[0][1:]
-        return tuple(level[:columns] for level in ((root, *first), *window[1:]))
-
-    def _route(self, grams: Sequence[Gram], rows: ExtraRows) -> Event:
-        values = {
-            "route": "guesses" if grams else "plain",
-            "guesses": len(grams),
-            "pool": self._pool.size,
-            "window_rows": len(rows.token),
-        }
-        reason = f"{len(grams)} n-grams of the pool" if grams else "plain: no n-gram of the pool starts with this token"
-        return Event("route", None, reason, values)
-
-
-def _begun(tokens: Sequence[int], columns: int, levels: int, seed: int) -> Window:
-    """Each column an n-gram of the text, from a random place on."""
-    draw = Random(seed)  # no secret
-    starts = [draw.randrange(len(tokens)) for _ in range(columns)]
-    return tuple(tuple(tokens[(start + level) % len(tokens)] for start in starts) for level in range(levels))
-
-
-def _rows(window: Window) -> ExtraRows:
-    """Level by level; the first place is the tree's root and no row of its own."""
-    depth, visible = _shape(len(window), len(window[0]))
-    return ExtraRows([token for level in window for token in level][1:], depth, visible)
+        window = self.window
+        if not window:  # each column is an n-gram of the text, from a random place on
+            text, draw = context.tokens, Random(self.settings.window_seed)  # noqa: S311  # no secret
+            starts = [draw.randrange(len(text)) for _ in range(columns)]
+            window = tuple(tuple(text[(start + level) % len(text)] for start in starts) for level in range(levels))
+        first = (context.tokens[-1], *window[0][1:])
+        return tuple(level[:columns] for level in (first, *window[1:]))
 
 
 @lru_cache(maxsize=64)
-def _shape(levels: int, columns: int) -> tuple[tuple[int, ...], Bools]:
-    """Depth of each row of a window, and which of the rows it sees."""
+def _rows(levels: int, columns: int) -> tuple[tuple[int, ...], Bools]:
+    """Depth of each row of a window, level by level without the first place; and which of these rows each sees."""
     level, column = (index.ravel()[1:] for index in np.indices((levels, columns)))
-    first = (level == 0) & (column <= column[:, None])
-    visible = first | ((column == column[:, None]) & (level <= level[:, None]))
+    first_level = (level == 0) & (column <= column[:, None])
+    own_column = (column == column[:, None]) & (level <= level[:, None])
+    visible = first_level | own_column
     visible.flags.writeable = False
     return tuple((level + column).tolist()), visible
 
 
-def _merged(root: int, guesses: Sequence[Gram]) -> Trie:
-    """The guesses as a trie, each node with its share of the guesses that go through its parent."""
-    trie = Trie(root)
+def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
+    """The guesses as one tree; a node's probability is its share of the guesses that go through its parent."""
+    tree = Candidates(root)
     through = Counter(guess[:length] for guess in guesses for length in range(len(guess) + 1))
     for guess in guesses:
         node = 0
         for depth, token in enumerate(guess):
-            node = trie.add(node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool")
-    return trie
+            node = tree.add(node, token, through[guess[: depth + 1]] / through[guess[:depth]], "pool")
+    return tree
 
 
-def _tried(gram: Gram) -> Event:
-    tokens = " ".join(map(str, gram))
-    return Event("match", None, f"an n-gram of the pool: {tokens}", {"ngram": len(gram) + 1, "token": gram[0]})
+def _tried(guess: Ngram) -> Event:
+    tokens = " ".join(map(str, guess))
+    return Event("match", None, f"an n-gram of the pool: {tokens}", {"ngram": len(guess) + 1, "token": guess[0]})
 
 
-class _Undo(NamedTuple):
-    """The size before an addition, and the rows that it changed."""
-
-    size: int
-    rows: dict[int, Row]
-
-
-class NgramPool(UndoLog[_Undo]):
+class NgramPool(Learned[Sequence[Ngram]]):
     """For every first token at most `width` different n-grams; one that comes again counts as new.
 
     Attributes:
-        size: n-grams in it.
+        size: n-grams in the pool.
     """
 
     def __init__(self, width: int) -> None:
+        self._width = width
         super().__init__()
-        self.width, self.size = width, 0
-        self._rows: dict[int, Row] = {}
 
-    def after(self, token: int) -> Row:
+    def clear(self) -> None:
+        self.size = 0
+        self._ngrams: dict[int, tuple[Ngram, ...]] = {}
+
+    def read(self, batch: Sequence[Ngram]) -> None:
+        """Takes in n-grams, the last of them being the newest; the oldest of a first token give way."""
+        for token, *rest in batch:
+            before, ngram = self.after(token), tuple(rest)
+            after = (ngram, *(other for other in before if other != ngram))[: self._width]
+            self._ngrams[token] = after
+            self.size += len(after) - len(before)
+
+    def after(self, token: int) -> tuple[Ngram, ...]:
         """What the n-grams that start with `token` go on with, the newest first."""
-        return self._rows.get(token, ())
-
-    def add(self, grams: Iterable[Gram]) -> None:
-        """Takes in n-grams, the last of them being the newest; of a full row the oldest gives way."""
-        undo = _Undo(self.size, {})
-        self._note(undo)
-        for token, *rest in grams:
-            row, gram = self.after(token), tuple(rest)
-            undo.rows.setdefault(token, row)
-            self._rows[token] = (gram, *(other for other in row if other != gram))[: self.width]
-            self.size += len(self._rows[token]) - len(row)
-
-    def _copy(self, other: NgramPool) -> None:
-        self._rows, self.size = dict(other._rows), other.size
-
-    def _undo(self, undo: _Undo) -> None:
-        for token, row in undo.rows.items():
-            if row:
-                self._rows[token] = row
-            else:
-                self._rows.pop(token, None)
-        self.size = undo.size
+        return self._ngrams.get(token, ())

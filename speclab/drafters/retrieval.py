@@ -2,79 +2,168 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.candidates import Candidates
 from speclab.drafters.measures import Nodes
-from speclab.drafters.training_free import draft_of
-from speclab.sources.suffix_tree import Places, SuffixTree, corpus
-from speclab.sources.trie import Trie
+from speclab.errors import SettingsError
+from speclab.files import read_whole
+from speclab.prompts import examples
 from speclab.trace.records import Event
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
+BREAK = -1
+"""Stands between two texts; no phrase goes over it."""
+LARGEST = 1 << 24
+"""Most characters that are indexed, some 4 million tokens; a bound for time and memory."""
+Positions = NDArray[np.intp]
+"""Where a phrase occurs, ascending, as the index of the token that follows it."""
+
 
 class Retrieval(Strategy):
-    """A tree of what followed the longest match of the text's end in a text of yours, the most frequent first."""
+    """A tree of what followed the longest match of the text's end in a text of yours, the most frequent first.
+
+    It pays where the output repeats that text. On the shipped prompts it does not: it is here to be compared.
+    """
 
     text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
     longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, which is tried first")
     shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
     node_budget: Nodes = Field(
-        default=65, ge=1, le=512, title="c",
-        description="most nodes a tree may have, root included; REST verifies 64 and the root",
-    )  # fmt: skip
+        default=65, ge=1, le=512, title="c", description="most nodes of a tree; REST verifies 64 and the root"
+    )
     ascending = (("shortest_match", "longest_match"),)
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _RetrievalDrafter(self, corpus(pair, self.text))
+        return RetrievalDrafter(self, corpus(pair, self.text))
 
 
-class _RetrievalDrafter(Drafter):
+class RetrievalDrafter(Drafter):
+    """Drafts the most frequent continuations of the longest match."""
+
     settings: Retrieval
 
-    def __init__(self, settings: Retrieval, texts: SuffixTree) -> None:
+    def __init__(self, settings: Retrieval, texts: Corpus) -> None:
         super().__init__(settings)
         self._texts = texts
 
     def draft(self, context: Context) -> Draft:
-        """The most frequent continuations of the longest match: always the node that occurs most often."""
-        s, trie = self.settings, Trie(context.tokens[-1])
-        matches = self._texts.suffixes(context.tokens[-s.longest_match :])
-        length = len(matches) if len(matches) >= s.shortest_match else 0
-        occurrences = len(matches[-1]) if length else 0
+        s, tree = self.settings, Candidates(context.tokens[-1])
+        length, positions = self._texts.longest_match(context.tokens[-s.longest_match :])
         context.check()
-        if length:
-            self._fill(trie, matches[-1], context.max_depth)
-        if not len(self._texts):
+        if not len(self._texts.tokens):
             reason = "plain: there is no text to look in"
-        elif not length:
-            reason = f"plain: the last {s.shortest_match} tokens do not occur in the text"
+        elif length < s.shortest_match:
+            reason, length, positions = f"plain: the last {s.shortest_match} tokens do not occur in the text", 0, []
         else:
-            reason = f"the last {length} tokens occur {occurrences} times in the text"
-        values = {
-            "route": "retrieved" if len(trie) > 1 else "plain",
-            "match": length,
-            "occurrences": occurrences,
-            "text_tokens": len(self._texts),
-        }
-        return draft_of(trie, [Event("route", None, reason, values)])
+            reason = f"the last {length} tokens occur {len(positions)} times in the text"
+            self._fill(tree, positions, context.max_depth)
+        values = {"route": "retrieved" if len(tree) > 1 else "plain", "match": length, "occurrences": len(positions)}
+        return tree.draft(Event("route", None, reason, {**values, "text_tokens": len(self._texts.tokens)}))
 
-    def _fill(self, trie: Trie, match: Places, max_depth: int) -> None:
-        waiting: list[tuple[int, int, int, int, float, Places]] = []
-        ages = count()
+    def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
+        """Adds the continuation that occurs most often, of equal ones the oldest, until the tree is full."""
+        waiting: list[tuple[int, int, int, int, float, Positions]] = []
+        age = count()
 
-        def offer(node: int, found: Places) -> None:
-            if trie.depth[node] < max_depth:
-                for token, after in self._texts.children(found):
-                    heappush(waiting, (-len(after), next(ages), node, token, len(after) / len(found), after))
+        def offer(node: int, positions: Positions) -> None:
+            if tree.depth[node] < max_depth:
+                for token, after in self._texts.continuations(positions):
+                    share = len(after) / len(positions)
+                    heappush(waiting, (-len(after), next(age), node, token, share, after))
 
         offer(0, match)
-        while waiting and len(trie) < self.settings.node_budget:
-            _, _, parent, token, share, found = heappop(waiting)
-            offer(trie.add(parent, token, share, "retrieved"), found)
+        while waiting and len(tree) < self.settings.node_budget:
+            _, _, parent, token, share, after = heappop(waiting)
+            offer(tree.add(parent, token, share, "retrieved"), after)
+
+
+class Corpus:
+    """Texts in which the occurrences of any phrase are found.
+
+    Args:
+        tokens: ids, all at least 0, and `BREAK` between texts.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = np.asarray(tokens, np.int64)
+        self._padded = np.append(self.tokens, BREAK)
+        order = np.argsort(self.tokens, kind="stable")
+        self._positions = order + 1
+        self._ordered = self.tokens[order]
+
+    def longest_match(self, phrase: Sequence[int]) -> tuple[int, Positions]:
+        """How many of the last tokens of a phrase occur together in the texts, and where."""
+        first, last = np.searchsorted(self._ordered, [phrase[-1], phrase[-1] + 1])
+        positions: Positions = self._positions[first:last]
+        if not len(positions):
+            return 0, positions
+        for length, token in enumerate(reversed(phrase[:-1]), start=1):
+            longer = positions[self._padded[positions - 1 - length] == token]  # index -1 is a BREAK
+            if not len(longer):
+                return length, positions
+            positions = longer
+        return len(phrase), positions
+
+    def continuations(self, positions: Positions) -> list[tuple[int, Positions]]:
+        """Every token that follows a phrase somewhere, with the positions of the phrase and this token; by token."""
+        following = self._padded[positions]
+        tokens = np.unique(following[following != BREAK]).tolist()
+        return [(token, positions[following == token] + 1) for token in tokens]
+
+
+def corpus(pair: ModelPair, place: str) -> Corpus:
+    """The texts at `place`, indexed; the shipped prompts if it is empty. Built once per pair, again after a change.
+
+    A pair without a tokenizer cannot read the shipped prompts: their index is then empty.
+
+    Raises:
+        SettingsError: the place cannot be read, has no text or too much, or the pair has no tokenizer to read it.
+    """
+    files = _files(place) if place else []
+    key = f"corpus {place}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
+    if key not in pair.shared_state:
+        texts = [_read(file) for file in files] if place else [prompt.text for prompt in examples()]
+        if sum(map(len, texts)) > LARGEST:
+            raise SettingsError(f"The text at {place} is longer than {LARGEST:,} characters: give a part of it.")
+        tokenizer, tokens = pair.tokenizer, list[int]()
+        if tokenizer is None and place:
+            raise SettingsError(f"This pair has no tokenizer to read {place} with: pass tokenizer= to load_pair.")
+        for text in texts if tokenizer is not None else ():
+            tokens += [*tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], BREAK]
+        pair.shared_state[key] = Corpus(tokens)
+    index: Corpus = pair.shared_state[key]
+    return index
+
+
+def _files(place: str) -> list[Path]:
+    """The file, or all files of a folder that look like text, in order."""
+    try:
+        path = Path(place).expanduser()
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in {".txt", ".md", ".py"})
+        files = [file for file in files if file.is_file()]
+    except (OSError, RuntimeError, ValueError):  # too long a name, no home directory
+        files = []
+    if not files:
+        raise SettingsError(f"There is no text at {place}: give a text file, or a folder of .txt, .md and .py files.")
+    return files
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_whole(file, SettingsError, 4 * LARGEST).decode()
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file} is not UTF-8 text: give a text file, or a folder of them.") from None
