@@ -67,7 +67,8 @@ class Goose(Strategy):
         "both hold (one reading of section 4.3), or never",
     )
     bypass_acceptance: Share = Field(
-        default=0.8, description="a bypass needs this running acceptance of copies (not in the paper); 0 as in the paper"
+        default=0.8,
+        description="a bypass needs this running acceptance of copies (not in the paper); 0 as in the paper",
     )
     spine: Literal["context", "transitions", "off"] = Field(
         default="context",
@@ -119,14 +120,14 @@ class GooseDrafter(TableDrafter):
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then bypass, spine tree, or a tree of transitions alone."""
         s, budget = self.settings, self.settings.node_budget
-        matches = self._index.matches(context.tokens, min(s.max_spine, budget - 1, context.max_depth))
+        longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
+        matches = self._index.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()
         agreeing = sum(match.tokens[0] == chain[0] for match in matches)
         if self._bypasses(agreeing, len(chain)):
             way, tree = "bypass", self.rooted(context)
             self._lay_spine(tree, chain)
         else:
-            chain = () if s.spine == "off" else chain
             length = int(s.spine_ratio(self.acceptance) * budget)  # ρ N
             tree = self._spine_tree(context, chain[:length], budget)
             if len(tree) < budget and length < len(chain):  # the table has no more branches: a longer spine

@@ -111,7 +111,7 @@ class LookaheadDrafter(Drafter):
         columns = max(0, min(self.settings.window, context.max_depth - levels + 2))
         window = self.window
         if not window:  # each column is an n-gram of the text, from a random place on
-            text, draw = context.tokens, Random(self.settings.window_seed)  # noqa: S311  # no secret
+            text, draw = context.tokens, Random(self.settings.window_seed)  # no secret
             starts = [draw.randrange(len(text)) for _ in range(columns)]
             window = tuple(tuple(text[(start + level) % len(text)] for start in starts) for level in range(levels))
         first = (context.tokens[-1], *window[0][1:])

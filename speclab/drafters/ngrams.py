@@ -55,10 +55,11 @@ class NgramIndex:
             limit: most tokens to copy.
         """
         self._read_on(text)
+        end = tuple(text[-self._lengths.start :])
         matches = []
         for length in self._lengths if limit > 0 else ():
-            position = self._positions.get(tuple(text[-length:]))
-            if position is not None and length <= len(text):
+            position = self._positions.get(end[-length:])
+            if position is not None and length <= len(end):
                 matches.append(Match(length, position, _copied(text, position, limit)))
         return matches
 

@@ -18,7 +18,7 @@ from speclab.drafters.measures import Nodes
 from speclab.errors import SettingsError
 from speclab.files import read_whole
 from speclab.prompts import examples
-from speclab.trace.records import Event
+from speclab.trace.records import Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
@@ -62,15 +62,17 @@ class RetrievalDrafter(Drafter):
         s, tree = self.settings, Candidates(context.tokens[-1])
         length, positions = self._texts.longest_match(context.tokens[-s.longest_match :])
         context.check()
+        values: dict[str, Value] = {"match": 0, "occurrences": 0, "text_tokens": len(self._texts.tokens)}
         if not len(self._texts.tokens):
             reason = "plain: there is no text to look in"
         elif length < s.shortest_match:
-            reason, length, positions = f"plain: the last {s.shortest_match} tokens do not occur in the text", 0, []
+            reason = f"plain: the last {s.shortest_match} tokens do not occur in the text"
         else:
             reason = f"the last {length} tokens occur {len(positions)} times in the text"
+            values.update(match=length, occurrences=len(positions))
             self._fill(tree, positions, context.max_depth)
-        values = {"route": "retrieved" if len(tree) > 1 else "plain", "match": length, "occurrences": len(positions)}
-        return tree.draft(Event("route", None, reason, {**values, "text_tokens": len(self._texts.tokens)}))
+        values["route"] = "retrieved" if len(tree) > 1 else "plain"
+        return tree.draft(Event("route", None, reason, values))
 
     def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
         """Adds the continuation that occurs most often, of equal ones the oldest, until the tree is full."""
@@ -137,11 +139,12 @@ def corpus(pair: ModelPair, place: str) -> Corpus:
         texts = [_read(file) for file in files] if place else [prompt.text for prompt in examples()]
         if sum(map(len, texts)) > LARGEST:
             raise SettingsError(f"The text at {place} is longer than {LARGEST:,} characters: give a part of it.")
-        tokenizer, tokens = pair.tokenizer, list[int]()
-        if tokenizer is None and place:
+        tokens: list[int] = []
+        if pair.tokenizer is not None:
+            for text in texts:
+                tokens += [*pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], BREAK]
+        elif place:
             raise SettingsError(f"This pair has no tokenizer to read {place} with: pass tokenizer= to load_pair.")
-        for text in texts if tokenizer is not None else ():
-            tokens += [*tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], BREAK]
         pair.shared_state[key] = Corpus(tokens)
     index: Corpus = pair.shared_state[key]
     return index

@@ -142,9 +142,7 @@ def test_why_each_node_was_expanded_or_not_and_what_was_not_kept():
 
 def test_neither_head_nor_draft():
     with refused(speclab.NoDraftError, "DraftHead", "heads=", "draft="):
-        speclab.generate(
-            table_pair(random_probs(8, 1), None, 8), speclab.DraftHead(), [1, 2], max_new_tokens=4
-        )
+        speclab.generate(table_pair(random_probs(8, 1), None, 8), speclab.DraftHead(), [1, 2], max_new_tokens=4)
 
 
 @pytest.mark.model

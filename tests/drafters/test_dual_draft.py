@@ -195,9 +195,7 @@ def test_merging_accepts_what_the_better_of_both_would_have():
 
 def test_strategies_inside_go_through_text_json_and_changes_unharmed():
     inner = speclab.DynaTree(base_depth=3, prune_probability=0.125)
-    strategy = speclab.DualDraft(
-        mode="merge", first=inner, second=speclab.DualDraft(first=speclab.PromptLookup())
-    )
+    strategy = speclab.DualDraft(mode="merge", first=inner, second=speclab.DualDraft(first=speclab.PromptLookup()))
     assert speclab.DualDraft(**strategy.model_dump()) == strategy
     assert speclab.DualDraft.model_validate_json(strategy.model_dump_json()) == strategy
     assert strategy.changed(mode="route").first == inner
@@ -223,9 +221,7 @@ def test_a_part_with_a_root_or_a_cache_of_its_own_way(wrong):
 
 
 def test_two_parts_on_one_draft_model():
-    strategy = speclab.DualDraft(
-        first=speclab.DynaTree(), second=speclab.LinearSpeculation()
-    )
+    strategy = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.LinearSpeculation())
     with refused(speclab.SettingsError, "one cache", "heads="):
         speclab.generate(table_pair(random_probs(8, 1), random_probs(8, 2), 8), strategy, [1, 2], max_new_tokens=4)
 

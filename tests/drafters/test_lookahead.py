@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import assert_consistent, assert_same
 from reference.lookahead import Lookahead as Reference
+from reference.lookahead import Pool
 from table_runner import mixed_probs, random_probs, table_pair
 
 import speclab
+from speclab.drafters.lookahead import NgramPool
 from speclab.trace.files import load_trace
 
 VOCAB = 6
@@ -80,11 +82,41 @@ def test_the_window_looks_at_no_draw():
     assert len({tuple(row.target_choice for row in step.extra) for step in alike}) == 1
 
 
-def test_the_seed_of_the_window_makes_another_window_and_the_same_text():
-    one, again, other = (run(speclab.Lookahead(window=4, window_seed=seed)) for seed in (0, 0, 1))
-    assert_same(one.steps[0].extra, again.steps[0].extra)
-    assert one.steps[0].extra != other.steps[0].extra
-    assert one.token_ids == other.token_ids
+NGRAMS = st.lists(st.tuples(*[st.integers(0, 2)] * 3), max_size=12)
+BATCHES = st.lists(NGRAMS, max_size=6)
+
+
+def held(pool):
+    return {token: pool.after(token) for token in range(3)}, pool.size
+
+
+def listed(width, batches):
+    pool = Pool(width)
+    for batch in batches:
+        for ngram in batch:
+            pool.add(ngram)
+    return {token: tuple(ngram[1:] for ngram in pool.newest(token)) for token in range(3)}, len(pool.grams)
+
+
+@given(st.integers(1, 4), BATCHES, BATCHES, st.data())
+def test_the_pool_holds_what_a_list_holds_and_goes_back_to_any_state(width, batches, others, data):
+    pool = NgramPool(width)
+    states = [pool.snapshot()]
+    for count, batch in enumerate(batches, start=1):
+        pool.add(batch)
+        assert held(pool) == listed(width, batches[:count])
+        states.append(pool.snapshot())
+    at = data.draw(st.integers(0, len(batches)))
+    other = NgramPool(width)
+    other.add([(0, 1, 2)])
+    other.restore(states[at])
+    assert held(pool) == listed(width, batches), "another pool that goes back leaves this one as it is"
+    pool.restore(states[at])
+    for each in (pool, other):
+        assert held(each) == listed(width, batches[:at])
+        for batch in others:
+            each.add(batch)
+        assert held(each) == listed(width, [*batches[:at], *others])
 
 
 def test_the_record_tells_the_ngrams_tried_and_keeps_the_window(tmp_path):

@@ -54,7 +54,7 @@ def test_the_text_is_the_targets_own_at_a_pass_a_level(source, sampling):
         step = session.step()
         assert_consistent(step)
         assert step.counts.target_calls == 1
-        expanded = {step.tree.depth[event.node] for event in step.events if event.kind == "expand"}
+        expanded = {step.tree.depth[node] for node, children in enumerate(step.tree.children) if children}
         assert step.counts.draft_calls == (len(expanded) if source == "draft" else 0)
     assert session.token_ids == plain.token_ids
     assert session.metrics.tokens_per_iteration > 1.1

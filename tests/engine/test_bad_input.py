@@ -65,10 +65,7 @@ def test_text_and_whatever_holds_its_ids_are_the_same_prompt_and_stay_as_they_ar
     by_text = speclab.generate(speaking, DynaTree(), "w1 w2 w3", max_new_tokens=6)
     assert by_text.text == " ".join(f"w{token}" for token in by_text.token_ids)
     for prompt in ([1, 2, 3], np.array([1, 2, 3]), (1, 2, 3), range(1, 4)):
-        assert (
-            speclab.generate(speaking, DynaTree(), prompt, max_new_tokens=6).token_ids
-            == by_text.token_ids
-        )
+        assert speclab.generate(speaking, DynaTree(), prompt, max_new_tokens=6).token_ids == by_text.token_ids
         assert list(prompt) == [1, 2, 3]
 
 

@@ -32,7 +32,7 @@ RUNS: dict[str, tuple[Strategy, dict[str, Any]]] = {
     "dynatree": (speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1), {}),
     "by prompt, checked": (speclab.DynaTree(base_depth=2, max_depth=2, history="prompt"), {"check": True}),
     "paper": (speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2), {}),
-    "goose": (speclab.Goose(node_budget=8, bigram_entries=4, table_megabytes=1, carry="carried"), {}),
+    "goose": (speclab.Goose(node_budget=8, carry="carried"), {}),
     "lookahead": (speclab.Lookahead(window=3, ngram=3, guesses=3), {}),
     "head": (speclab.DraftHead(**SMALL), {}),
     "two trees": (

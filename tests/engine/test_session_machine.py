@@ -40,7 +40,7 @@ STRATEGIES: dict[str, Strategy] = {
     "recycling": speclab.TokenRecycling(node_budget=10),
     "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),
     "isotropic": speclab.IsotropicTree(node_budget=10),
-    "goose": speclab.Goose(node_budget=10, bigram_entries=5),
+    "goose": speclab.Goose(node_budget=10),
     "lookahead": speclab.Lookahead(window=4, ngram=3, guesses=4),
     "sequoia": speclab.SequoiaTree(source="transitions", node_budget=10, depth=3),
     "sequoia, drafted": speclab.SequoiaTree(source="draft", node_budget=10, depth=3),
@@ -149,14 +149,6 @@ class Sessions(RuleBasedStateMachine):
             return multiple()
         twin = session.fork(max_new_tokens=most)
         return multiple(self._keep(twin, self.known[id(session)][1][: session.cursor]))
-
-    @rule(session=sessions, place=places, token=st.integers(0, VOCAB - 1))
-    def look_up(self, session: speclab.Session, place: int, token: int) -> None:
-        at, calls = place % (len(session.steps) + 1), session.pair.target.calls
-        found, again = session.lookup(token, at=at), session.lookup(token, at=at)
-        assert found == again
-        assert found is None or found.after == at
-        assert session.pair.target.calls == calls
 
     @rule(session=sessions, name=names)
     def what_if(self, session: speclab.Session, name: str) -> None:

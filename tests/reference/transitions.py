@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class Table:
-    """Successors of a token and of a pair of tokens: of at most so many, the first in being the first out."""
+    """Successors of a token and of a pair of tokens: of at most so many pairs, the first in being the first out."""
 
-    def __init__(self, width: int, pairs: int = 0, tokens: int = 10**9):
-        self.width, self.most = width, {1: tokens, 2: pairs}
+    def __init__(self, width: int, pairs: int = 0):
+        self.width, self.most = width, {1: 10**9, 2: pairs}
         self.after: dict[tuple[int, ...], dict[int, float]] = {}
         self.arrived: list[tuple[int, ...]] = []
 
