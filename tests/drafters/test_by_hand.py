@@ -59,7 +59,7 @@ def test_a_chain_of_the_target_s_own_tokens_is_accepted_whole():
     edit = TreeEdit(DraftTree.root(own[0]))
     for depth in range(4):
         edit = edit.add(depth, own[depth + 1])
-    step = session.verify(edit.tree, edit.mask)
+    step = session.verify(edit)
     assert step.committed == tuple(own[1:6])
     assert set(step.tree.source[1:]) == {HAND}
     assert session.back() is None
@@ -135,29 +135,22 @@ def test_a_forced_token_is_gone_on_from_and_told(strategy, at):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), tree=draft_trees(8, vocab=6))
 def test_edits_do_to_paths_what_they_say(data, tree):
-    """A tree is the set of its paths of tokens, the mask what differs from what that implies, between paths."""
-    edit, paths, flipped = TreeEdit(tree), _paths(tree), set()
+    """A tree is the set of its paths of tokens."""
+    edit, paths = TreeEdit(tree), _paths(tree)
     for _ in range(6):
         before, node = edit, data.draw(st.integers(0, len(edit.tree) - 1))
-        at, way = _path(edit.tree, node), data.draw(st.sampled_from(["add", "prune", "show"]))
-        if way == "add":
+        at = _path(edit.tree, node)
+        if data.draw(st.booleans()):
             child = (*at, data.draw(st.integers(0, 5)))
             if child in paths:
                 with refused(SettingsError, "already"):
                     edit.add(node, child[-1])
                 continue
             edit, paths = edit.add(node, child[-1]), paths | {child}
-        elif way == "prune" and node:
+        elif node:
             edit, paths = edit.prune(node), {path for path in paths if path[: len(at)] != at}
-            flipped = {cell for cell in flipped if set(cell) <= paths}
-        elif way == "show":
-            other = data.draw(st.integers(0, len(edit.tree) - 1))
-            flipped ^= {(at, _path(edit.tree, other))}
-            edit = edit.show(node, other)
         assert _paths(edit.tree) == paths
-        assert {tuple(_path(edit.tree, cell) for cell in one) for one in edit.flipped} == flipped
-        assert (edit.mask is None) == (not flipped)
-        assert before is edit or before.tree is not edit.tree or before.flipped != edit.flipped
+        assert before is edit or before.tree is not edit.tree
 
 
 def _path(tree: DraftTree, node: int) -> tuple[int, ...]:
@@ -171,7 +164,6 @@ def _paths(tree: DraftTree) -> set[tuple[int, ...]]:
 def test_an_edit_of_an_iteration_knows_what_the_draft_said():
     step = session_of(strategy=WIDE).step()
     edit = TreeEdit.of(step)
-    assert edit.mask is None
     child = step.tree.children[0][0]
     drafted = int(step.tree.token[child])
     again = edit.prune(child).add(0, drafted)
@@ -181,33 +173,27 @@ def test_an_edit_of_an_iteration_knows_what_the_draft_said():
     unknown = next(token for token in range(64) if token not in dict(step.nodes[0].draft_top))
     other = edit.add(0, unknown)
     assert other.tree.log_prob[other.tree.children[0][-1]] == NEUTRAL
-    forced = edit.force(unknown)
-    assert (forced.tree.token.tolist(), forced.step) == ([unknown], None)
 
 
 def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
     edit = TreeEdit(DraftTree.root(3)).add(0, 5)
     for wrong in (2, -1, True, "1", None):
-        for operation in (lambda node: edit.add(node, 7), edit.prune, lambda node: edit.show(node, 0)):
+        for operation in (lambda node: edit.add(node, 7), edit.prune):
             with refused(SettingsError, "no node", "2"):
                 operation(wrong)
-    with refused(SettingsError, "root", "force"):
+    with refused(SettingsError, "root", "pruned"):
         edit.prune(0)
     for token in (-1, "the", 1.5, 1 << 31, 1 << 70):
-        for operation in (lambda token: edit.add(0, token), edit.force):
-            with refused(SettingsError, "no token"):
-                operation(token)
+        with refused(SettingsError, "token id"):
+            edit.add(0, token)
     most = TreeEdit(DraftTree.of(range(MOST), [-1, *[0] * (MOST - 1)], [0.0] * MOST, HAND))
     with refused(SettingsError, str(MOST), "prune"):
         most.add(0, MOST)
     for parents in ([-1, 2, 1], [-1, 0, 5], [0, 0, 0]):
         with refused(SettingsError, "parent"):
             DraftTree.of([3, 4, 5], parents, [0.0] * 3, HAND)
-    for wrong in (None, "x", session_of()):
-        with refused(SettingsError, "no iteration"):
-            TreeEdit.of(wrong)
-        with refused(SettingsError, "no tree"):
-            TreeEdit(wrong)
+    with refused(SettingsError, "Expected a DraftTree"):
+        TreeEdit("x")
     with refused(speclab.NotRecordedError, "drafted", "root alone"):
         TreeEdit.of(session_of(strategy=DynaTree(root="drafted")).step())
 
