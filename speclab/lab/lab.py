@@ -233,8 +233,6 @@ class Lab(VBox):
             ask(do.goto, said["iteration"])
         elif isinstance(said.get("run"), int):
             ask(do.switch, said["run"])
-        elif isinstance(said.get("point"), int):
-            self.panels.tabs.curves.choose(said["point"])
         elif isinstance(said.get("key"), str):
             self.transport.key(said["key"])
         elif isinstance(said.get("room"), dict):

@@ -13,7 +13,6 @@ from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
 from speclab.errors import NotRecordedError, SpeclabError
 from speclab.lab.actions import Actions
-from speclab.lab.curves_panel import CurvesPanel
 from speclab.lab.editing import TreeEditor
 from speclab.lab.node_panel import AttentionPanel, DrawBar, LookupPanel
 from speclab.lab.predict_panel import PredictPanel
@@ -236,8 +235,7 @@ class Tabs(Tab):
         self.pin = button("pin", "Pin", "keep this iteration beside those to come", "thumb-tack", lambda: ask(do.pin))
         self.lookup, self.attention = LookupPanel(state, actions, screen), AttentionPanel(state, actions, screen)
         self.runs, self.compare = RunsPanel(state, actions, screen), ComparePanel(state, actions, screen)
-        self.curves = CurvesPanel(state, actions, screen)
-        pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Sweep": [self.curves], "Node": []}
+        pages: dict[str, list[Any]] = {"Caches": [], "What if": [settings], "Node": []}
         pages |= {
             "Metrics": [],
             "Compare": [HBox([self.pin]), self.runs, self.compare],

@@ -209,7 +209,7 @@ def _notes(found: Curve) -> dict[str, str]:
     """What was cut short, skipped or is not exact, each under its name; all reasons stand in the table."""
     refused = [point for point in found.points if point.refused]
     inexact = [point for point in found.points if point.inexact]
-    said = {"Stopped": found.ended} if found.ended else {}
+    said: dict[str, str] = {}
     if STRATEGY in found.ranges:  # whose table is not folded, and says the rest
         return said
     if len(found.ranges) == 2:

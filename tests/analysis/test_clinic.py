@@ -58,9 +58,7 @@ def test_each_detector_fires_on_its_own_fault_and_on_no_other():
 @given(
     prompt=st.lists(st.integers(0, 63), min_size=2, max_size=20),
     fault=st.sampled_from([name for name in clinic.FAULTS if name != WINDOWED]),
-    strategy=st.sampled_from(
-        [*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose()]
-    ),
+    strategy=st.sampled_from([*STRATEGIES, speclab.DynaTree(root="drafted", base_depth=3), speclab.Goose()]),
 )
 def test_so_it_is_on_any_prompt(prompt, fault, strategy):
     pair = pair_of("llama")

@@ -88,10 +88,7 @@ def test_heads_replay_as_they_run(make, strategy):
 
 def test_hidden_states_that_were_kept_need_no_pass():
     pair = headed_pair("llama")
-    assert (
-        Replayer(run(pair, speclab.DualDraft())).replay(speclab.DraftHead()).text_passes
-        == 0
-    )
+    assert Replayer(run(pair, speclab.DualDraft())).replay(speclab.DraftHead()).text_passes == 0
     bare = Replayer(run(pair, speclab.Autoregressive()))
     assert [bare.replay(speclab.DraftHead()).text_passes for _ in range(2)] == [1, 0]
 
@@ -199,9 +196,7 @@ def test_what_cannot_be_replayed():
     with refused(NotRecordedError, "not kept"):
         replayer.replay(speclab.Lookahead())
     with refused(speclab.NoDraftError):
-        Replayer(run(replace(pair, draft=None, heads=()), speclab.Autoregressive())).replay(
-            speclab.DynaTree()
-        )
+        Replayer(run(replace(pair, draft=None, heads=()), speclab.Autoregressive())).replay(speclab.DynaTree())
     with refused(NotRecordedError, "fault"):
         Replayer(run(clinic.broken(pair, "sibling visible"), speclab.DynaTree()))
     drawn = run(pair, speclab.LinearSpeculation(candidates="independent"), temperature=0.9)
@@ -227,6 +222,4 @@ def test_it_can_be_cancelled_and_gone_on_with():
 
     with pytest.raises(CancelledError):
         replayer.replay(speclab.DynaTree(), third)
-    assert_is_run(
-        replayer.replay(speclab.DynaTree()), run(pair_of("llama"), speclab.DynaTree())
-    )
+    assert_is_run(replayer.replay(speclab.DynaTree()), run(pair_of("llama"), speclab.DynaTree()))

@@ -62,11 +62,11 @@ def test_what_was_refused_leaves_a_gap_with_its_reason_and_what_is_not_exact_is_
         replace(curve.points[1], inexact="A table <b>was not kept."),
         replace(curve.points[2], strategy=None, refused="FixedTree: no & no"),
     )
-    (figure,) = figures(drawing := curve_drawing(replace(curve, points=changed, ended="Cancelled here.")))
+    (figure,) = figures(drawing := curve_drawing(replace(curve, points=changed)))
     first = figure["data"][0]
     assert first["y"] == [1.5, 2.0, None]
     assert "open" not in first["marker"]["symbol"][0]
-    for fact in ("Cancelled here.", "FixedTree: no & no", "A table <b>was not kept.", "3 of 4"):
+    for fact in ("FixedTree: no & no", "A table <b>was not kept.", "3 of 4"):
         assert fact in said(drawing)
     parse(curve_table(replace(curve, points=changed)))
 
@@ -108,7 +108,6 @@ def test_strategies_are_a_table_by_speed_and_no_figure():
     found = Curve(speclab.DynaTree(), {"strategy": names}, PLAIN, points)
     assert not figures(curve_drawing(found))
     words = said(curve_drawing(found))
-    assert "Cancelled." in said(curve_drawing(replace(found, ended="Cancelled.")))
     assert words.index("2.50") < words.index("1.50") < words.index("text is missing")
     with pytest.raises(NotRecordedError):
         views.curve(found)
