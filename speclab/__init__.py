@@ -34,10 +34,12 @@ from speclab.errors import (
 )
 
 if TYPE_CHECKING:
-    from speclab import prompts, theory, views
-    from speclab.analysis import attribution, clinic, routing
+    from speclab import bench, prompts, theory, views
+    from speclab.analysis import attribution, clinic, curves, routing
+    from speclab.analysis.compare import compare
     from speclab.analysis.nodes import nodes
-    from speclab.analysis.replay import replay
+    from speclab.analysis.replay import Replayer, replay
+    from speclab.analysis.whatif import what_if
     from speclab.drafters import strategies
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
     from speclab.drafters.by_hand import ByHand, TreeEdit
@@ -71,11 +73,10 @@ __all__ = [
     "FinishedError", "FixedTree", "Generation", "GenerationConfigWarning", "Goose", "HeadMismatchError",
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
     "ModelPair", "NoDraftError", "NotRecordedError", "OfflineError", "OutOfMemoryError", "Prediction", "PromptError",
-    "PromptLookup", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step", "Strategy",
-    "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit", "UnsupportedModelError",
-    "__version__", "attribution", "clinic", "custom_generate", "generate", "load_pair", "load_trace", "nodes", "prompts",
-    "replay", "routing",
-    "strategies", "theory", "views",
+    "PromptLookup", "Replayer", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step",
+    "Strategy", "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit", "UnsupportedModelError",
+    "__version__", "attribution", "bench", "clinic", "compare", "curves", "custom_generate", "generate", "load_pair",
+    "load_trace", "nodes", "prompts", "replay", "routing", "strategies", "theory", "views", "what_if",
 ]  # fmt: skip
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
@@ -99,6 +100,7 @@ _HOME = {
     "ModelPair": "speclab.models.pair",
     "Prediction": "speclab.lab.prediction",
     "PromptLookup": "speclab.drafters.prompt_lookup",
+    "Replayer": "speclab.analysis.replay",
     "Retrieval": "speclab.drafters.retrieval",
     "SequoiaTree": "speclab.drafters.sequoia",
     "Session": "speclab.engine.session",
@@ -107,6 +109,7 @@ _HOME = {
     "TokenRecycling": "speclab.drafters.token_recycling",
     "Trace": "speclab.trace.records",
     "TreeEdit": "speclab.drafters.by_hand",
+    "compare": "speclab.analysis.compare",
     "custom_generate": "speclab.engine.custom_generate",
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
@@ -114,11 +117,14 @@ _HOME = {
     "nodes": "speclab.analysis.nodes",
     "replay": "speclab.analysis.replay",
     "strategies": "speclab.drafters",
+    "what_if": "speclab.analysis.whatif",
 }
 
 _MODULES = {
     "attribution": "speclab.analysis.attribution",
+    "bench": "speclab.bench",
     "clinic": "speclab.analysis.clinic",
+    "curves": "speclab.analysis.curves",
     "prompts": "speclab.prompts",
     "routing": "speclab.analysis.routing",
     "theory": "speclab.theory",
