@@ -79,9 +79,7 @@ class Text:
 
     def _top(self, places: Sequence[Place], k: int) -> TopTokens:
         if k > KEPT:
-            raise NotRecordedError(
-                f"it wants the {k} most probable tokens after a node, and {KEPT} are kept: set successors to {KEPT}"
-            )
+            raise NotRecordedError(f"it reads the {k} most probable tokens after a node, and {KEPT} are kept")
         missing = [place for place in places if place not in self.rows]
         if missing and self._asked is not None:
             self.rows.update(zip(missing, self._asked.ask(missing, KEPT), strict=True))

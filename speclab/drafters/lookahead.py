@@ -99,7 +99,8 @@ class LookaheadDrafter(Drafter):
     def learn(self, outcome: Outcome) -> Adaptation:
         """The target's answers become the newest level; the n-gram down each column enters the pool."""
         columns, before = len(self.window[0]), self.pool.size
-        answers = tuple(outcome.extra.choice[len(outcome.extra) - columns :].tolist())
+        newest = outcome.extra[len(outcome.extra) - columns :]
+        answers = tuple(newest.topk(1)[0][:, 0].tolist()) if columns else ()
         self.pool.add([*zip(*self.window, answers, strict=True)])
         self.window = (*self.window[1:], answers)
         now = self.pool.size

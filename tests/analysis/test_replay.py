@@ -191,8 +191,6 @@ def test_what_cannot_be_replayed():
         speclab.replay(session, speclab.DynaTree(), pair=pair)
     with refused(SettingsError):
         replayer.replay(speclab.DynaTree)
-    with refused(NotRecordedError, "successors"):
-        replayer.replay(speclab.TokenRecycling(successors=40))
     with refused(NotRecordedError, "not kept"):
         replayer.replay(speclab.Lookahead())
     with refused(speclab.NoDraftError):
