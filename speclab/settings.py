@@ -31,7 +31,8 @@ class Settings(BaseModel):
         """True is an int to Python, and would be taken for 1."""
         for name, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, bool) and name in cls.model_fields:
-                kinds = {cls.model_fields[name].annotation, *get_args(cls.model_fields[name].annotation)}
+                field = cls.model_fields[name]
+                kinds = {field.annotation, *get_args(field.annotation), number_kind(field)}
                 if kinds & {int, float} and bool not in kinds:
                     raise ValueError(f"{cls.__name__}: {name} must be a number (got {value!r})")
         return values
@@ -102,6 +103,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def number_kind(field: FieldInfo) -> type | None:
+    """int or float, of a setting that is such a number; int also of one that may be "auto" instead."""
+    if Literal["auto"] in get_args(field.annotation):
+        return int
+    kind: type | None = next((kind for kind in (int, float) if field.annotation is kind), None)
+    return kind
+
+
 def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, float | None]:
     """The smallest and the largest number that a field takes; an open bound moves in by a step.
 
@@ -109,8 +118,9 @@ def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, f
         step: by default 1 for whole numbers, and for a float the distance to the next float.
     """
     low = high = None
-    step = 1 if step is None and field.annotation is int else step
-    for rule in field.metadata:
+    step = 1 if step is None and number_kind(field) is int else step
+    nested = [rule for kind in get_args(field.annotation) for rule in getattr(kind, "__metadata__", ())]
+    for rule in [*field.metadata, *nested]:
         low, high = getattr(rule, "ge", low), getattr(rule, "le", high)
         if hasattr(rule, "gt"):
             low = nextafter(rule.gt, inf) if step is None else rule.gt + step
@@ -120,7 +130,8 @@ def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, f
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors()[0]
+    errors = error.errors()
+    first = errors[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         near = get_close_matches(name, kind.model_fields)
@@ -129,7 +140,10 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
         return f"{kind.__name__} has no setting {name!r}; its settings are: {settings or 'none'}"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    return refusal(kind.__name__, first["loc"], first)
+    others = [
+        error["msg"].removeprefix("Input should be ") for error in errors[1:] if error["loc"][0] == first["loc"][0]
+    ]
+    return refusal(kind.__name__, first["loc"][:1], {**first, "msg": " or ".join([first["msg"], *others])})
 
 
 def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:
@@ -141,5 +155,5 @@ def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001  # an integer of too many digits, an object that does not say what it is
+    except Exception:  # an integer of too many digits, an object that does not say what it is
         return f"some {type(value).__name__}"

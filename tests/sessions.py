@@ -24,7 +24,7 @@ STRATEGIES: dict[str, Strategy] = {
     "two trees": speclab.DualDraft(
         mode="merge", first=speclab.FixedTree(depth=2), second=speclab.TokenRecycling()
     ),
-    "paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node", base_depth=3),
+    "paper": speclab.DynaTree.paper().changed(base_depth=3),
     "drafted, gathered": speclab.DynaTree(root="drafted", base_depth=3),
 }
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)

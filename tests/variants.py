@@ -12,7 +12,7 @@ VARIANTS: dict[str, Strategy] = {
     "chain": speclab.LinearSpeculation(draft_tokens=4),
     "chain with a stop": speclab.LinearSpeculation(draft_tokens=8, confidence_stop=0.5),
     "fixed tree": speclab.FixedTree(depth=3, branching=2),
-    "dynatree": speclab.DynaTree(),
+    "dynatree": speclab.DynaTree(node_budget=16),
     "wide dynatree": speclab.DynaTree(
         low_confidence=0.9, high_confidence=0.99, stop_probability=0.0, prune_probability=0.0, node_budget=24
     ),
@@ -24,7 +24,7 @@ VARIANTS: dict[str, Strategy] = {
     "two trees as one": speclab.DualDraft(
         mode="merge", first=speclab.FixedTree(depth=3), second=speclab.TokenRecycling()
     ),
-    "dynatree as in the paper": speclab.DynaTree(root="drafted", commit="rebuild", drafting="node"),
+    "dynatree as in the paper": speclab.DynaTree.paper(),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }
 PATHS: dict[str, Strategy] = {
@@ -40,7 +40,7 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
     """Any consistent settings; thresholds from a continuum, so that no distribution meets one exactly."""
     low, high = sorted(draw(st.tuples(st.floats(0, 1), st.floats(0, 1))))
     stop, deep = sorted(draw(st.tuples(st.floats(0, 0.6), st.floats(0, 0.6))))
-    few, some, many = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))
+    few, many = sorted(draw(st.tuples(*[st.integers(1, 5)] * 2)))
     base, deepest = sorted(draw(st.tuples(*[st.integers(1, 7)] * 2)))
     return speclab.DynaTree(
         **(
@@ -48,7 +48,6 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
                 "low_confidence": low,
                 "high_confidence": high,
                 "min_branches": few,
-                "mid_branches": some,
                 "max_branches": many,
                 "base_depth": base,
                 "max_depth": deepest,
@@ -57,7 +56,6 @@ def dynatrees(draw: st.DrawFn, **fixed: object) -> speclab.DynaTree:
                 "prune_probability": draw(st.floats(0, 0.3)),
                 "node_budget": draw(st.integers(1, 40)),
                 "root": draw(st.sampled_from(["verified", "drafted"])),
-                "drafting": draw(st.sampled_from(["level", "node"])),
             }
             | fixed
         )

@@ -17,7 +17,7 @@ import numpy as np
 from speclab.drafters.base import Strategy
 from speclab.drafters.chain import Autoregressive
 from speclab.errors import CancelledError, NotRecordedError, SettingsError, SpeclabError
-from speclab.settings import bounds
+from speclab.settings import bounds, number_kind
 
 if TYPE_CHECKING:
     from speclab.analysis.replay import Replayer

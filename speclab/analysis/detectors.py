@@ -16,7 +16,7 @@ from torch import Tensor
 
 from speclab.analysis import faults
 from speclab.drafters.base import Draft
-from speclab.drafters.draft_forward import DRAFT
+from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.sampling import transform
 from speclab.engine.session import Session
 from speclab.errors import SettingsError

@@ -1,30 +1,26 @@
 """What the tree of a step would have been under other settings, from its record; no model runs.
 
-The strategy grows its tree as it always does, but the record answers in the draft's place: it holds the most probable
-next tokens of every node that was expanded. Where the record ends, the result says so.
+The tree grows as it always does (`speclab.drafters.grow`), but the record answers in place of the draft: it holds the
+most probable next tokens of every node that was expanded. Where the record ends, the result says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, log
-from typing import Any, Self
 
 from speclab.drafters import strategies
-from speclab.drafters.base import Context, Draft, Strategy, TopK
-from speclab.drafters.draft_forward import DRAFT, DraftForward, Row
-from speclab.drafters.draft_head import DraftHead
-from speclab.drafters.growth import GrownStrategy
-from speclab.drafters.policies import BLANK
-from speclab.engine.acceptance import Rule, sample_and_match
+from speclab.drafters.base import Strategy, TopK
+from speclab.drafters.draft_pass import DRAFT
+from speclab.drafters.grow import BLANK, CONTEXT, Grown, GrownStrategy, Nodes, grow
+from speclab.engine.acceptance import sample_and_match
 from speclab.errors import NotRecordedError
 from speclab.settings import SessionSettings
 from speclab.trace.records import Event, Step
-from speclab.tree import CandidateSampling, DraftTree, Floats
+from speclab.tree import CandidateSampling, DraftTree
 
 _UNKNOWN = -1
-GROWN = (GrownStrategy, DraftHead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +29,30 @@ class WhatIf:
 
     `recorded`: for each node of `tree` the same node of the step's tree, None where it is new. `unknown`: nodes that
     would have had children, or more of them, that the record does not hold; without any the tree is complete. `events`:
-    the decisions that led to it, as far as they follow from the record.
-    `accepted`: drafted nodes of the path that the target takes through it, None where the record cannot say; `settled`:
-    whether the path ends there, and not only the record. `bonus`: the target's own token after it, None if unknown.
+    the decisions that led to it, as far as they follow from the record. `accepted`: drafted nodes of the path that the
+    target takes through it; `settled`: whether the path ends there, and not only the record. `bonus`: the target's own
+    token after it, None if unknown.
     """
 
     tree: DraftTree
     events: tuple[Event, ...]
     recorded: tuple[int | None, ...]
     unknown: tuple[int, ...]
-    accepted: tuple[int, ...] | None
+    accepted: tuple[int, ...]
     settled: bool
     bonus: int | None
 
 
 def in_force(step: Step) -> Strategy:
-    """The strategy of a step, with the settings that were in force while it drafted.
+    """The strategy of a step, with the settings that it drafted with.
 
     Raises:
-        NotRecordedError: no strategy of this name is installed.
+        NotRecordedError: no strategy of this name is defined.
     """
     values = dict(step.settings)
     kind = strategies().get(str(values.pop("strategy", "")))
     if kind is None:
-        raise NotRecordedError(
-            f"no strategy is called {step.settings.get('strategy')!r} here, so its tree cannot be replayed"
-        )
+        raise NotRecordedError(f"No strategy is called {step.settings.get('strategy')!r} here: import or define it.")
     return kind(**values)
 
 
@@ -70,87 +64,59 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
         sampling: the session's settings; greedy by default.
 
     Raises:
-        NotRecordedError: the record cannot answer at all; it says why.
+        NotRecordedError: the record cannot answer at all; the sentence says why.
     """
-    if step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
-        raise NotRecordedError("its candidates were drawn at random, and the record holds no other draws")
     was = in_force(step)
-    if not isinstance(strategy, GROWN) or not isinstance(was, GROWN):
-        raise NotRecordedError("what this strategy drafts does not follow from the draft probabilities of a record")
+    for each in (was, strategy):
+        if not isinstance(each, GrownStrategy):
+            raise NotRecordedError(
+                f"What {type(each).__name__} drafts does not follow from a draft model's recorded probabilities: "
+                "fork the session to decode the iteration again."
+            )
+    assert isinstance(was, GrownStrategy)
+    assert isinstance(strategy, GrownStrategy)
     if strategy.draft_source != was.draft_source:
-        raise NotRecordedError("another draft would have been asked, whose answers are not recorded")
-    answers = _RecordedDraft(step)
-    context = Context([int(step.tree.token[0])], _deepest(step), lambda: None, sampling or SessionSettings())
-    draft = strategy.grow(answers, context)
-    answers.check_root()
-    return _verified(step, draft, answers.short)
+        raise NotRecordedError("This setting uses a different draft, and the step did not record what that one says.")
+    drawn = getattr(strategy, "candidates", "top") != "top" and sampling is not None and sampling.temperature > 0
+    if drawn or step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
+        raise NotRecordedError("Candidates drawn at random do not follow from a record: fork the session instead.")
+    if (getattr(strategy, "root", "verified") == "drafted") != (step.root_choice is not None):
+        raise NotRecordedError("The root would have been another token, and nothing is recorded after that one.")
+    if getattr(strategy, "node_budget", None) == "auto":
+        budget = getattr(was, "node_budget", None)
+        if budget is None:
+            raise NotRecordedError("A measured node budget is not in this record: set node_budget to a number.")
+        strategy = strategy.changed(node_budget=budget)
+    record = _Record(step)
+    root = step.tree.select([node == 0 for node in range(len(step.tree))])
+    context = next((int(event.values[CONTEXT] or 0) for event in step.events if CONTEXT in event.values), 1 << 30)
+    source = next((name for name in reversed(step.tree.source) if name != "target"), DRAFT)
+    return _verified(step, grow(strategy.shape(), record.next_tokens, root, context, source))
 
 
-class _RecordedDraft(DraftForward):
-    """What a draft said, from a step: of the tree that was drafted, of which costs may have left some out."""
+class _Record:
+    """What the draft answered, from a step."""
 
     def __init__(self, step: Step) -> None:
-        self.short: set[int] = set()
-        self.draft_probs = _NoProbabilities()
-        self._tree, self._place = step.tree, dict[int, int | None]()
-        self._tops: dict[int, Sequence[tuple[int, float]]] = {node.index: node.draft_top for node in step.nodes}
-        wanted = {event.node: int(event.values.get("branches") or 0) for event in step.events if event.kind == "expand"}
-        self._wanted = {node: branches for node, branches in wanted.items() if node is not None}
-        self.source = next((name for name in reversed(self._tree.source) if name != "target"), DRAFT)
-        self._root_choice, self._drafted_root = step.root_choice, False
+        self._step = step
+        self._recorded: dict[int, int | None] = {0: 0}
+        """For each node of the growing tree the same node of the step's tree, None where it is new."""
 
-    def after_root(self, _: Sequence[int]) -> TopK:
-        return self._after(0, 0)
+    def next_tokens(self, tree: Nodes, nodes: Sequence[int]) -> list[TopK]:
+        return [self._after(tree, node) for node in nodes]
 
-    def after_text(self, _: Sequence[int]) -> TopK:
-        self._drafted_root = True
-        return ((int(self._tree.token[0]), float(self._tree.log_prob[0])),)
-
-    def after(self, rows: Sequence[Row]) -> list[TopK]:
-        found = [0 if row.parent < 0 else _child(self._tree, self._place[row.parent], row.token) for row in rows]
-        return [self._after(row.node, node) for row, node in zip(rows, found, strict=True)]
-
-    def renumber(self, place: Mapping[int, int]) -> None:
-        """Takes over the numbers of the finished tree; what is not in it was dropped, and so its children would be."""
-        self.short = {place[node] for node in self.short if node in place}
-
-    def check_root(self) -> None:
-        """Refuses a tree on another root than the step's."""
-        if self._drafted_root != (self._root_choice is not None):
-            raise NotRecordedError("its root would have been another token, after which nothing is recorded")
-
-    def _after(self, node: int, recorded: int | None) -> TopK:
-        self._place[node] = recorded
-        top = self._tops.get(recorded, ()) if recorded is not None else ()
-        if recorded is None or not top:
+    def _after(self, tree: Nodes, node: int) -> TopK:
+        recorded = self._recorded.get(node)
+        if node:
+            recorded = _child(self._step.tree, self._recorded[tree.parent[node]], tree.token[node])
+            self._recorded[node] = recorded
+        if recorded is None:
             return ()
-        # Children of the record have their exact log-probability; those of the others are within rounding.
-        tree = self._tree
-        exact = {int(tree.token[child]): float(tree.log_prob[child]) for child in tree.children[recorded]}
-        rows = ((token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top)
-        whole = self._wanted.get(recorded, 0) > len(top)  # it wanted more, and there was no more
-        return _Answer(rows, (lambda: None) if whole else lambda: self.short.add(node))
-
-
-class _Answer(tuple[tuple[int, float], ...]):  # a tuple cannot have slots
-    """A top that notices when more of it is asked for than there is."""
-
-    _on_short: Callable[[], None]
-
-    def __new__(cls, rows: Iterable[tuple[int, float]], on_short: Callable[[], None]) -> Self:
-        made = super().__new__(cls, rows)
-        made._on_short = on_short
-        return made
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice) and key.stop is not None and key.stop > len(self):
-            self._on_short()
-        return super().__getitem__(key)
-
-
-class _NoProbabilities(dict[int, Floats]):
-    def __missing__(self, _: int) -> Floats:
-        raise NotRecordedError("its candidates would be drawn at random, and the record holds only the most probable")
+        # Recorded children have their exact log-probability; that of other tokens is within rounding.
+        children = self._step.tree.children[recorded]
+        exact = {int(self._step.tree.token[child]): float(self._step.tree.log_prob[child]) for child in children}
+        top = self._step.nodes[recorded].draft_top
+        return tuple((token, exact.get(token, log(prob) if prob > 0 else -inf)) for token, prob in top)
 
 
 def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
@@ -158,32 +124,40 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
     return next((child for child in children if tree.token[child] == token), None)
 
 
-def _deepest(step: Step) -> int:
-    """The depth at which the models' context ended, if any path came to it."""
-    gate = "the context"
-    return next((int(event.values[gate] or 0) for event in step.events if gate in event.values), 1 << 30)
-
-
 def _blank(events: Iterable[Event]) -> set[int]:
     """Nodes after which nothing was proposed."""
     return {event.node for event in events if event.node is not None and event.values.get("gate") == BLANK}
 
 
-def _verified(step: Step, draft: Draft, short: set[int]) -> WhatIf:
+def _wanted(events: Iterable[Event]) -> dict[int, int]:
+    """For each expanded node, how many children it was to have."""
+    return {
+        event.node: int(event.values.get("branches") or 0)
+        for event in events
+        if event.kind == "expand" and event.node is not None
+    }
+
+
+def _verified(step: Step, grown: Grown) -> WhatIf:
     """The target's choices are recorded for every node of the step's tree, and a choice depends on its path alone."""
-    tree, place = draft.tree, list[int | None]([0])
+    tree, recorded = grown.tree, list[int | None]([0])
     for node in range(1, len(tree)):
-        place.append(_child(step.tree, place[int(tree.parent[node])], int(tree.token[node])))
-    known = _blank(step.events)
-    unknown = tuple(sorted(short | {node for node in _blank(draft.events) if place[node] not in known}))
-    choices = [_UNKNOWN if at is None else step.nodes[at].target_choice for at in place]
-    if not Rule(step.rule or Rule.SAMPLE_AND_MATCH).follows_the_target:
-        return WhatIf(tree, tuple(draft.events), tuple(place), unknown, None, False, None)
+        recorded.append(_child(step.tree, recorded[int(tree.parent[node])], int(tree.token[node])))
+
+    # A node lacks children if the record holds fewer tokens than it wants, unless the draft proposed no more of them.
+    was_wanted, was_blank, unknown = _wanted(step.events), _blank(step.events), set[int]()
+    for node, wanted in _wanted(grown.events).items():
+        held = len(grown.topk[node])
+        if wanted > held >= was_wanted.get(recorded[node] or 0, 0):
+            unknown.add(node)
+    unknown |= {node for node in _blank(grown.events) if recorded[node] not in was_blank}
+
+    choices = [_UNKNOWN if row is None else step.nodes[row].target_choice for row in recorded]
     path = sample_and_match(tree, choices.__getitem__, step.root_choice)
     ended = step.bonus is None and len(path.accepted) >= len(step.committed)
     accepted = path.accepted[: len(step.committed)] if ended else path.accepted
     last = accepted[-1] if accepted else 0
     rejected = not accepted and step.root_choice is not None
-    settled = ended or rejected or (last not in unknown and (place[last] is not None or not tree.children[last]))
+    settled = ended or rejected or (last not in unknown and (recorded[last] is not None or not tree.children[last]))
     bonus = None if ended or path.bonus == _UNKNOWN or not settled else path.bonus
-    return WhatIf(tree, tuple(draft.events), tuple(place), unknown, accepted, settled, bonus)
+    return WhatIf(tree, tuple(grown.events), tuple(recorded), tuple(sorted(unknown)), accepted, settled, bonus)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
+from speclab.drafters.draft_pass import Head
+from speclab.drafters.grow import GrownStrategy, Shape
 from speclab.drafters.measures import Depth, TokenProbability
-from speclab.drafters.policies import depth_gate, fixed_breadth, token_gate
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -33,17 +33,19 @@ class RootAlone(Drafter):
 class LinearSpeculation(GrownStrategy):
     """One chain of tokens from the draft model or a head: the most probable ones, or samples."""
 
-    draft_tokens: Depth = Field(default=5, ge=1, le=64, title="K", description="tokens drafted per iteration")
+    draft_tokens: Depth = Field(default=3, ge=1, le=64, title="K", description="tokens drafted per iteration")
     confidence_stop: TokenProbability = Field(
-        default=0.0, ge=0, lt=1,
+        default=0.0,
+        ge=0,
+        lt=1,
         description="stop after a token that the draft gave less than this; 0 never stops (not in the paper)",
-    )  # fmt: skip
+    )
     candidates: Literal["top", "independent"] = Field(
         default="top",
         description="each token: the most probable one (as in DynaTree), or a sample (Leviathan et al.); at "
         "temperature 0 the most probable one",
     )
-    head: HeadChoice = None
+    head: Head = None
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -54,8 +56,11 @@ class LinearSpeculation(GrownStrategy):
             "long while the draft is confident (not in the paper)": cls(draft_tokens=20, confidence_stop=0.4),
         }
 
-    def plan(self) -> Plan:
-        """One child per node, to a depth."""
-        gates = (depth_gate("draft_tokens", self.draft_tokens), token_gate("confidence_stop", self.confidence_stop))
-        # One node more than the chain has, so that `draft_tokens` is what stops it.
-        return Plan(fixed_breadth(1), gates, node_budget=self.draft_tokens + 2, candidates=self.candidates)
+    def shape(self) -> Shape:
+        return Shape(
+            max_depth=self.draft_tokens,
+            node_budget=self.draft_tokens + 2,  # one node more than the chain has, so that `draft_tokens` stops it
+            branches=(1, 1, 1),
+            token_probability=self.confidence_stop,
+            names={"max_depth": "draft_tokens", "token_probability": "confidence_stop"},
+        )

@@ -20,9 +20,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import numpy as np
+from annotated_types import Ge, Le
 from pydantic import Field
 
 from speclab.drafters.base import Strategy
+from speclab.drafters.measures import NODES
 from speclab.files import read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -44,13 +46,13 @@ QUIET = 1.25
 
 Auto = Literal["auto"]
 NodeBudget = Annotated[
-    int | Auto,
+    Annotated[int, Ge(1), Le(1024)] | Auto,
+    NODES,
     Field(
         description="most nodes of a tree, root included; auto (not in the paper): as many as one verification pass "
-        "checks for at most a third more than a pass of one row costs here, 4 to 64",
+        "checks on this machine for at most a third more than a pass of one row costs, from 4 to 64",
     ),
 ]
-"""Of a strategy: add `Field(ge=1, le=…)` and a title where it needs them."""
 S = TypeVar("S", bound=Strategy)
 Times = tuple[float, ...]
 

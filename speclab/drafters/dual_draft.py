@@ -15,7 +15,8 @@ from pydantic import Field, field_serializer, field_validator
 
 from speclab.drafters import from_str, to_str
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
-from speclab.drafters.draft_head import Children, Depth, DraftHead, NodeBudget
+from speclab.drafters.cost import NodeBudget, with_node_budget
+from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.dynatree import DynaTree
 from speclab.drafters.prompt_lookup import PromptLookup
 from speclab.drafters.union_tree import Places, merged_tops, stacked, union
@@ -50,9 +51,11 @@ class DualDraft(Strategy):
         description="trees are compared by their mean confidence, as in the paper; or (not in the paper) by this times "
         "the square of the tokens that each part recently got right",
     )
-    node_budget: NodeBudget = 60
-    depth: Depth = 7
-    children: Children = 10
+    node_budget: NodeBudget = "auto"
+    depth: int = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
+    children: int = Field(
+        default=10, ge=1, le=64, title="k", description="nodes expanded per level, and candidates of each"
+    )
     first: Strategy | None = Field(
         default=None,
         description="a strategy in place of the first head, such as DynaTree(base_depth=3); its own budget holds",
@@ -78,9 +81,7 @@ class DualDraft(Strategy):
             "paper, section 10: both trees as one": cls(mode="merge"),
             "routing by recent acceptance (not in the paper)": cls(confidence="recent"),
             "small, for a CPU (not in the paper)": cls(node_budget=12, depth=5, children=4),
-            "draft model against copies (not in the paper)": cls(
-                first=DynaTree.for_unsure_draft(), second=PromptLookup()
-            ),
+            "draft model against copies (not in the paper)": cls(first=DynaTree(), second=PromptLookup()),
         }
 
     @property
@@ -103,6 +104,7 @@ class DualDraft(Strategy):
         return DraftHead(node_budget=self.node_budget, depth=self.depth, children=self.children, head=place)
 
     def drafter(self, pair: ModelPair) -> Drafter:
+        self = with_node_budget(self, pair.target)
         names, (first, second) = zip(*(self._named(pair, place) for place in (0, 1)), strict=True)
         shared = [runner for runner in first.runners if any(runner is other for other in second.runners)]
         if shared:

@@ -1,7 +1,7 @@
 """DynaTree: a draft tree that widens where the draft is unsure and deepens where it is confident.
 
-Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". Breadth, depth and pruning are
-policies of a `Plan` (section 3.3, Algorithm 1); the history of acceptance moves their thresholds.
+Chen, Liu and Li, "DynaTree: Confidence-Aware Adaptive Tree Speculative Decoding". The tree is grown by
+`speclab.drafters.grow` (Algorithm 1, lines 9 to 31); the history of acceptance moves its thresholds (line 7).
 """
 
 from __future__ import annotations
@@ -10,24 +10,16 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Drafter, Outcome, Root, Strategy, TopK
-from speclab.drafters.growth import Drafting, GrownDrafter, GrownStrategy, HeadChoice, Plan
-from speclab.drafters.measures import Confidence, Depth, Nodes, PathProbability
-from speclab.drafters.policies import (
-    CANDIDATES_HELP,
-    Breadth,
-    Candidates,
-    Gate,
-    confidence,
-    depth_gate,
-    probability_gate,
-)
+from speclab.drafters.base import Drafter, Outcome, Root, Strategy
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.draft_pass import Candidates, Head
+from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
+from speclab.drafters.measures import Confidence, Depth, PathProbability
 from speclab.trace.records import Adaptation, Value
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
-Statistic = Literal["path", "depth", "nodes"]
 Window = tuple[float, ...]
 
 WINDOW = 10
@@ -38,46 +30,54 @@ DEAD_BAND = 0.1
 
 
 class DynaTree(GrownStrategy):
-    """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history."""
+    """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history.
+
+    The paper gives D_0 = 5, D_max = 8, B from 1 to 3, τ_h = 0.9 and τ_ℓ = 0.4; the published code adds ρ_stop = 0.1,
+    ρ_deep = 0.5, τ = 0.05 and N_max = 256. By default unlikely paths live longer than there, which suits a draft that
+    is right more often than it is confident, and the node budget follows from this machine.
+    """
 
     high_confidence: Confidence = Field(
         default=0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches"
     )
     low_confidence: Confidence = Field(
-        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches"
+        default=0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches; in between, their mean"
     )
     min_branches: int = Field(
         default=1, ge=1, le=16, title="B_min", description="children where the draft is confident"
     )
-    mid_branches: int = Field(default=2, ge=1, le=16, title="B_mid", description="children in between")
     max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
     base_depth: Depth = Field(
         default=5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
     )
     max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
     stop_probability: PathProbability = Field(
-        default=0.1, ge=0, lt=1, title="ρ_stop", description="paths less likely than this are not expanded"
+        default=0.01,
+        ge=0,
+        lt=1,
+        title="ρ_stop",
+        description="paths less likely than this are not expanded (0.1 in the published code)",
     )
     deep_probability: PathProbability = Field(
-        default=0.5, ge=0, le=1, title="ρ_deep", description="paths at least this likely may go beyond base_depth"
+        default=0.2,
+        ge=0,
+        le=1,
+        title="ρ_deep",
+        description="paths at least this likely may go beyond base_depth (0.5 in the published code)",
     )
     prune_probability: PathProbability = Field(
-        default=0.05, ge=0, lt=1, title="τ",
-        description="leaves less likely than this are not verified, unless they were sampled",
-    )  # fmt: skip
-    node_budget: Nodes = Field(
-        default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
+        default=0.005,
+        ge=0,
+        lt=1,
+        title="τ",
+        description="leaves less likely than this are not verified, unless they were sampled (0.05 in the published "
+        "code)",
     )
+    node_budget: NodeBudget = Field(default="auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
-        default="iteration",
-        description="when recent acceptance moves the thresholds: each iteration, each prompt, never",
-    )
-    history_statistic: Statistic = Field(
-        default="path",
-        title="a_r",
-        description="what history looks at: committed tokens over those that the longest drafted path would give (not "
-        "in the paper) or that a path of base_depth + 1 would (the published code), or accepted over drafted nodes "
-        "(section 3.3)",
+        default="off",
+        description="recent acceptance moves the thresholds: after each iteration, by the accepted share of drafted "
+        "tokens (section 3.3); after each prompt, by committed tokens over D_0 + 2 (the published code); never",
     )
     root: Root = Field(
         default="verified",
@@ -86,162 +86,129 @@ class DynaTree(GrownStrategy):
     commit: Literal["gather", "rebuild"] = Field(
         default="gather", description="keep accepted cache rows (speclab default), or roll back and run again (paper)"
     )
-    drafting: Drafting = Field(
-        default="level", description="one draft pass per level (speclab default), or one per node as in the paper"
-    )
-    candidates: Candidates = Field(default="top", description=CANDIDATES_HELP)
-    head: HeadChoice = None
+    candidates: Candidates = "top"
+    head: Head = None
     ascending = (
-        ("low_confidence", "high_confidence"), ("min_branches", "mid_branches", "max_branches"),
-        ("base_depth", "max_depth"), ("stop_probability", "deep_probability"),
-    )  # fmt: skip
+        ("low_confidence", "high_confidence"),
+        ("min_branches", "max_branches"),
+        ("base_depth", "max_depth"),
+        ("stop_probability", "deep_probability"),
+    )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _no_sample_is_chosen(self) -> Self:
         if self.candidates != "top" and self.root == "drafted":
             raise ValueError(
                 f"DynaTree: candidates={self.candidates!r} needs root='verified': a drafted root is the draft's "
-                "most probable token and no sample; set root='verified' or candidates='top'"
+                "most probable token and not a sample; set root='verified' or candidates='top'"
             )
         return self
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        fixed = {"min_branches": 2, "mid_branches": 2, "max_branches": 2}
         return {
-            "speclab default": cls(),
-            "paper's procedure": cls(root="drafted", commit="rebuild", drafting="node", history_statistic="nodes"),
+            "paper": cls.paper(),
             "authors' code": cls.authors_code(),
-            "authors' code, the PG-19 run of Table 1 (D_max = 9)": cls.authors_code().changed(max_depth=8),
-            "ablation: fixed tree (D = 5, B = 2)": cls(
-                **fixed, base_depth=5, max_depth=5, stop_probability=0, prune_probability=0, history="off"
-            ),
-            "ablation: + breadth and depth": cls(history="off"),
-            "deep where confident (not in the paper)": cls(max_depth=24, node_budget=48),
-            "for a low-confidence draft (not in the paper)": cls.for_unsure_draft(),
+            "paper's thresholds, one target pass per iteration": cls.paper().changed(root="verified", commit="gather"),
         }
 
     @classmethod
+    def paper(cls) -> Self:
+        """The paper's procedure (Algorithm 1), with the thresholds of its published code where it gives none."""
+        return cls(
+            stop_probability=0.1,
+            deep_probability=0.5,
+            prune_probability=0.05,
+            node_budget=256,
+            history="iteration",
+            root="drafted",
+            commit="rebuild",
+        )
+
+    @classmethod
     def authors_code(cls) -> Self:
-        """The published code's settings, D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
+        """The published code's trees, D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
 
         It takes no leaf out, and history moves the thresholds from one prompt to the next.
         """
-        return cls(
-            base_depth=4, max_depth=7, prune_probability=0, history="prompt", history_statistic="depth",
-            root="drafted", commit="rebuild", drafting="node",
-        )  # fmt: skip
+        return cls.paper().changed(base_depth=4, max_depth=7, prune_probability=0, history="prompt")
 
-    @classmethod
-    def for_unsure_draft(cls) -> Self:
-        """For a low-confidence draft, as the mini family's: unlikely paths live longer. Not in the paper."""
-        return cls(stop_probability=0.01, deep_probability=0.2, prune_probability=0.005, node_budget=24, history="off")
+    @property
+    def mid_branches(self) -> int:
+        """B_mid, between `min_branches` and `max_branches`."""
+        return (self.min_branches + self.max_branches) // 2
 
-    def plan(self) -> Plan:
-        """The policies these settings stand for, gates in the order of Algorithm 1 (lines 14 to 25)."""
-        unlikely = probability_gate("prune_probability", self.prune_probability)
-        deep = Gate(  # from the base depth D_0 on only paths of at least rho_deep go further
-            "deep_probability",
-            f"at base_depth {self.base_depth} path probability {{path_prob:.3f}} < {self.deep_probability:g}",
-            {"base_depth": self.base_depth, "deep_probability": self.deep_probability},
-            depth=self.base_depth,
-            path_prob=self.deep_probability,
-        )
-        end = depth_gate("max_depth", self.max_depth)
-        gates: tuple[Gate, ...] = (unlikely, end, probability_gate("stop_probability", self.stop_probability), deep)
-        breadth = Breadth(self.max_branches, self._branches, self._why)
-        return Plan(
-            breadth,
-            gates,
-            self.node_budget,
-            unlikely,
-            self.root,
-            self.commit == "rebuild",
-            self.drafting,
-            self.candidates,
-        )
-
-    def _branches(self, top: TopK) -> int:
-        """B(u): few children where the draft is confident, many where it is unsure (section 3.3)."""
-        c = confidence(top)
-        if c >= self.high_confidence:
-            return self.min_branches
-        return self.mid_branches if c >= self.low_confidence else self.max_branches
-
-    def _why(self, top: TopK) -> str:
-        c, low, high = confidence(top), self.low_confidence, self.high_confidence
-        if self.min_branches == self.max_branches:
-            return f"confidence {c:.2f}; every node gets {self.min_branches}"
-        if c >= high:
-            return f"confidence {c:.2f} ≥ high_confidence {high:.2f}"
-        return f"confidence {c:.2f} " + (
-            f"between {low:.2f} and {high:.2f}" if c >= low else f"< low_confidence {low:.2f}"
+    def shape(self) -> Shape:
+        assert self.node_budget != "auto"
+        return Shape(
+            max_depth=self.max_depth,
+            node_budget=self.node_budget,
+            branches=(self.min_branches, self.mid_branches, self.max_branches),
+            high_confidence=self.high_confidence,
+            low_confidence=self.low_confidence,
+            base_depth=self.base_depth,
+            stop_probability=self.stop_probability,
+            deep_probability=self.deep_probability,
+            prune_probability=self.prune_probability,
         )
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return _DynaTreeDrafter(self, pair)
+        return DynaTreeDrafter(self, pair)
 
 
-class _DynaTreeDrafter(GrownDrafter):
+class DynaTreeDrafter(GrownDrafter):
     """Historical adjustment (section 3.3): after every iteration, or from one prompt to the next.
 
-    With history="prompt" the pair holds the settings in force and the window for the prompts that follow.
+    With history="prompt" the pair holds the current settings and the window for the prompts that follow.
     """
 
     settings: DynaTree
     state = ("_window", "_prompt", "_shared")
 
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair)
-        self._given, self._carried = settings, pair.shared_state
+        super().__init__(settings, pair, settings.head)
+        self.root, self.rebuild = settings.root, settings.commit == "rebuild"
+        self._given, self._pair = self.settings, pair
         self._window: Window = ()
         self._prompt = (0, 0)
+        """Tokens committed in this prompt, and what they are compared with."""
         if settings.history == "prompt":
-            self.settings, self._window = self._shared or (settings, ())
+            self.settings, self._window = self._shared or (self.settings, ())
             self._adjust()
 
     @property
     def _shared(self) -> tuple[DynaTree, Window] | None:
-        return self._carried.get(self._given)
+        """What earlier prompts left."""
+        shared: tuple[DynaTree, Window] | None = self._pair.shared_state.get(self._given)
+        return shared
 
     @_shared.setter
     def _shared(self, value: tuple[DynaTree, Window] | None) -> None:
-        if self._given.history == "prompt":
-            self._carried.pop(self._given, None)
-            if value is not None:
-                self._carried[self._given] = value
+        if value is not None:
+            self._pair.shared_state[self._given] = value
+        else:
+            self._pair.shared_state.pop(self._given, None)
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        drafted = len(outcome.tree) - (self.root == "verified")
+        verified = self.root == "verified"
+        drafted = len(outcome.tree) - verified
         if self.settings.history == "off" or drafted == 0:
             return Adaptation("history is off" if drafted else "nothing was drafted")
-        got, most = reached(self._given.history_statistic, outcome, self.root, self._given.base_depth)
-        if self.settings.history == "prompt":
-            got, most = self._prompt = self._prompt[0] + got, self._prompt[1] + most
-            self._shared = self.settings, remember(self._window, got / most)
-            return Adaptation("history moves the thresholds at the next prompt")
-        self._window = remember(self._window, got / most)
-        return self._adjust()
+        if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
+            self._window = remember(self._window, len(outcome.accepted) / drafted)
+            return self._adjust()
+        # The published code's a_r: committed tokens over its D_0 + 2, as it was set, so deep paths take it above 1.
+        committed, most = self._prompt
+        levels = self._given.base_depth + (2 if verified else 3)
+        self._prompt = (committed + len(outcome.committed), most + levels)
+        self._shared = self.settings, remember(self._window, self._prompt[0] / self._prompt[1])
+        return Adaptation("history moves the thresholds at the next prompt")
 
     def _adjust(self) -> Adaptation:
         changes, reason = adjustment(self.settings, self._window)
         before = {name: getattr(self.settings, name) for name in changes}
         self.settings = self.settings.model_copy(update=changes)
         return Adaptation(reason, before, changes)
-
-
-def reached(statistic: Statistic, outcome: Outcome, root: Root, base_depth: int) -> tuple[int, int]:
-    """What an iteration reached, and what it is held against; a_r is their ratio.
-
-    A path is held against the longest one of the tree, as if the whole of it had been committed with the token after
-    it. The published code holds it against D_0 + 2, its D_0 being `base_depth` + 1 as it was set, wherever history has
-    moved it since; deep paths take that ratio above 1. A verified root was committed beforehand and does not count.
-    """
-    verified = root == "verified"
-    if statistic == "nodes":
-        return len(outcome.accepted), len(outcome.tree) - verified
-    levels = base_depth + 1 if statistic == "depth" else int(outcome.tree.depth[-1])
-    return len(outcome.committed), levels + (1 if verified else 2)
 
 
 def remember(window: Window, share: float) -> Window:

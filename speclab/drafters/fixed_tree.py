@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from speclab.drafters.base import Strategy
-from speclab.drafters.growth import GrownStrategy, HeadChoice, Plan
-from speclab.drafters.measures import Depth, Nodes, PathProbability
-from speclab.drafters.policies import CANDIDATES_HELP, Candidates, depth_gate, fixed_breadth, probability_gate
+from speclab.drafters.cost import NodeBudget
+from speclab.drafters.draft_pass import Candidates, Head
+from speclab.drafters.grow import GrownStrategy, Shape
+from speclab.drafters.measures import Depth, PathProbability
 
 
 class FixedTree(GrownStrategy):
@@ -16,24 +17,29 @@ class FixedTree(GrownStrategy):
     depth: Depth = Field(default=5, ge=1, le=32, title="D", description="levels below the root")
     branching: int = Field(default=2, ge=1, le=16, title="B", description="children of every node")
     prune_probability: PathProbability = Field(
-        default=0.0, ge=0, lt=1, title="τ",
+        default=0.0,
+        ge=0,
+        lt=1,
+        title="τ",
         description="paths less likely than this are neither expanded nor verified; sampled ones are always verified",
-    )  # fmt: skip
-    node_budget: Nodes = Field(
-        default=256, ge=1, le=1024, title="N_max", description="most nodes a tree may have, root included"
     )
-    candidates: Candidates = Field(default="top", description=CANDIDATES_HELP)
-    head: HeadChoice = None
+    node_budget: NodeBudget = 256
+    candidates: Candidates = "top"
+    head: Head = None
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         return {
             "paper, Tables 1 to 3 (D = 8, B = 3, τ = 0.1)": cls(depth=8, branching=3, prune_probability=0.1),
-            "paper, Tables 4 and 5 (D = 5, B = 2)": cls(depth=5, branching=2, prune_probability=0.0),
+            "paper, Tables 4 and 5 (D = 5, B = 2)": cls(),
         }
 
-    def plan(self) -> Plan:
-        """As many children everywhere, to a depth."""
-        prune = probability_gate("prune_probability", self.prune_probability)
-        gates = (prune, depth_gate("depth", self.depth))
-        return Plan(fixed_breadth(self.branching), gates, self.node_budget, prune, candidates=self.candidates)
+    def shape(self) -> Shape:
+        assert self.node_budget != "auto"
+        return Shape(
+            max_depth=self.depth,
+            node_budget=self.node_budget,
+            branches=(self.branching,) * 3,
+            prune_probability=self.prune_probability,
+            names={"max_depth": "depth"},
+        )

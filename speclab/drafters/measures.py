@@ -22,7 +22,8 @@ Confidence = Annotated[float, _Against("confidence")]
 PathProbability = Annotated[float, _Against("path probability")]
 TokenProbability = Annotated[float, _Against("token probability")]
 Depth = Annotated[int, _Against("depth")]
-Nodes = Annotated[int, _Against("nodes")]
+NODES = _Against("nodes")
+Nodes = Annotated[int, NODES]
 
 
 def measure_of(field: FieldInfo) -> Measure | None:

@@ -15,8 +15,7 @@ from pydantic import Field, field_validator
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.draft_forward import ForwardDrafter, Row
-from speclab.drafters.growth import HeadChoice
+from speclab.drafters.draft_pass import DraftPassDrafter, Head
 from speclab.drafters.measures import Depth, Nodes
 from speclab.drafters.transitions import TableDrafter
 from speclab.errors import SettingsError
@@ -48,7 +47,7 @@ class SequoiaTree(Strategy):
         description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured while decoding, from a prior that is "
         "not in the paper",
     )
-    head: HeadChoice = None
+    head: Head = None
 
     @field_validator("rank_acceptance", mode="before")
     @classmethod
@@ -61,10 +60,6 @@ class SequoiaTree(Strategy):
     @property
     def needs_draft(self) -> bool:
         return self.source == "draft"
-
-    @property
-    def draft_source(self) -> str | int | None:
-        return self.head if self.source == "draft" else self.source
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
@@ -100,27 +95,24 @@ class TableSequoia(TableDrafter):
         return Adaptation(table.reason, {**table.before, **before.describe()}, {**table.after, **self.ranks.describe()})
 
 
-class DraftSequoia(ForwardDrafter):
+class DraftSequoia(DraftPassDrafter):
     """Fills the shape from the draft model or a head."""
 
     settings: SequoiaTree
     state = ("ranks",)
 
     def __init__(self, settings: SequoiaTree, pair: ModelPair) -> None:
-        super().__init__(settings, pair, settings.head, otherwise="set source='transitions'")
+        super().__init__(settings, pair, settings.head)
         self.ranks = RankRates.prior(settings.successors)
 
     def draft(self, context: Context) -> Draft:
-        tree, forward = Candidates(context.tokens[-1]), self.forward(self.settings.successors)
+        tree, next_tokens = Candidates(context.tokens[-1]), self.begin(context, self.settings.successors)
 
         def successors(nodes: Sequence[int]) -> list[Successors]:
-            if nodes == [0]:
-                tops = [forward.after_root(context.tokens)]
-            else:
-                tops = forward.after([Row(node, tree.parent[node], tree.token[node]) for node in nodes])
+            tops = next_tokens(tree, nodes)
             return [Successors([token for token, _ in top], [min(exp(log), 1.0) for _, log in top]) for top in tops]
 
-        fill(tree, self.settings.shape(self.ranks), successors, forward.source, context)
+        fill(tree, self.settings.shape(self.ranks), successors, self.source, context)
         return tree.draft(Event("route", None, "draft", {"route": "draft" if len(tree) > 1 else "plain"}))
 
     def learn(self, outcome: Outcome) -> Adaptation:

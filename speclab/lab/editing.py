@@ -279,7 +279,7 @@ def comparison(mine: Step, theirs: Step) -> str:
         found = what_if(theirs, strategy.changed(node_budget=nodes))
     except SpeclabError:
         return f"{said}."
-    if found.accepted is None or not found.settled or found.unknown:
+    if not found.settled or found.unknown:
         return f"{said}; what it would have had from {nodes} is not recorded."
     tokens = len(found.accepted) + (found.bonus is not None)
     return f"{said}, and would have had {tokens} with a budget of {nodes}."

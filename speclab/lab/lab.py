@@ -104,7 +104,7 @@ class Lab(VBox):
         models = self._named(pair) if pair is None or isinstance(pair, str) else None
         given = None if isinstance(pair, str) else pair
         if strategy is None:
-            strategy = DynaTree.for_unsure_draft() if any(drafts_of(models, given)) else Autoregressive()
+            strategy = DynaTree() if any(drafts_of(models, given)) else Autoregressive()
         checked(strategy)
         session = self._session_settings(settings)
         self.config = form = ConfigForm(

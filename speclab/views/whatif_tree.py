@@ -58,8 +58,6 @@ def _merge(both: Graph, step: Step, found: WhatIf, names: Sequence[Any]) -> dict
         at["accepted"] = node in path
         if gone:
             at["verdict"] = GONE
-        elif found.accepted is None and at["verdict"] != "root":
-            at["verdict"] = "not reached"
         tips[node] = lines(*(["would not be drafted"] if gone else []), *tip)
     for node, name in enumerate(names):
         if isinstance(name, int):
@@ -83,12 +81,9 @@ def whatif_sentence(step: Step, found: WhatIf) -> str:
     """What would have been, in one or two sentences: how large the tree, how many accepted, what is not recorded."""
     nodes, was = len(found.tree), len(step.tree)
     said = plural(nodes, "node") + (f" instead of {was}" if nodes != was else "")
-    if found.accepted is None:
-        said += ", and which of them are accepted the record cannot say, for they are tried with fresh chances"
-    else:
-        taken, took = len(found.accepted), len(step.accepted)
-        some = "" if found.settled or found.unknown else "at least "
-        said += f", {some}{taken} accepted" + (f" instead of {took}" if taken != took else "")
+    taken, took = len(found.accepted), len(step.accepted)
+    some = "" if found.settled or found.unknown else "at least "
+    said += f", {some}{taken} accepted" + (f" instead of {took}" if taken != took else "")
     if not found.unknown:
         same = found.recorded == tuple(range(was))
         return f"{_SAME if same else _WOULD}: {said}."

@@ -201,7 +201,7 @@ def test_another_acceptance_rule_leaves_the_path_open():
 
 def test_real_models_agree_with_their_record():
     pair = ModelPair(Runner(tiny("llama"), "target"), Runner(tiny("llama", seed=1), "draft"), name="tiny")
-    run = Session(pair, WIDE.changed(root="drafted", drafting="node"), PROMPT, max_new_tokens=12)
+    run = Session(pair, WIDE.changed(root="drafted"), PROMPT, max_new_tokens=12)
     step = run.step()
     calls = run.pair.draft.calls
     for changes in ({"node_budget": 9}, {"prune_probability": 0.01}, {"max_branches": 4}, {"max_depth": 6}):

@@ -21,7 +21,7 @@ PROMPT = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]
 LAYERS = 12
 """Many enough that a kernel a layer breaks the bounds."""
 SIXTY = speclab.DynaTree(
-    node_budget=60, base_depth=5, max_depth=5, min_branches=2, mid_branches=2, max_branches=2,
+    node_budget=60, base_depth=5, max_depth=5, min_branches=2, max_branches=2,
     low_confidence=0.0, high_confidence=1.0, stop_probability=0.0, prune_probability=0.0, history="off",
 )  # fmt: skip
 

@@ -16,6 +16,13 @@ from speclab.drafters.base import Context, Draft, Outcome, Strategy
 from speclab.tree import DraftTree
 
 TEXT = [2, 1, 0, 1, 2]
+
+
+def settings_of(strategy: Strategy) -> dict:
+    """By the reference's names."""
+    return strategy.model_dump() | {"mid_branches": getattr(strategy, "mid_branches", 0)}
+
+
 GATES = {"prune_probability": "prune", "max_depth": "max depth", "stop_probability": "stop", "deep_probability": "deep"}
 
 
@@ -75,12 +82,10 @@ def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_roo
 def test_dynatree_is_algorithm_1(strategy, seed, vocab):
     probs, drafted_root = random_probs(vocab, seed), strategy.root == "drafted"
     draft, runner = draft_once(strategy, probs, vocab)
-    expected = reference.draft_tree(after_text(probs), strategy.model_dump(), None if drafted_root else TEXT[-1])
+    expected = reference.draft_tree(after_text(probs), settings_of(strategy), None if drafted_root else TEXT[-1])
     assert_same_tree(draft.tree, expected)
     assert_same_decisions(draft, expected, drafted_root)
-    levels = {len(path) for path in expected.expanded}
-    calls = len(levels) if strategy.drafting == "level" else len(expected.expanded)
-    assert runner.calls == calls + drafted_root
+    assert runner.calls == len({len(path) for path in expected.expanded}) + drafted_root, "one pass per level"
 
 
 @settings(max_examples=30)
@@ -98,7 +103,7 @@ def test_the_fixed_tree_is_the_plain_one(depth, branching, tau, budget, seed):
     probs = random_probs(7, seed)
     strategy = speclab.FixedTree(depth=depth, branching=branching, prune_probability=tau, node_budget=budget)
     draft, runner = draft_once(strategy, probs, 7)
-    expected = reference.fixed_tree(after_text(probs), strategy.model_dump(), TEXT[-1])
+    expected = reference.fixed_tree(after_text(probs), settings_of(strategy), TEXT[-1])
     assert_same_tree(draft.tree, expected)
     assert runner.calls == len({len(path) for path in expected.expanded})
 
@@ -129,7 +134,7 @@ def test_no_node_lies_beyond_the_context(strategy, depth, seed):
 
 def test_the_root_is_never_pruned():
     probs = [0.3, 0.25, 0.25, 0.2]
-    strategy = speclab.DynaTree(root="drafted", prune_probability=0.5, stop_probability=0.0)
+    strategy = speclab.DynaTree.paper().changed(prune_probability=0.5, stop_probability=0.0)
     draft, _ = draft_once(strategy, lambda path: probs, 4)
     assert draft.tree.token.tolist() == [0]
     assert [event.kind for event in draft.events] == ["stop"]
@@ -148,7 +153,7 @@ def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, see
     for _ in range(3):
         tree = drafter.draft(Context(text, 1000, lambda: None)).tree
         expected = reference.draft_tree(
-            lambda path, text=tuple(text): probs((*text, *path)), strategy.model_dump(), text[-1]
+            lambda path, text=tuple(text): probs((*text, *path)), settings_of(strategy), text[-1]
         )
         assert_same_tree(tree, expected)
         path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
@@ -178,7 +183,7 @@ def test_whole_runs_are_the_papers(strategy, seed, share):
     )
     target = random_probs(8, seed, low=0.5, high=2.0)
     draft = mixed_probs(target, random_probs(8, seed + 1, low=0.5, high=2.0), share)
-    first, rounds = reference.decode(target, draft, tuple(TEXT), strategy.model_dump(), 10)
+    first, rounds = reference.decode(target, draft, tuple(TEXT), settings_of(strategy), 10)
     committed = [first, *(token for r in rounds for token in r.committed)]
     session = speclab.Session(table_pair(target, draft, 8), strategy, TEXT, max_new_tokens=len(committed))
     for expected in rounds:

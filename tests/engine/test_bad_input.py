@@ -190,9 +190,7 @@ def test_a_setting_out_of_bounds(kind):
 CONTRADICTIONS = [
     ({"low_confidence": 0.95}, "low_confidence", "high_confidence"),
     ({"high_confidence": 0.3}, "low_confidence", "high_confidence"),
-    ({"min_branches": 3}, "min_branches", "mid_branches"),
-    ({"mid_branches": 4}, "mid_branches", "max_branches"),
-    ({"max_branches": 1}, "mid_branches", "max_branches"),
+    ({"min_branches": 4}, "min_branches", "max_branches"),
     ({"base_depth": 9}, "base_depth", "max_depth"),
     ({"max_depth": 4}, "base_depth", "max_depth"),
     ({"stop_probability": 0.6}, "stop_probability", "deep_probability"),

@@ -49,7 +49,7 @@ def test_a_tree_is_one_draft_call_a_level_and_one_target_call(strategy):
 
 
 def test_the_papers_way_is_two_target_calls_and_a_draft_prefill():
-    strategy = speclab.DynaTree(root="drafted", commit="rebuild", drafting="node")
+    strategy = speclab.DynaTree(root="drafted", commit="rebuild")
     for step, calls, rows, draft_calls, draft_rows in _counted(strategy):
         expanded = sum(event.kind == "expand" for event in step.events)
         assert (calls, rows) == (2, len(step.tree) + len(step.committed))

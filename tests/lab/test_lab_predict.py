@@ -57,7 +57,7 @@ def asked(make):
     "strategy",
     [
         BUSHY,
-        BUSHY.changed(root="drafted", commit="rebuild", drafting="node"),
+        BUSHY.changed(root="drafted", commit="rebuild"),
         *(kind() for kind in (LinearSpeculation, FixedTree, PromptLookup, Lookahead)),
     ],
     ids=lambda one: f"{type(one).__name__}-{getattr(one, 'root', '')}",

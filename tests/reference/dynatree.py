@@ -240,12 +240,8 @@ def adjust(s: dict, accepted: Sequence[float]) -> dict:
 
 
 def statistic(s: dict, tree: Drafted, accepted: Sequence[int], committed: Sequence[int], verified: bool) -> float:
-    """a_r by `history_statistic`: "nodes" is the paper's, "depth" the published code's, "path" ours."""
-    if s["history_statistic"] == "nodes":
-        return len(accepted) / (len(tree.nodes) - verified)
-    if s["history_statistic"] == "depth":
-        return len(committed) / (s["given_base_depth"] + (2 if verified else 3))
-    return len(committed) / (max(len(node.path) for node in tree.nodes) + 1)
+    """a_r: accepted over drafted tokens."""
+    return len(accepted) / (len(tree.nodes) - verified)
 
 
 @dataclass

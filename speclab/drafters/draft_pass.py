@@ -1,0 +1,277 @@
+"""Passes of a draft model or draft head over one growing tree, on a cache that lives on between iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from speclab.drafters.base import Context, Drafter, Outcome, Strategy, TopK
+from speclab.errors import NoDraftError, NotRecordedError
+from speclab.tree import Bools, CandidateSampling, Floats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from speclab.models.answer import Answer
+    from speclab.models.heads import HeadRunner
+    from speclab.models.pair import ModelPair
+    from speclab.models.runner import Runner
+
+DRAFT = "draft"
+"""The source of a draft model's nodes; those of a head have its name."""
+TOP_K = 8
+"""Most probable next tokens kept of every expanded node, at least."""
+
+Head = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=15,
+        description="which of the pair's draft heads drafts, counted from 0; none: the draft model, or where there is "
+        "no draft model, head 0",
+    ),
+]
+Candidates = Annotated[
+    Literal["top", "independent", "without_replacement"],
+    Field(
+        description="children of a node: the most probable tokens, as in the paper; or (not in the paper) samples: "
+        "independent (SpecInfer's rule), or without replacement (EAGLE-1's and Sequoia's); at temperature 0 the most "
+        "probable"
+    ),
+]
+
+
+class Columns(Protocol):
+    """A tree under construction: parents come before their children, and node 0 has the parent -1."""
+
+    @property
+    def token(self) -> Sequence[int]: ...
+    @property
+    def parent(self) -> Sequence[int]: ...
+
+
+class DraftPass:
+    """Next tokens after the nodes of one growing tree, a level per pass. Call it with node 0 first, or `root` before.
+
+    A row sees the committed text and its own ancestors; committed tokens that the cache lacks go in with the first
+    pass.
+
+    Args:
+        width: most probable next tokens wanted of each node.
+        candidates: how children are chosen. Samples come from the draft's distribution, warped by temperature, top-k
+            and top-p as the target's is (SpecInfer, EAGLE-1 and Sequoia need that), and `draw` draws them.
+
+    Attributes:
+        sampling: how candidates are chosen in this tree.
+        draft_probs: where they are sampled, the draft's distribution `[V]` float64 by node.
+    """
+
+    def __init__(
+        self, runner: Runner | HeadRunner, context: Context, width: int, candidates: Candidates = "top"
+    ) -> None:
+        sampled = candidates if context.sampling.temperature > 0 else "top"
+        self.sampling = {
+            "top": CandidateSampling.DETERMINISTIC,
+            "independent": CandidateSampling.INDEPENDENT,
+            "without_replacement": CandidateSampling.WITHOUT_REPLACEMENT,
+        }[sampled]
+        self.draft_probs: dict[int, Floats] = {}
+        self.context = context
+        self._width = max(width, TOP_K)
+        self._wanted = self._width if sampled == "top" else 0
+        self._prefix = runner.length
+        self._path: dict[int, tuple[int, ...]] | None = None
+        """For each node that ran its slot and those of its ancestors, counted from the prefix."""
+        if sampled != "top":
+            from speclab.engine.sampling import PositionalRng, RngPurpose  # brings torch, which settings do without
+
+            self._rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
+
+    def root(self) -> TopK:
+        """Next tokens after the committed text: the candidates for a drafted root."""
+        return self._top([-1], self._run_text(-1))[0]
+
+    def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
+        """Next tokens after each of `nodes`, best first, all in one pass; their parents came before."""
+        self.context.check()
+        if self._path is None:  # node 0 is the newest committed token
+            return self._top([0], self._run_text(0))
+        return self._top(nodes, self._run_nodes(tree, nodes, self._path))
+
+    def draw(self, node: int, count: int) -> TopK:
+        """Samples of the next token after a node, in the order drawn, with the log-probability of each."""
+        from speclab.engine.acceptance import draw_independent, draw_without_replacement
+
+        probs = self.draft_probs[node]
+        independent = self.sampling is CandidateSampling.INDEPENDENT
+        tokens = (draw_independent if independent else draw_without_replacement)(probs, count, self._rng)
+        return tuple((token, log(probs[token])) for token in tokens)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Brings the cache to the committed text: `path` are the committed nodes, from the root down."""
+        raise NotImplementedError
+
+    def _run_text(self, node: int) -> Answer:
+        """Runs the committed tokens that the cache lacks; the last of them is `node`, or -1 before a drafted root."""
+        raise NotImplementedError
+
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
+        raise NotImplementedError
+
+    def _rows(
+        self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]], length: int
+    ) -> tuple[list[int], list[int], Bools]:
+        """Tokens, positions, and what each row sees behind the prefix, `[rows, length - prefix + rows]` bool."""
+        start = length - self._prefix
+        visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
+        for row, node in enumerate(nodes):
+            path[node] = (*path.get(tree.parent[node], ()), start + row)
+            visible[row, path[node]] = True
+        positions = [self._prefix + len(path[node]) - 1 for node in nodes]
+        return [tree.token[node] for node in nodes], positions, visible
+
+    def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
+        if self.sampling is CandidateSampling.DETERMINISTIC:
+            ids, log_probs = answer.topk(self._width)
+            return [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), log_probs.tolist(), strict=True)]
+        from speclab.engine.sampling import transform
+
+        if answer.rows is None:
+            raise NotRecordedError(
+                "its candidates are drawn at random, so what is accepted follows from probabilities that are not kept"
+            )
+        probs = transform(answer.rows, self.context.sampling).cpu()
+        self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
+        best = probs.topk(min(self._width, probs.shape[-1]), dim=-1)
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [tuple((token, log(prob)) for token, prob in zip(*row, strict=True) if prob > 0) for row in rows]
+
+
+class ModelPass(DraftPass):
+    """Runs a draft model, whose cache holds committed tokens first, then one row for every expanded node."""
+
+    def __init__(self, runner: Runner, context: Context, width: int, candidates: Candidates = "top") -> None:
+        super().__init__(runner, context, width, candidates)
+        self._runner = runner
+
+    def keep(self, path: Sequence[int]) -> None:
+        slots = [self._prefix + self._path[node][-1] for node in path if self._path and node in self._path]
+        self._runner.keep(min(self._prefix, self._runner.length), slots)
+
+    def _run_text(self, node: int) -> Answer:
+        tokens = self.context.tokens
+        self._prefix = len(tokens) - (node == 0)
+        self._path = {0: (0,)} if node == 0 else {}
+        return self._runner.logits(tokens[self._runner.length :], topk=self._wanted)
+
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
+        return self._runner.logits(*self._rows(tree, nodes, path, self._runner.length), topk=self._wanted)
+
+
+class HeadPass(DraftPass):
+    """Runs a draft head.
+
+    A node's input is its token and the head's own output at its parent; committed positions run on the target's hidden
+    states.
+    """
+
+    def __init__(
+        self, head: HeadRunner, target: Runner, context: Context, width: int, candidates: Candidates = "top"
+    ) -> None:
+        super().__init__(head, context, width, candidates)
+        self._head, self._target = head, target
+        self._feature: dict[int, Tensor] = {}
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Drops the whole tree; the committed tokens run again on the target's hidden states."""
+        self._head.crop(self._prefix)
+
+    def _run_text(self, node: int) -> Answer:
+        head, tokens = self._head, self.context.tokens
+        last = len(tokens) - 1
+        assert self._target.hidden is not None
+        head.crop(min(head.length, last - 1))  # a fork may hold the last position already, without its output
+        states = self._target.hidden.rows(head.length, last, head.config.layers)
+        answer, self._feature[node] = head.extend(tokens[head.length + 1 :], states, self._wanted)
+        self._prefix, self._path = last, {node: ()}
+        return answer
+
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
+        import torch
+
+        tokens, positions, visible = self._rows(tree, nodes, path, self._head.length)
+        features = torch.stack([self._feature[tree.parent[node]] for node in nodes])
+        answer, features = self._head.forward(tokens, features, positions, visible, self._wanted)
+        self._feature.update(zip(nodes, features, strict=True))
+        return answer
+
+
+def drafting_runner(pair: ModelPair, head: int | None, name: str) -> tuple[Runner | HeadRunner, str]:
+    """The draft model or head of a pair that the strategy `name` drafts with, and the source of its nodes.
+
+    `head`: which of the pair's heads; None: the draft model, or the first head where there is none.
+
+    Raises:
+        NoDraftError: the pair has no such head, or neither draft nor heads.
+    """
+    if head is None and pair.draft is not None:
+        return pair.draft, DRAFT
+    index = head or 0
+    if index < len(pair.heads):
+        return pair.heads[index], pair.head_names[index]
+    if pair.heads:
+        raise NoDraftError(f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}.")
+    what, load = "a draft model or a draft head", "draft=… or heads=…"
+    if head is not None:
+        what, load = f"draft head {head}", "heads=…"
+    raise NoDraftError(
+        f"{name} drafts with {what} and {pair.name} has none: load a pair with {load}, or use a strategy that needs "
+        "none, such as PromptLookup()."
+    )
+
+
+class DraftPassDrafter(Drafter):
+    """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`.
+
+    `begin` starts the passes of a tree. Where the nodes of `Draft.tree` have other numbers than those that the passes
+    ran on, `draft` sets `numbers`: for each node of the tree, its number there.
+
+    `head`: as of `drafting_runner`.
+    """
+
+    def __init__(self, settings: Strategy, pair: ModelPair, head: int | None = None) -> None:
+        from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
+
+        super().__init__(settings)
+        runner, self.source = drafting_runner(pair, head, type(settings).__name__)
+        self.runners = (runner,)
+        self.numbers: Sequence[int] | None = None
+        self._target = pair.target
+        self._passes: DraftPass | None = None
+        if isinstance(runner, HeadRunner):
+            self._target.watch(runner.config.layers)
+
+    def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
+        """The passes of a new tree; the arguments are those of `DraftPass`."""
+        from speclab.models.heads import HeadRunner
+
+        runner = self.runners[0]
+        if isinstance(runner, HeadRunner):
+            self._passes = HeadPass(runner, self._target, context, width, candidates)
+        else:
+            self._passes = ModelPass(runner, context, width, candidates)
+        self.numbers = None
+        return self._passes
+
+    def commit(self, outcome: Outcome) -> None:
+        """Keeps the rows of the committed path; with `rebuild` the cache is emptied and filled from scratch."""
+        if self.rebuild:
+            self.runners[0].crop(0)
+        elif self._passes is not None:
+            path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)
+            path = path[: len(outcome.committed)]
+            self._passes.keep(path if self.numbers is None else [self.numbers[node] for node in path])

@@ -1,0 +1,302 @@
+"""How a draft tree grows: DRAFTTREE of DynaTree (Chen, Liu and Li, Algorithm 1, lines 9 to 31).
+
+A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858, section 4) grows where its
+own probabilities are best, and is then cut to the best of all its candidates. A recorded step can answer in the place
+of a draft: `speclab.analysis.whatif`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from math import exp
+from typing import TYPE_CHECKING, NamedTuple
+
+from speclab.drafters.base import Context, Draft, Drafter, Strategy, TopK
+from speclab.drafters.cost import with_node_budget
+from speclab.drafters.draft_pass import DraftPassDrafter
+from speclab.trace.records import Event, Value
+from speclab.tree import CandidateSampling, DraftTree
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
+
+BLANK, CONTEXT = "blank", "the context"
+"""Gates: the draft proposes nothing after this node, or the record ends; the models' context ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The settings of Algorithm 1; by default no gate closes.
+
+    `branches`: B_min, B_mid, B_max. `best`: EAGLE-2's k: so many nodes of a level are expanded, the most probable, and
+    the node budget is what is kept of all candidates; 0: every node that no gate stops. `token_probability`: a token
+    less likely than this is not expanded (not in the papers). `names`: what the strategy calls one of these settings,
+    if it has another name there: reasons are in its words.
+    """
+
+    max_depth: int  # D_max
+    node_budget: int  # N_max
+    branches: tuple[int, int, int]
+    high_confidence: float = 0.0  # tau_h
+    low_confidence: float = 0.0  # tau_l
+    base_depth: int = 0  # D_0
+    stop_probability: float = 0.0  # rho_stop
+    deep_probability: float = 0.0  # rho_deep
+    prune_probability: float = 0.0  # tau
+    token_probability: float = 0.0
+    best: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+class Grown(NamedTuple):
+    """A finished tree, and how it came about; `numbers`: for each of its nodes, the number it had while it grew."""
+
+    tree: DraftTree
+    events: list[Event]
+    topk: dict[int, TopK]
+    numbers: list[int]
+
+
+class Nodes:
+    """The columns of a tree under construction, breadth-first. `copies`: nodes with an earlier sibling's token."""
+
+    def __init__(self, token: int, log_prob: float) -> None:
+        self.token = [token]
+        self.parent = [-1]
+        self.depth = [0]
+        self.log_prob = [log_prob]
+        self.path_log_prob = [log_prob]
+        self.copies: set[int] = set()
+        self._children: set[tuple[int, int]] = set()
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def add(self, parent: int, token: int, log_prob: float) -> int:
+        """Adds a child; its number."""
+        node = len(self.token)
+        self.token.append(token)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1)
+        self.log_prob.append(log_prob)
+        self.path_log_prob.append(self.path_log_prob[parent] + log_prob)
+        if (parent, token) in self._children:
+            self.copies.add(node)
+        self._children.add((parent, token))
+        return node
+
+    def path_prob(self, node: int) -> float:
+        """p(u), the draft's probability of the whole path."""
+        return exp(self.path_log_prob[node])
+
+    def best(self, count: int, nodes: Sequence[int]) -> list[int]:
+        """The most probable of some nodes, best first; none comes before its parent."""
+        return nsmallest(count, nodes, key=lambda node: (-self.path_log_prob[node], self.depth[node], node))
+
+
+NextTokens = Callable[[Nodes, Sequence[int]], list[TopK]]
+"""One draft pass: the most probable next tokens after each of these nodes, best first."""
+Draw = Callable[[int, int], TopK]
+"""Samples so many children of a node."""
+
+
+def grow(
+    shape: Shape, next_tokens: NextTokens, root: DraftTree, max_depth: int, source: str, draw: Draw | None = None
+) -> Grown:
+    """The draft tree of a shape.
+
+    Args:
+        root: node 0: the newest committed token, or a drafted one.
+        max_depth: where the models' context ends.
+        source: of the nodes that are drafted.
+        draw: samples the children of a node, instead of taking the most probable tokens.
+    """
+    tree = Nodes(int(root.token[0]), float(root.log_prob[0]))
+    events: list[Event] = []
+    topk: dict[int, TopK] = {}
+
+    def full() -> bool:
+        return len(tree) >= shape.node_budget and not shape.best
+
+    level = [0]  # line 11: the active frontier
+    while level and not full():  # line 12
+        stops = {node: stop for node in level if (stop := _gate(shape, tree, node, max_depth)) is not None}
+        if shape.best:
+            stops = _outranked(shape, tree, level) | stops
+        nodes = [node for node in level if node not in stops]
+        if not shape.best:
+            nodes = nodes[: shape.node_budget - len(tree)]  # each of them adds a child
+        answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True)) if nodes else {}  # line 26, a level per pass
+        children: list[int] = []
+        for node in level:  # line 13
+            top = answers.get(node, ())
+            if full():
+                events.append(_stop(shape, tree, node, "node_budget", "full:"))
+            elif node in stops:
+                events.append(stops[node])
+            elif not top:
+                events.append(_stop(shape, tree, node, BLANK, "nothing is known to come next"))
+            else:
+                confidence = exp(top[0][1])  # c(u)
+                wanted, reason = _branches(shape, confidence)  # line 27: B(u)
+                count = wanted if shape.best else min(wanted, shape.node_budget - len(tree))
+                picked = top[:count] if draw is None else draw(node, count)
+                children += [tree.add(node, *child) for child in picked]  # line 28
+                topk[node] = top
+                values: dict[str, Value] = {"confidence": confidence, "branches": wanted, "added": len(picked)}
+                values |= {"path_prob": tree.path_prob(node), "level": tree.depth[node] + 1}
+                events.append(Event("expand", node, reason, values))
+        level = children
+    events += [_stop(shape, tree, node, "node_budget", "full:") for node in level]
+
+    sources = [root.source[0], *[source] * (len(tree) - 1)]
+    whole = Grown(DraftTree.of(tree.token, tree.parent, tree.log_prob, sources), events, topk, list(range(len(tree))))
+    kept = _kept(shape, tree, sampled=draw is not None)
+    return whole if len(kept) == len(tree) else _cut(shape, tree, kept, whole)
+
+
+def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
+    """Why a node stays a leaf (lines 14 to 25); None if it may be expanded."""
+    path_prob, depth, path = tree.path_prob(node), tree.depth[node], f"path probability {tree.path_prob(node):.3f} <"
+    if node in tree.copies:
+        return _stop(shape, tree, node, "copy", "sampled before it under the same node: this copy cannot be accepted")
+    if depth >= max_depth:
+        return _stop(shape, tree, node, CONTEXT, f"depth {depth} =", max_depth)
+    if path_prob < shape.prune_probability:  # lines 14 to 16: p(u) < tau
+        return _stop(shape, tree, node, "prune_probability", path)
+    if depth >= shape.max_depth:  # lines 17 to 19: d(u) >= D_max
+        return _stop(shape, tree, node, "max_depth", f"depth {depth} =")
+    if path_prob < shape.stop_probability:  # lines 20 to 22: p(u) < rho_stop
+        return _stop(shape, tree, node, "stop_probability", path)
+    if depth >= shape.base_depth and path_prob < shape.deep_probability:  # lines 23 to 25: d(u) >= D_0, p(u) < rho_deep
+        return _stop(shape, tree, node, "deep_probability", f"at base_depth {shape.base_depth} {path}")
+    prob = exp(tree.log_prob[node])
+    if prob < shape.token_probability:
+        return _stop(shape, tree, node, "token_probability", f"token probability {prob:.3f} <")
+    return None
+
+
+def _outranked(shape: Shape, tree: Nodes, level: Sequence[int]) -> dict[int, Event]:
+    """EAGLE-2: the nodes of a level that are not expanded, since others are more probable.
+
+    A node of which no child can be among the best of all is not expanded either. EAGLE-2 expands it and drops its
+    children, so the tree is the same.
+    """
+    able = set(tree.best(shape.node_budget - 1, range(len(tree))))  # a child comes after its parent
+    outranked = {}
+    for rank, node in enumerate(tree.best(len(level), level), start=1):
+        if rank > shape.best:
+            outranked[node] = _stop(shape, tree, node, "best", f"number {rank} of {len(level)} on its level, beyond")
+        elif node not in able:
+            outranked[node] = _stop(shape, tree, node, "node_budget", "no child of it can be among the best:")
+    return outranked
+
+
+def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
+    """B(u), and why: few children where the draft is confident, many where it is unsure (section 3.3)."""
+    fewest, some, most = shape.branches
+    high, low = shape.high_confidence, shape.low_confidence
+    if fewest == most:
+        return most, f"confidence {confidence:.2f}; every node gets {most}"
+    if confidence >= high:
+        return fewest, f"confidence {confidence:.2f} ≥ high_confidence {high:.2f}"
+    if confidence < low:
+        return most, f"confidence {confidence:.2f} < low_confidence {low:.2f}"
+    return some, f"confidence {confidence:.2f} between {low:.2f} and {high:.2f}"
+
+
+def _stop(shape: Shape, tree: Nodes, node: int, gate: str, comparison: str, threshold: float | None = None) -> Event:
+    """Why a node has no children: the gate, and what was compared with its threshold."""
+    name = shape.names.get(gate, gate)
+    threshold = getattr(shape, gate, threshold)
+    values: dict[str, Value] = {"gate": name, "path_prob": tree.path_prob(node), "level": tree.depth[node]}
+    if threshold is None:
+        return Event("stop", node, comparison, values)
+    return Event("stop", node, f"{comparison} {name} {threshold:g}", values | {name: threshold})
+
+
+def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
+    """The nodes that are verified."""
+    nodes = range(len(tree))
+    if shape.best:  # EAGLE-2: the best of all candidates
+        return sorted(tree.best(shape.node_budget, nodes))
+    if sampled:  # to drop a sample by its probability would change the output
+        return list(nodes)
+    return [node for node in nodes if node == 0 or tree.path_prob(node) >= shape.prune_probability]  # section 3.3
+
+
+def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
+    """Only the nodes `numbers` of a tree, with a "prune" event for what is left out below each of them."""
+    index = {node: row for row, node in enumerate(numbers)}
+    dropped: dict[int, list[int]] = {}
+    for node in range(len(tree)):
+        if node not in index and tree.parent[node] in index:
+            dropped.setdefault(tree.parent[node], []).append(node)
+    events = [replace(event, node=index[event.node]) for event in grown.events if event.node in index]
+    least = min(map(tree.path_prob, numbers))
+    for parent, children in dropped.items():
+        for child in children[:1] if shape.best else children:  # EAGLE-2 drops hundreds: one event for all siblings
+            path_prob = tree.path_prob(child)
+            values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
+            if shape.best:
+                reason = f"path probability {path_prob:.2g}, and the {len(numbers)} best have {least:.2g} and more"
+                values |= {"dropped": len(children), "least_kept": least}
+            else:
+                reason = f"path probability {path_prob:.3f} < prune_probability {shape.prune_probability:g}"
+                values["prune_probability"] = shape.prune_probability
+            events.append(Event("prune", index[parent], reason, values))
+    topk = {index[node]: top for node, top in grown.topk.items() if node in index}
+    return Grown(grown.tree.select([node in index for node in range(len(tree))]), events, topk, numbers)
+
+
+class GrownStrategy(Strategy):
+    """A strategy whose trees the draft model, or a draft head, grows to a shape: what-if answers for each of them."""
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def heads_needed(self) -> int:
+        return 0 if self.draft_source is None else self.draft_source + 1
+
+    @property
+    def draft_source(self) -> int | None:
+        """Which of the pair's heads drafts; None: the draft model, or the first head where there is none."""
+        head: int | None = getattr(self, "head", None)
+        return head
+
+    @abstractmethod
+    def shape(self) -> Shape:
+        """The shape of these settings; a node budget is a number here."""
+
+    def drafter(self, pair: ModelPair) -> Drafter:
+        return GrownDrafter(self, pair, self.draft_source)
+
+
+class GrownDrafter(DraftPassDrafter):
+    """Grows its trees to the shape of its settings, which may change from one iteration to the next."""
+
+    settings: GrownStrategy
+
+    def __init__(self, settings: GrownStrategy, pair: ModelPair, head: int | None) -> None:
+        super().__init__(with_node_budget(settings, pair.target), pair, head)
+
+    def draft(self, context: Context) -> Draft:
+        shape = self.settings.shape()
+        passes = self.begin(context, max(shape.branches), getattr(self.settings, "candidates", "top"))
+        if self.root == "verified":
+            root = DraftTree.root(context.tokens[-1])
+        else:  # line 10: the root is the draft's own most probable token
+            token, log_prob = passes.root()[0]
+            root = DraftTree.of([token], [-1], [log_prob], self.source)
+        drawn = passes.sampling is not CandidateSampling.DETERMINISTIC
+        draw = passes.draw if drawn else None
+        tree, events, topk, self.numbers = grow(shape, passes, root, context.max_depth, self.source, draw)
+        if not drawn:
+            return Draft(tree, events, topk)
+        probs = {node: passes.draft_probs[node] for node in topk}
+        return Draft(replace(tree, candidate_sampling=passes.sampling), events, topk, draft_probs=probs)
