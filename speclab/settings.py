@@ -107,8 +107,9 @@ def number_kind(field: FieldInfo) -> type | None:
     """int or float, of a setting that is such a number; int also of one that may be "auto" instead."""
     if Literal["auto"] in get_args(field.annotation):
         return int
-    kind: type | None = next((kind for kind in (int, float) if field.annotation is kind), None)
-    return kind
+    if field.annotation is int:
+        return int
+    return float if field.annotation is float else None
 
 
 def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, float | None]:

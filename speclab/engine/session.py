@@ -8,7 +8,6 @@ from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
-
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Context, Draft, Strategy, checked
 from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft

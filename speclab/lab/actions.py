@@ -69,7 +69,7 @@ class Actions:
         except SpeclabError as error:
             _log.info("%s", error)
             state.fail(str(error), "".join(traceback.format_exception_only(error)))
-        except Exception as error:  # noqa: BLE001  # a bug too must end in the panel, not in a silent thread
+        except Exception as error:  # a bug too must end in the panel, not in a silent thread
             _log.exception("the lab failed")
             details = "".join(traceback.format_exception(error))
             sentence = f"Something went wrong inside speclab ({type(error).__name__}): nothing decoded is lost."

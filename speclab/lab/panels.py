@@ -158,7 +158,7 @@ def _preview(step: Step, change: PendingChange, frame: Frame) -> tuple[str, Draw
         return whatif_sentence(step, found), drawn
     except SpeclabError as error:
         return f"What this iteration's tree would have been is not in its record: {str(error).rstrip('.')}.", ""
-    except Exception as error:  # noqa: BLE001  # a view that fails must not take the slider along
+    except Exception as error:  # a view that fails must not take the slider along
         _log.exception("the tree could not be grown again")
         return f"What this iteration's tree would have been could not be drawn: {error}.", ""
 

@@ -144,7 +144,7 @@ class Slot(Box):
             if _same(key, self._drawn):
                 return
             drawn = self._get(key, frame)
-        except Exception as error:  # noqa: BLE001  # one broken view must not take the others along
+        except Exception as error:  # one broken view must not take the others along
             _log.exception("a view failed")
             key, drawn = _NEVER, packed(placeholder(f"This view failed: {error}"))
         self._screen.show(self.name, drawn)

@@ -108,5 +108,5 @@ class Worker:
 def _run(request: _Request) -> None:
     try:
         request.result.set_result(request.work())
-    except BaseException as error:  # noqa: BLE001  # whoever waits for the result gets it
+    except BaseException as error:  # whoever waits for the result gets it
         request.result.set_exception(error)

@@ -49,7 +49,7 @@ _OTHERS = {
     "save_view": "export.save_view",
     "snapshot": "export.snapshot",
 }
-__all__ = sorted([*_FIGURES, *_OTHERS])  # noqa: PLE0605
+__all__ = sorted([*_FIGURES, *_OTHERS])
 
 
 class Html(str):

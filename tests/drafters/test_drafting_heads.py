@@ -55,7 +55,7 @@ def test_dynatree_of_a_head_is_algorithm_1_on_its_probabilities(strategy, head):
     step = session.step()
     expected = reference.draft_tree(
         lambda path: head_probs(pair.heads[head].model, pair.target.model, text, path),
-        strategy.model_dump(),
+        strategy.model_dump() | {"mid_branches": strategy.mid_branches},
         None if drafted else text[-1],
     )
     assert step.tree.token.tolist() == expected.token

@@ -25,31 +25,19 @@ ARCHITECTURE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_tex
 DOCUMENTED = re.search(r"## A new strategy\n.*?```python\n(.*?)```", ARCHITECTURE, re.DOTALL).group(1)
 
 CELL = """
-from math import exp
-
 from pydantic import Field
 
-from speclab.drafters.growth import GrownStrategy, Plan
+from speclab.drafters.grow import GrownStrategy, Shape
 from speclab.drafters.measures import Depth
-from speclab.drafters.policies import Breadth, depth_gate
 
 
-class Nucleus(GrownStrategy):
-    mass: float = Field(0.6, gt=0, le=1, description="children until their probabilities add up to this")
+class Funnel(GrownStrategy):
+    widest: int = Field(3, ge=1, le=16, description="children of an unsure node")
     levels: Depth = Field(3, ge=1, le=16, description="levels below the root")
 
-    def plan(self):
-        return Plan(Breadth(6, self._count, self._reason), (depth_gate("levels", self.levels),), node_budget=40)
-
-    def _count(self, top):
-        total = 0.0
-        for count, (token, log_prob) in enumerate(top, start=1):
-            total += exp(log_prob)
-            if total >= self.mass or count == 6:
-                return count
-
-    def _reason(self, top):
-        return f"{self._count(top)} tokens reach mass {self.mass:g}"
+    def shape(self):
+        branches = (1, 2, self.widest)
+        return Shape(self.levels, 40, branches, high_confidence=0.9, low_confidence=0.5, names={"max_depth": "levels"})
 """
 
 
@@ -71,7 +59,7 @@ def pair():
     return table_pair(PROBS, NEAR, VOCAB)
 
 
-@pytest.mark.parametrize(("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Nucleus")], ids=["documented", "grown"])
+@pytest.mark.parametrize(("code", "name"), [(DOCUMENTED, "Echo"), (CELL, "Funnel")], ids=["documented", "grown"])
 def test_it_works_everywhere(code, name, tmp_path):
     strategy = run_cell(code, name)()
     field = next(iter(type(strategy).model_fields))
@@ -96,20 +84,12 @@ def test_it_works_everywhere(code, name, tmp_path):
 
 
 def test_a_grown_one_is_answered_by_the_record():
-    """Its breadth looks at the whole top-k, and its reasons name its own settings."""
-    nucleus = run_cell(CELL, "Nucleus")
-    session = speclab.Session(pair(), nucleus(), PROMPT, max_new_tokens=30)
+    funnel = run_cell(CELL, "Funnel")
+    session = speclab.Session(pair(), funnel(), PROMPT, max_new_tokens=30)
     step = session.step()
     assert_consistent(step)
-    for event in step.events:
-        if event.kind == "expand":
-            probs = [prob for _, prob in step.nodes[event.node].draft_top]
-            count = event.values["branches"]
-            assert sum(probs[:count]) >= 0.6 > sum(probs[: count - 1]) or count == 6
-    said = {event.reason.split()[-2] for event in step.events if event.kind == "expand"}
-    gates = {event.values["gate"] for event in step.events if event.kind == "stop"}
-    assert (said, gates) <= ({"mass"}, {"levels", "node_budget"})
-    other = nucleus(mass=0.3, levels=2)
+    assert {event.values["gate"] for event in step.events if event.kind == "stop"} <= {"levels", "node_budget"}
+    other = funnel(widest=2, levels=2)
     found, real = what_if(step, other), session.fork(at=0, strategy=other).step()
     assert_same(found.tree, real.tree)
     assert found.unknown == ()
@@ -122,18 +102,18 @@ def test_one_without_a_way_to_grow_is_refused_by_what_if():
 
 
 def test_a_cell_that_is_run_again_replaces_the_class():
-    first = run_cell(CELL, "Nucleus")
+    first = run_cell(CELL, "Funnel")
     lab = Lab(pair(), first(), prompt=PROMPT, max_new_tokens=10)
-    again = run_cell(CELL.replace("mass: float = Field(0.6", "mass: float = Field(0.9"), "Nucleus")
-    assert speclab.strategies()["Nucleus"] is again is not first
-    assert from_str("Nucleus").mass == 0.9
+    again = run_cell(CELL.replace("widest: int = Field(3", "widest: int = Field(5"), "Funnel")
+    assert speclab.strategies()["Funnel"] is again is not first
+    assert from_str("Funnel").widest == 5
     lab.fork(strategy=again())
     lab.step()
-    assert lab.session.steps[-1].settings["mass"] == 0.9
+    assert lab.session.steps[-1].settings["widest"] == 5
 
 
 def test_classes_that_are_no_choice_are_not_listed():
-    run_cell(CELL.replace("Nucleus", "_Hidden"), "_Hidden")
+    run_cell(CELL.replace("Funnel", "_Hidden"), "_Hidden")
     assert not {"_Hidden", "GrownStrategy", "Strategy"} & speclab.strategies().keys()
 
 

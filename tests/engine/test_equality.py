@@ -68,14 +68,14 @@ def test_every_registered_strategy_and_preset_gives_the_targets_text(name, strat
 
 COMBINATIONS = [
     (way, ("iteration", "prompt", "off")[place % 3])
-    for place, way in enumerate(itertools.product(("verified", "drafted"), ("gather", "rebuild"), ("level", "node")))
+    for place, way in enumerate(itertools.product(("verified", "drafted"), ("gather", "rebuild")))
 ]
 
 
 @pytest.mark.parametrize(("way", "history"), COMBINATIONS)
 def test_combinations_of_dynatree_give_the_same_text(way, history):
-    root, commit, drafting = way
-    strategy = speclab.DynaTree(root=root, commit=commit, drafting=drafting, history=history, base_depth=3)
+    root, commit = way
+    strategy = speclab.DynaTree(root=root, commit=commit, history=history, base_depth=3)
     session = speclab.Session(pair_of("mistral", NOISE), strategy, PROMPT, max_new_tokens=16)
     assert run_and_check_caches(session).token_ids == own_text("mistral", 16)
 

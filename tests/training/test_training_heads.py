@@ -10,7 +10,9 @@ from reference.eagle3 import PlainHead
 from refusals import refused
 
 import speclab
-from speclab.drafters.draft_forward import HeadForward, Row
+from speclab.drafters.base import Context
+from speclab.drafters.draft_pass import HeadPass
+from speclab.drafters.grow import Nodes
 from speclab.models.head_files import read_head
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
@@ -73,10 +75,12 @@ def _drafted(head, target, tokens: list[int], root: int, rows: int) -> torch.Ten
     runner = Runner(target)
     runner.watch(head.config.layers)
     runner.extend(tokens[:root])
-    forward = HeadForward(HeadRunner(head, runner), runner, "head", 320)
-    top = forward.after_root(tokens[: root + 1])
+    context, path = Context(tokens[: root + 1], rows, lambda: None), Nodes(tokens[root], 0.0)
+    next_tokens = HeadPass(HeadRunner(head, runner), runner, context, 320)
+    top = next_tokens(path, [0])[0]
     for node in range(1, rows + 1):
-        top = forward.after([Row(node, node - 1, tokens[root + node])])[0]
+        path.add(node - 1, tokens[root + node], 0.0)
+        top = next_tokens(path, [node])[0]
     return torch.tensor([log_prob for _, log_prob in sorted(top)])
 
 

@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import speclab
-from speclab.drafters.draft_forward import HeadForward, Row
+from speclab.drafters.base import Context
+from speclab.drafters.draft_pass import HeadPass
+from speclab.drafters.grow import Nodes
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from training.answers import Writer, asks
@@ -121,10 +123,12 @@ def _ranked(head, llama, text: list[int], drafted: list[int]) -> list[int]:
     runner = Runner(llama)
     runner.watch(head.config.layers)
     runner.extend(text[:-1])
-    forward = HeadForward(HeadRunner(head, runner), runner, "head", max(RANKS))
-    top = forward.after_root(text)
+    next_tokens = HeadPass(HeadRunner(head, runner), runner, Context(text, 99, lambda: None), max(RANKS))
+    path = Nodes(text[-1], 0.0)
+    top = next_tokens(path, [0])[0]
     for node, token in enumerate(drafted, 1):
-        top = forward.after([Row(node, node - 1, token)])[0]
+        path.add(node - 1, token, 0.0)
+        top = next_tokens(path, [node])[0]
     return [token for token, _ in top]
 
 
