@@ -103,7 +103,7 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def number_kind(field: FieldInfo) -> type | None:
+def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
     """int or float, of a setting that is such a number; int also of one that may be "auto" instead."""
     if Literal["auto"] in get_args(field.annotation):
         return int

@@ -87,7 +87,11 @@ class Curve:
 
 def variable(strategy: Strategy) -> list[str]:
     """The settings that have a range: numbers, choices, and yes or no."""
-    return [name for name in type(strategy).model_fields if _choices(strategy, name) or _number(strategy, name)]
+    return [
+        name
+        for name in type(strategy).model_fields
+        if _choices(strategy, name) or number_kind(type(strategy).model_fields[name])
+    ]
 
 
 def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ...]:
@@ -103,7 +107,7 @@ def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ..
         raise SettingsError(f"{kind} has no setting {name!r} with a range: choose one of {', '.join(names) or 'none'}.")
     if choices := _choices(strategy, name):
         return choices
-    number, now = _number(strategy, name) or int, getattr(strategy, name)
+    number, now = number_kind(type(strategy).model_fields[name]) or int, getattr(strategy, name)
     smallest = 1 if number is int else SMALLEST
     low, high = bounds(type(strategy).model_fields[name], smallest)
     middle = number(16 if isinstance(now, str) else now)
@@ -159,13 +163,6 @@ def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:
     if annotation is bool:
         return (False, True)
     return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def _number(strategy: Strategy, name: str) -> type[int | float] | None:
-    """int or float, also of a number or a word such as "auto"; None for any other setting."""
-    annotation = type(strategy).model_fields[name].annotation
-    kinds = get_args(annotation) or (annotation,)
-    return kinds[0] if kinds[0] in {int, float} and type(None) not in kinds else None
 
 
 def _allowed(strategy: Strategy, name: str, end: float, now: float) -> float:
