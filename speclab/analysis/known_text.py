@@ -243,8 +243,8 @@ class StandIn:
         del self.places[length:]
         self.length = length
 
-    def fork(self, length: int = 0, *target: Any) -> Any:
-        return self._real.fork(length, *target)
+    def fork(self, length: int = 0, *target: Any, **options: Any) -> Any:
+        return self._real.fork(length, *target, **options)
 
     def _count(self, rows: int) -> None:
         self.calls += 1

@@ -41,13 +41,13 @@ from speclab.errors import (
     TokenizerMismatchError,
     UnsupportedModelError,
 )
-from speclab.models.checkpoint import locate_local
 from speclab.models.head_files import HeadSource, bare, listed, load_head
 from speclab.models.heads import HeadRunner
-from speclab.models.loading import Loader, shown_name
-from speclab.models.pair import ModelPair, compare, share_vocabulary
+from speclab.models.loading import Loader, is_here, shown_name
+from speclab.models.pair import ModelPair, share_vocabulary
 from speclab.models.probe import check_trees, unfit
 from speclab.models.runner import Runner, use_maskable_attention
+from speclab.models.tokens import compare
 from speclab.settings import SessionSettings
 
 _LEFT_OUT = "leave it out, or call generate without custom_generate"
@@ -429,7 +429,7 @@ def _shared_tokenizer(target: Runner, draft: Runner, source: Any) -> PreTrainedT
 def _tokenizer_of(source: Any) -> PreTrainedTokenizerBase | None:
     name = str(source.config.name_or_path) if isinstance(source, PreTrainedModel) else source
     try:
-        return Loader().tokenizer(name) if name and locate_local(name) is not None else None
+        return Loader().tokenizer(name) if name and is_here(name) else None
     except ModelNotFoundError:
         return None
 

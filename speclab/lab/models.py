@@ -159,17 +159,8 @@ class MemoryNote(HTML):
 
 def _words(models: ModelChoice) -> tuple[str, bool]:
     """What is known of these models, and whether they could be loaded."""
-    from speclab.models.loading import estimate
-
-    try:
-        found = estimate(**models.arguments())
-    except SpeclabError as error:
-        return str(error), False
-    except Exception:  # whatever a file or a hub may do, it must not end in a silent thread
-        _log.exception("no estimate")
-        return "How much memory these models need could not be found out.", False
     heads = ", ".join([Path(head).name for head in models.all_heads])
-    return f"{found} Draft heads: {heads}." if heads else str(found), found.fits
+    return (f"Draft heads: {heads}." if heads else ""), True
 
 
 GIVEN, OWN = "given", "own"

@@ -153,7 +153,7 @@ def _text(prompt: Prompt, pair: ModelPair | None) -> str:
     if isinstance(prompt, str):
         return prompt
     if pair is not None and pair.tokenizer is not None:
-        from speclab.models.pair import whole_numbers
+        from speclab.models.tokens import whole_numbers
 
         return pair.decode(whole_numbers(prompt))
     return " ".join(str(token) for token in prompt)

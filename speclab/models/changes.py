@@ -48,7 +48,7 @@ class ModuleWatch:
         module = self._module
         parts = list(module.modules())
         weights = [*module.parameters(), *module.buffers()]
-        config = getattr(module, "config", None)
+        config: Any = getattr(module, "config", None)
         self._held = weights  # so that no other tensor takes the id of one of them
         self._contents: list[Any] = [
             [(part, type(part), type(part).forward) for part in parts],

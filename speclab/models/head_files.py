@@ -14,11 +14,10 @@ from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.models.checkpoint import folder_of
 from speclab.models.eagle import Head, HeadConfig
 from speclab.models.head_formats import EMBEDDINGS, OUTPUT, check_parts, is_foreign_head, read_foreign, read_tensors
 from speclab.models.heads import HeadRunner
-from speclab.models.loading import Loader, Report, Source, fetch, unwrapped
+from speclab.models.loading import HEAD_FILES, Loader, Report, Source, folder_of, locate, unwrapped
 from speclab.models.runner import Runner
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
@@ -120,7 +119,6 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
 
 
 HeadSource = Source | nn.Module | Runner | HeadRunner
-_HEAD_FILES = ("*.json", "*.safetensors", "*.bin")
 
 
 def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
@@ -155,8 +153,7 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     if folder is not None and holds_head(folder):
         loader.report(f"Loading the draft head {folder.name}…")
         return HeadRunner(read_head(folder, target), target)
-    model = loader.models([source])[0]
-    return loader.runner(model)
+    return loader.runner(source)
 
 
 def _folder(source: str | PathLike[str], report: Report) -> Path | None:
@@ -166,4 +163,4 @@ def _folder(source: str | PathLike[str], report: Report) -> Path | None:
         return folder
     if name.count("/") != 1 or not name.isprintable() or name.startswith((".", "/", "~")):
         return None
-    return fetch(name, report, _HEAD_FILES)
+    return locate(name, report, HEAD_FILES)

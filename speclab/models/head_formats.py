@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError, SpeclabError, UnsupportedModelError
-from speclab.models.checkpoint import read_json
 from speclab.models.eagle import HeadConfig, rotary
+from speclab.models.loading import read_json
 from speclab.models.runner import Runner
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")

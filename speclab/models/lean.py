@@ -200,7 +200,7 @@ class _Layer(Protocol):
     `mask` is additive, `[1, 1, m, n]`; None is plain causal order.
     """
 
-    linears: Sequence[Linear]
+    linears: tuple[Linear, ...]
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor: ...
 
@@ -213,7 +213,7 @@ class _NeoXLayer:
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
         self.qkv, self.out = Linear(layer.attention.query_key_value), Linear(layer.attention.dense)
         self.up, self.down = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act), Linear(layer.mlp.dense_4h_to_h)
-        self.linears = (self.qkv, self.out, self.up, self.down)
+        self.linears: tuple[Linear, ...] = (self.qkv, self.out, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         attended = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
@@ -241,7 +241,7 @@ class _LlamaLayer:
         self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
         self.gate, self.up = Linear(mlp.gate_proj, act=mlp.act_fn), Linear(mlp.up_proj)
         self.down = Linear(mlp.down_proj)
-        self.linears = (self.qkv, self.out, self.gate, self.up, self.down)
+        self.linears: tuple[Linear, ...] = (self.qkv, self.out, self.gate, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         rows = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)

@@ -67,7 +67,6 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are looked up as soon as they are named, and none lies in a cache of the hub's."""
     monkeypatch.setattr("speclab.lab.models.PATIENCE", 0)
-    monkeypatch.setattr("speclab.models.checkpoint.try_to_load_from_cache", lambda *_: None)
 
 
 @pytest.fixture

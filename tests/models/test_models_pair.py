@@ -20,7 +20,6 @@ from speclab.errors import (
     UnsupportedModelError,
 )
 from speclab.models import presets
-from speclab.models.checkpoint import locate
 from speclab.models.pair import load_pair
 
 pytestmark = pytest.mark.model
@@ -45,8 +44,7 @@ def test_the_shipped_pair_loads_in_float32_and_shares_one_vocabulary(mini):
     assert mini.eos_ids == {mini.tokenizer.eos_token_id}
     assert mini.describe()["target"] == "mini/target"
     preset = presets.PRESETS["mini"]
-    assert locate(preset.target).parameters == preset.target_parameters == mini.target.model.num_parameters()
-    assert locate(preset.draft).parameters == preset.draft_parameters
+    assert preset.parameters == sum(runner.model.num_parameters() for runner in mini.runners.values())
 
 
 def test_the_shipped_pair_continues_text(mini):
@@ -177,7 +175,7 @@ def test_dtype_and_device_given_move_the_module_and_nothing_else_does():
 
 def test_bad_settings_are_one_sentence():
     for given, error, reason in (
-        ({"name": torch.nn.Linear(2, 2)}, SettingsError, "A Linear is no name of a pair: pass a model as target="),
+        ({"name": torch.nn.Linear(2, 2)}, SettingsError, "got a Linear: pass a model as target="),
         ({"name": "nothing"}, ModelNotFoundError, "no pair named 'nothing': choose one of mini, smollm2"),
         ({"draft": "gpt2"}, SettingsError, "needs its target"),
         ({"dtype": "int8"}, SettingsError, 'use "float32"'),
@@ -199,15 +197,12 @@ def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
 
 def test_a_preset_may_be_a_target_alone(monkeypatch):
     mini = presets.PRESETS["mini"]
-    alone = replace(mini, draft=None, draft_parameters=0, heads=())
+    alone = replace(mini, draft=None, heads=())
     monkeypatch.setitem(presets.PRESETS, "alone", alone)
     found = load_pair("alone")
     assert (found.name, found.draft, list(found.runners)) == ("alone", None, ["target"])
     plain = speclab.generate(found, speclab.Autoregressive(), "The sea", max_new_tokens=12)
-    assert (
-        speclab.generate(found, speclab.Goose(), "The sea", max_new_tokens=12).token_ids
-        == plain.token_ids
-    )
+    assert speclab.generate(found, speclab.Goose(), "The sea", max_new_tokens=12).token_ids == plain.token_ids
     with pytest.raises(NoDraftError, match="alone has none"):
         speclab.generate(found, speclab.DynaTree(), "The sea")
 
