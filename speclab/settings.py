@@ -6,7 +6,7 @@ from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from math import inf, nextafter
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -60,21 +60,6 @@ class SessionSettings(Settings):
     seed: int = Field(default=0, ge=0, lt=2**63, description="the same seed gives the same text")
     stop_at_eos: bool = Field(default=True, description="stop at the end-of-text token")
     check: bool = Field(default=False, description="compare every commit with the target decoding alone")
-    acceptance: Literal["exact", "typical"] = Field(
-        default="exact", description="exact keeps the target's distribution; typical (Medusa) changes it"
-    )
-    typical_epsilon: float = Field(
-        default=0.09, gt=0, le=1, title="ε", description="typical acceptance: a token at least this likely is taken"
-    )
-    typical_delta: float = Field(
-        default=0.3, gt=0, le=1, title="δ",
-        description="typical acceptance: or this times exp(-entropy), if that is less",
-    )  # fmt: skip
-
-    @property
-    def lossless(self) -> bool:
-        """Whether the output keeps the target's distribution."""
-        return self.acceptance == "exact" or self.temperature == 0
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:

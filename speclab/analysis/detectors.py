@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from speclab.analysis import faults
-from speclab.drafters.base import Draft
 from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.sampling import transform
 from speclab.engine.session import Session
@@ -88,7 +87,8 @@ class Examined:
         rows = runner.forward(tokens, places, mask)[: len(step.tree)]
         runner.crop(len(prefix))
         if self._processors is not None:
-            rows = self._processors(rows, prefix, Draft(step.tree).paths())
+            paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in range(len(step.tree))]
+            rows = torch.stack([self._processors([*prefix, *path], row) for path, row in zip(paths, rows, strict=True)])
         found = transform(rows, self.session.settings)
         return [_gap(node.target_top, row) for node, row in zip(step.nodes, found, strict=True)]
 

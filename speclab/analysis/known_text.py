@@ -17,11 +17,14 @@ from torch import Tensor
 from speclab.errors import NotRecordedError
 from speclab.models.answer import KEPT, Answer, Ids, RecordedAnswer, TopTokens
 from speclab.models.heads import HeadRunner
+from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
+from speclab.settings import SessionSettings
+from speclab.trace.records import Step
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
-    from speclab.engine.session import KnownText
+    from speclab.engine.session import Session
     from speclab.models.cache import HiddenStates
 
 Place = tuple[int, tuple[int, ...]]
@@ -38,6 +41,27 @@ class Row(NamedTuple):
     ids: Ids
     log_probs: Any
     feature: Tensor | None = None
+
+
+class KnownText(NamedTuple):
+    """A decoded text, prompt included, and what is known of it without running the target again.
+
+    `answers`: for each of `steps`, as of `Session.answers`; empty where only the steps were kept.
+    """
+
+    pair: ModelPair
+    tokens: tuple[int, ...]
+    prompt_length: int
+    settings: SessionSettings
+    steps: tuple[Step, ...]
+    answers: tuple[TopTokens, ...]
+
+    @classmethod
+    def of(cls, session: Session) -> KnownText:
+        """The whole text of a session, whatever its cursor."""
+        trace, answers = session.trace, session.answers
+        tokens = (*trace.prompt_ids, *trace.token_ids())
+        return cls(session.pair, tokens, len(trace.prompt_ids), session.settings, trace.steps, answers)
 
 
 def text_passes(runner: Runner, tokens: Sequence[int]) -> Iterator[tuple[range, Answer]]:

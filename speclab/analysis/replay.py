@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from speclab.analysis.known_text import HeadMemo, KnownHead, KnownRunner, Memo, StandIn, Text, text_passes
+from speclab.analysis.known_text import HeadMemo, KnownHead, KnownRunner, KnownText, Memo, StandIn, Text, text_passes
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
 from speclab.engine.decode import iterate, runners, start
-from speclab.engine.sampling import chooser
-from speclab.engine.session import KnownText, Session
+from speclab.engine.sampling import Targets
+from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
-from speclab.models.answer import Answer
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -143,8 +142,9 @@ class Replayer:
         elif pair is not None:
             raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
         else:
-            _check(run.known)
-            self._text = Text(run.known, ask_target=ask_target)
+            known = KnownText.of(run)
+            _check(known)
+            self._text = Text(known, ask_target=ask_target)
         self._reported = 0
         self._memos = [_memo(self._text, runner) for runner in runners(self._text.known.pair)[1:]]
 
@@ -254,13 +254,16 @@ def _text_of(trace: Trace, pair: ModelPair, ask_target: bool) -> Text:
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
     for part, answer in text_passes(pair.target.fork(), tokens[:-1]):
         text.passes += 1
-        if processors is not None:
-            prefixes = [tokens[part.start : position + 1] for position in part]
-            answer = Answer(processors(answer.logits, tokens[: part.start], prefixes))
         text.keep(part, answer)
-        choose = chooser(answer, [position + 1 for position in part], settings)
+        targets = Targets(
+            answer,
+            [position + 1 for position in part],
+            settings,
+            processors,
+            lambda row: tokens[: part.start + row + 1],  # noqa: B023
+        )
         for position in part:
-            own = choose(position - part.start) if position + 1 >= begin else tokens[position + 1]
+            own = targets.choose(position - part.start) if position + 1 >= begin else tokens[position + 1]
             if own != tokens[position + 1]:
                 chosen, written = (pair.token_text(token) for token in (own, tokens[position + 1]))
                 raise NotRecordedError(

@@ -2,8 +2,7 @@
 
 Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match` (Dual-Draft Routing,
 section 6.2). Candidates drawn from the draft: `recursive_rejection` (SpecInfer, Algorithm 2; on a chain the rule of
-Leviathan et al. 2023) and `rejection_without_replacement` (EAGLE-1, Sequoia). `typical_acceptance` (Medusa, section
-2.3.1) changes the output distribution.
+Leviathan et al. 2023) and `rejection_without_replacement` (EAGLE-1, Sequoia).
 
 A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` where a test wants equality.
 """
@@ -13,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from math import exp, inf, log
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,27 +28,21 @@ DistributionFn = Callable[[int], Probabilities]
 
 
 class Rule(StrEnum):
-    """An acceptance rule, by the words that records have for it."""
+    """An acceptance rule, with the text that records have for it."""
 
     GREEDY = "greedy"
     SAMPLE_AND_MATCH = "sample and match"
     INDEPENDENT = "independent draws"
     WITHOUT_REPLACEMENT = "draws without replacement"
-    TYPICAL = "typical acceptance"
-
-    @property
-    def lossless(self) -> bool:
-        """Whether the output keeps the target's distribution."""
-        return self is not Rule.TYPICAL
 
     @property
     def follows_the_target(self) -> bool:
-        """Whether the text is the very one that the target alone decodes with this seed."""
+        """Whether the text is the one that the target alone decodes with this seed, token for token."""
         return self in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}
 
 
 class Rng(Protocol):
-    """The random numbers of one place in the text; in tests, one that goes through every outcome."""
+    """The random numbers of one position of the text; tests pass one that goes through every outcome."""
 
     def accepts(self, probability: Any) -> bool:
         """True with this probability."""
@@ -80,8 +71,8 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     (section 3.5, SELECTCOMMIT).
 
     Args:
-        choose: the target's next token after a node; asked only for nodes that are reached.
-        root_choice: the target's choice for the root's own place when the root is drafted; None when it is verified.
+        choose: the target's next token after a node; called only for nodes that are reached.
+        root_choice: the target's choice for the position of a drafted root; None when the root is verified.
     """
     tokens, parents = tree.token.tolist(), tree.parent.tolist()
     reached = [root_choice is None or tokens[0] == root_choice] + [False] * (len(tree) - 1)
@@ -104,8 +95,8 @@ def recursive_rejection(
 
     Args:
         target: its distribution p after a node.
-        draft: the distribution q that a node's children were drawn from; asked only for nodes that have some.
-        rng: the random numbers of the place after a node.
+        draft: the distribution q that a node's children were drawn from; called only for nodes with children.
+        rng: the random numbers of the position after a node.
     """
     return _rejection(tree, target, draft, rng, lambda q, _: q)
 
@@ -113,7 +104,7 @@ def recursive_rejection(
 def rejection_without_replacement(
     tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
 ) -> Acceptance:
-    """Exact where no token was drawn twice: as `recursive_rejection`, and q loses each rejected token (`without`)."""
+    """As `recursive_rejection`, exact where no token is drawn twice: q loses each rejected token (`without`)."""
     return _rejection(tree, target, draft, rng, without)
 
 
@@ -150,48 +141,6 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
     mass = left.sum()
     # Equal distributions reject nothing; in floats a quotient a rounding error below 1 may.
     return left / mass if mass > 0 else p
-
-
-def typical_acceptance(
-    tree: DraftTree,
-    target: DistributionFn,
-    choose: Choice,
-    floor: Callable[[Probabilities], float],
-    root: tuple[Probabilities, int] | None = None,
-) -> Acceptance:
-    """Accepts what the target finds probable enough: lossy, the output no longer has the target's distribution.
-
-    The deepest accepted path wins, of two as deep the one that is more probable for the target (Medusa, section 2.3.1).
-
-    Args:
-        floor: the least probability that is accepted under a distribution, such as `typical_floor`.
-        root: the target's distribution and choice for a drafted root's own place; None when the root is verified.
-    """
-    probs, floors = cache(target), cache(lambda node: floor(target(node)))
-    trials: list[Trial] = []
-    score = [0.0] + [-inf] * (len(tree) - 1)  # log-probability of the path for the target; -inf: not accepted
-
-    def is_typical(node: int, p: Any, threshold: float) -> bool:
-        trials.append(Trial(node, p, threshold, bool(p > threshold)))  # p(x) > min(epsilon, delta exp(-H))
-        return trials[-1].accepted
-
-    if root is not None and not is_typical(0, root[0][tree.token[0]], floor(root[0])):
-        return Acceptance((), root[1], tuple(trials), root[0])
-    for node, parent in enumerate(tree.parent.tolist()):
-        if parent >= 0 and score[parent] > -inf:
-            p = probs(parent)[tree.token[node]]
-            if is_typical(node, p, floors(parent)):
-                score[node] = score[parent] + log(p)
-    reached = [node for node in range(len(tree)) if score[node] > -inf]
-    last = max(reached, key=lambda node: (int(tree.depth[node]), score[node], -node))
-    path = tree.path(last)
-    return Acceptance(path if root is not None else path[1:], choose(last), tuple(trials), probs(last))
-
-
-def typical_floor(probs: Probabilities, epsilon: float, delta: float) -> float:
-    """min(epsilon, delta exp(-H)), H the entropy of `probs` in nats (Medusa, section 2.3.1)."""
-    possible = probs[probs > 0]
-    return min(epsilon, delta * exp(float((possible * np.log(possible)).sum())))
 
 
 def draw_independent(probs: Probabilities, count: int, rng: Rng) -> list[int]:

@@ -1,31 +1,25 @@
 """The decoding loop. One iteration: draft a tree, verify it in one target pass, accept a path, commit it, learn.
 
 Every strategy runs through `iterate`; it differs only in its drafter. `generate` is this loop without records, a
-`Session` is this loop with them. `Decoding` is the state that the loop works on; whatever a phase hands to the next is
-in `Draft`, `Verification`, `Acceptance` and `Outcome`, and all of them in the `Iteration` that is recorded.
+`Session` is this loop with them. `Decoding` is the state of one text; an `Iteration` holds what each phase returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Event as Flag
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy, checked, checked_draft
 from speclab.engine.acceptance import (
     Acceptance,
-    Choice,
-    Probabilities,
     Rule,
     recursive_rejection,
     rejection_without_replacement,
     sample_and_match,
-    typical_acceptance,
-    typical_floor,
 )
-from speclab.engine.sampling import PositionalRng, RngPurpose, chooser, probabilities
+from speclab.engine.sampling import PositionalRng, RngPurpose, RowProcessor, Targets
 from speclab.errors import CancelledError, ContextExceededError, SettingsError
 from speclab.models.answer import Answer
 from speclab.models.heads import HeadRunner
@@ -37,72 +31,64 @@ from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation
 from speclab.tree import CandidateSampling
 
+Propose = Callable[[Context], Draft]
+
+
 # The loop
 
 
-def iterate(decoding: Decoding, propose: Callable[[Context], Draft] | None = None) -> Iteration:
-    """One iteration. Where it fails or is cancelled, `Decoding.restore` leaves everything as it was before it.
+def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
+    """One iteration. If it fails or is cancelled, `Decoding.restore` takes back what happened.
 
-    `propose`: gives the candidates, by default the drafter.
+    `propose`: gives the candidates in place of the drafter.
     """
-    pair, drafter = decoding.pair, decoding.drafter
-    prefix_length, strategy = pair.target.length, drafter.settings
-    lengths, calls = cache_lengths(pair), _calls(pair)
-    watch = Stopwatch(pair.target.device)
+    drafter, target = decoding.drafter, decoding.pair.target
+    before = Before.of(decoding)
+    watch = Stopwatch(target.device)
 
-    context = _context(decoding)
+    context = decoding.context()
     draft = (propose or drafter.draft)(context)  # candidates: a tree of n nodes
-    draft = checked_draft(draft, context, type(strategy).__name__, pair.target.vocab_size, drafter.root)
+    draft = checked_draft(draft, context, type(drafter.settings).__name__, target.vocab_size, drafter.root)
     decoding.check()
     watch.mark("draft")
-    verification = verify(decoding, draft)  # the target's logits after each node, [n, V], in one pass
+    verification = verify(decoding, draft)  # one target pass over the n nodes
     watch.mark("verify")
     rule = rule_for(draft.tree.candidate_sampling, decoding.settings)
     acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
-    outcome = _outcome(decoding, draft, verification, acceptance)
+    outcome = cut(decoding, draft, verification, acceptance)
     watch.mark("accept")
-    gather = not drafter.rebuild and draft.mask is None  # rows that saw what they should not are not kept
-    commit(decoding, prefix_length, outcome, gather)  # the tokens join the text, their rows the prefix of every cache
+    commit(decoding, before.prefix_length, draft, outcome)  # tokens join the text, their rows every cache's prefix
     watch.mark("commit")
-    adaptation = drafter.learn(outcome)  # what the drafter learns, and changes for the next iteration
+    adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
-
-    spent = [after - before for after, before in zip(_calls(pair), calls, strict=True)]
-    counts = _counts(drafter, outcome, spent, watch.seconds, lossless=rule.lossless and draft.mask is None)
-    return Iteration(
-        prefix_length, strategy, draft, verification, rule, acceptance, outcome, adaptation, lengths, watch, counts
-    )
+    return Iteration(before, draft, verification, rule, acceptance, outcome, adaptation, watch, _calls(decoding.pair))
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
     """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
 
-    Rows that are no candidates come after the nodes, in the same pass; no node sees them.
+    Rows that are no candidates come after the nodes in the same pass; no node sees them.
     """
-    target, tree, rows = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
-    positions = [target.length + depth for depth in (*tree.depth.tolist(), *rows.depth)]  # prefix length + depth
-    seen = tree.ancestor_mask() if draft.mask is None else draft.mask
-    mask = rows.below(seen)  # [n + m, n + m] bool; every row sees the whole prefix besides
-    prefix = decoding.tokens[: target.length] if decoding.processors is not None else ()
-    answer = target.logits([*tree.token.tolist(), *rows.token], positions, mask)  # [n + m, V]
-    if decoding.processors is not None and answer.rows is not None:
-        answer = decoding.processors.of(answer, prefix, draft.paths())
-    choose = chooser(answer, [position + 1 for position in positions], decoding.settings)
-    of_nodes, of_extra = answer[: len(tree)], answer[len(tree) :]
-    if decoding.drafter.root == "verified":
-        return Verification(of_nodes, of_extra, choose)
-    # A drafted root is a candidate as well: what the target makes of its place, it said in the pass before.
-    assert decoding.next_answer is not None
-    root_choice = chooser(decoding.next_answer, [len(decoding.tokens)], decoding.settings)(0)
-    return Verification(of_nodes, of_extra, choose, decoding.next_answer, root_choice)
+    target, tree, extra = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
+    prefix = target.length
+    positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
+    mask = extra.below(tree.ancestor_mask() if draft.mask is None else draft.mask)  # [n + m, n + m] bool
+    answer = target.logits([*tree.token.tolist(), *extra.token], positions, mask)
+    nodes = answer[: len(tree)]
+
+    def ids(node: int) -> list[int]:
+        return [*decoding.tokens[:prefix], *tree.token[list(tree.path(node))].tolist()]
+
+    targets = decoding.targets(nodes, [position + 1 for position in positions], ids)
+    # A drafted root is a candidate too: the pass before says what the target has in its position.
+    root = decoding.after_text if decoding.drafter.root == "drafted" else None
+    return Verification(nodes, answer[len(tree) :], targets, root)
 
 
 def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
     """The acceptance rule: how the candidates were chosen decides, never which strategy chose them."""
     if settings.temperature == 0:
         return Rule.GREEDY
-    if settings.acceptance == "typical":
-        return Rule.TYPICAL
     return {
         CandidateSampling.DETERMINISTIC: Rule.SAMPLE_AND_MATCH,
         CandidateSampling.INDEPENDENT: Rule.INDEPENDENT,
@@ -112,59 +98,39 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
 
 def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
     """The path through a verified draft that `rule` accepts."""
-    tree, settings, first = draft.tree, decoding.settings, len(decoding.tokens)
-
-    def p(node: int) -> Probabilities:  # the target's distribution after a node, [V]
-        return probabilities(verification.answer.row(node), settings)
+    tree, first = draft.tree, len(decoding.tokens)
+    if rule.follows_the_target:
+        return sample_and_match(tree, verification.targets.choose, verification.root_choice)
 
     def rng(node: int) -> PositionalRng:
-        return PositionalRng(settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
+        return PositionalRng(decoding.settings.seed, first + int(tree.depth[node]), RngPurpose.ACCEPTANCE)
 
-    if rule in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}:
-        return sample_and_match(tree, verification.choose, verification.root_choice)
-    if rule is Rule.TYPICAL:
-        root = None
-        if verification.root_answer is not None and verification.root_choice is not None:
-            root = probabilities(verification.root_answer.row(0), settings), verification.root_choice
-        floor = partial(typical_floor, epsilon=settings.typical_epsilon, delta=settings.typical_delta)
-        return typical_acceptance(tree, p, verification.choose, floor, root)
-    assert verification.root_choice is None, "the root of a tree of samples is the target's own token"
+    assert verification.root is None, "the root of a tree of samples is the target's own token"
     reject = recursive_rejection if rule is Rule.INDEPENDENT else rejection_without_replacement
-    return reject(tree, p, draft.draft_probs.__getitem__, rng)
+    return reject(tree, verification.targets.probs, draft.draft_probs.__getitem__, rng)
 
 
-def _outcome(decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance) -> Outcome:
+def cut(decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance) -> Outcome:
     """What is committed: the accepted tokens and the bonus, cut where the text ends."""
-    tree = draft.tree
-    tokens = [*(int(tree.token[node]) for node in acceptance.accepted), acceptance.bonus][: decoding.room]
-    last = next((place for place, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
+    path = draft.tree.token[list(acceptance.accepted)].tolist()
+    tokens = [*path, acceptance.bonus][: decoding.room]
+    last = next((index for index, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
     committed = tuple(tokens[: last + 1])
-    return Outcome(tree, acceptance.accepted[: len(committed)], committed, verification.answer, verification.extra)
+    accepted = acceptance.accepted[: len(committed)]
+    return Outcome(draft.tree, accepted, committed, verification.answer, verification.extra)
 
 
-def commit(decoding: Decoding, prefix_length: int, outcome: Outcome, gather: bool) -> None:
-    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped.
-
-    `gather`: whether the target keeps the rows of the path; else it runs the committed tokens again.
-    """
+def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcome) -> None:
+    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
     target, drafter = decoding.pair.target, decoding.drafter
-    if gather:
+    if drafter.rebuild or draft.mask is not None:  # rows that saw what they should not are not kept
+        target.crop(prefix_length)
+    else:
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
         target.keep(prefix_length, [prefix_length + node for node in path[: len(outcome.committed)]])
-    else:
-        target.crop(prefix_length)
     decoding.tokens.extend(outcome.committed)
-    _catch_up(decoding)
+    decoding.catch_up()
     drafter.commit(outcome)
-
-
-def _catch_up(decoding: Decoding) -> None:
-    """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
-    target = decoding.pair.target
-    held = len(decoding.tokens) - (decoding.drafter.root == "verified")
-    missing = decoding.tokens[target.length : held]
-    if missing:
-        decoding.next_answer = decoding.processed(target.logits(missing), decoding.tokens[:held])
 
 
 # Before the first iteration
@@ -175,22 +141,23 @@ def start(
     strategy: Strategy,
     prompt_ids: Sequence[int],
     settings: SessionSettings,
-    processors: LogitsRules | None = None,
+    process: RowProcessor | None = None,
 ) -> Decoding:
     """Prefills the prompt and commits the first token.
 
     Args:
-        processors: what the target's logits go through, in place of what its generation_config asks for.
+        process: what the target's logits go through, in place of what its generation_config asks for.
 
     Raises:
         ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
     """
-    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), processors)
-    if processors is None:
+    if process is None:
         pair.rules.warn(pair.target.name)
-    logits = decoding.processed(decoding.drafter.prefill(pair.target, decoding.tokens), prompt_ids)
-    decoding.tokens.append(chooser(logits, [len(prompt_ids)], settings)(0))
-    _catch_up(decoding)
+    decoding = _decoding(pair, checked(strategy), settings, list(prompt_ids), len(prompt_ids), process)
+    answer = decoding.drafter.prefill(pair.target, decoding.tokens)
+    first = decoding.targets(answer[-1:], [len(prompt_ids)], lambda _: list(prompt_ids))
+    decoding.tokens.append(first.choose(0))
+    decoding.catch_up()
     return decoding
 
 
@@ -208,7 +175,7 @@ def resume(
 
     Args:
         committed: tokens to share, prompt included.
-        learned: a drafter's snapshot from that point, if it is to go on from what it had learned.
+        learned: a drafter's snapshot from that point, if it goes on from what it had learned.
         token: in place of the newest of them, whose entry is not copied.
     """
     pair = decoding.pair.fork(committed - 1)
@@ -217,7 +184,7 @@ def resume(
     twin = _decoding(pair, strategy, settings, tokens, decoding.prompt_length)
     if learned is not None:
         twin.drafter.restore(learned)
-    _catch_up(twin)
+    twin.catch_up()
     return twin
 
 
@@ -227,10 +194,10 @@ def _decoding(
     settings: SessionSettings,
     tokens: list[int],
     prompt_length: int,
-    processors: LogitsRules | None = None,
+    process: RowProcessor | None = None,
 ) -> Decoding:
-    if processors is None:
-        processors = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
+    if process is None:
+        process = pair.rules.processors(pair.target.model, prompt_length, settings.max_new_tokens)
         pair.target.allow_nonfinite = "remove_invalid_values" in pair.rules.followed
     drafter: object = strategy.drafter(pair)
     if not isinstance(drafter, Drafter):
@@ -238,9 +205,22 @@ def _decoding(
         raise SettingsError(
             f"{name}.drafter(pair) gave {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
         )
-    decoding = Decoding(pair, drafter, settings, tokens, prompt_length, processors)
+    decoding = Decoding(pair, drafter, settings, tokens, prompt_length, process)
     _check_context(decoding)
     return decoding
+
+
+def _check_context(decoding: Decoding) -> None:
+    longest, prompt_length = decoding.longest, decoding.prompt_length
+    max_new_tokens = decoding.settings.max_new_tokens
+    if longest is None or prompt_length + max_new_tokens <= longest:
+        return
+    room = longest - prompt_length
+    way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
+    raise ContextExceededError(
+        f"{prompt_length} prompt tokens and {max_new_tokens} new ones exceed the context of {decoding.pair.name}, "
+        f"{longest} tokens: {way_out}shorten the prompt"
+    )
 
 
 # State
@@ -253,17 +233,9 @@ class Snapshot(NamedTuple):
     """
 
     tokens: int
-    next_answer: Answer | None
+    after_text: Targets | None
     learned: object
     lengths: tuple[int, ...]
-
-
-class LogitsRules(Protocol):
-    """What logits go through before anything is chosen from them, such as `speclab.models.processors.Processors`."""
-
-    def of(self, answer: Answer, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Answer:
-        """Of rows that share a prefix; `paths`: for each row the ids after it, its own included."""
-        ...
 
 
 @dataclass
@@ -271,8 +243,8 @@ class Decoding:
     """The state of one text being decoded: `tokens` is the prompt and everything committed since.
 
     Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `next_answer`, one row, are what the target makes of them. `processors`: what the
-    target's generation_config does to its logits, None where it does nothing; all that are kept went through them.
+    root it holds them all, and `after_text`, one row, is what the target predicts after them. `process`: what the
+    target's logits go through before a token is chosen.
     """
 
     pair: ModelPair
@@ -280,24 +252,15 @@ class Decoding:
     settings: SessionSettings
     tokens: list[int]
     prompt_length: int
-    processors: LogitsRules | None = None
-    next_answer: Answer | None = None
+    process: RowProcessor | None = None
+    after_text: Targets | None = None
     cancel: Flag = field(default_factory=Flag)
 
     @property
-    def context(self) -> int | None:
+    def longest(self) -> int | None:
         """Positions that the target and whatever drafts were trained for; None if no config names a bound."""
-        bounds = (runner.context for runner in self._used)
-        return min((bound for bound in bounds if bound is not None), default=None)
-
-    @property
-    def bound(self) -> int | None:
-        """Positions that the text may have; None if there is no bound."""
-        return self.context
-
-    @property
-    def _used(self) -> tuple[Runner | HeadRunner, ...]:
-        return self.pair.target, *self.drafter.runners
+        used = (self.pair.target, *self.drafter.runners)
+        return min([runner.context for runner in used if runner.context is not None], default=None)
 
     @property
     def room(self) -> int:
@@ -315,72 +278,122 @@ class Decoding:
         """Whether this token ends the text."""
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
-    def processed(self, answer: Answer, ids: Sequence[int]) -> Answer:
-        """The last row of the target's logits, which is after `ids`, as its generation_config has it."""
-        last = answer[-1:]
-        return last if self.processors is None or last.rows is None else self.processors.of(last, ids)
+    def context(self) -> Context:
+        """What the drafter may look at in this iteration."""
+        longest = 1 << 30 if self.longest is None else self.longest
+        max_depth = longest - 1 - self.pair.target.length
+        return Context(self.tokens, max_depth, self.check, self.settings)
+
+    def targets(self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]) -> Targets:
+        """What the target predicts after the rows of an answer; arguments as of `Targets`."""
+        process = None if answer.rows is None else self.process
+        return Targets(answer, positions, self.settings, process, ids)
+
+    def catch_up(self) -> None:
+        """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
+        target, text = self.pair.target, len(self.tokens)
+        held = text - (self.drafter.root == "verified")
+        missing = self.tokens[target.length : held]
+        if missing:
+            answer = target.logits(missing)
+            self.after_text = self.targets(answer[-1:], [held], lambda _: self.tokens[:held])
 
     def check(self) -> None:
-        """Raises where the run was cancelled."""
+        """Raises if the run was cancelled."""
         if self.cancel.is_set():
             raise CancelledError("stopped before this iteration was committed: step again to go on")
 
     def snapshot(self) -> Snapshot:
         """Where the text is; cheap."""
-        return Snapshot(len(self.tokens), self.next_answer, self.drafter.snapshot(), cache_lengths(self.pair))
+        return Snapshot(len(self.tokens), self.after_text, self.drafter.snapshot(), cache_lengths(self.pair))
 
-    def restore(self, to: Snapshot) -> None:
-        """Takes back whatever part of an iteration has happened since `to`, wherever it stopped; runs no model.
+    def restore(self, snapshot: Snapshot) -> None:
+        """Takes back whatever part of an iteration has happened since; runs no model.
 
-        An iteration only adds to tokens and caches, and sources note a change before they make it. So this may itself
-        be stopped anywhere, by a second Ctrl-C, and is then done again from the start.
+        An iteration only adds to tokens and caches, and stores note a change before they make it.
         """
-        del self.tokens[to.tokens :]
-        self.next_answer = to.next_answer
-        self.drafter.restore(to.learned)
-        for runner, length in zip(runners(self.pair), to.lengths, strict=True):
+        del self.tokens[snapshot.tokens :]
+        self.after_text = snapshot.after_text
+        self.drafter.restore(snapshot.learned)
+        for runner, length in zip(runners(self.pair), snapshot.lengths, strict=True):
             runner.crop(min(length, runner.length))
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
-    """What the target makes of a tree: `answer`, `n` rows, and its choice after each node.
+class Before:
+    """Where an iteration began. `strategy`: the settings it drafts with. `lengths`: of the caches; `calls`: so far."""
 
-    `extra`: its answer to the draft's `m` extra rows.
-    With a drafted root also `root_answer`, one row, and `root_choice` for the root's own place.
+    prefix_length: int
+    strategy: Strategy
+    verified_root: bool
+    lengths: tuple[int, ...]
+    calls: tuple[int, ...]
+
+    @classmethod
+    def of(cls, decoding: Decoding) -> Before:
+        """Now."""
+        pair, drafter = decoding.pair, decoding.drafter
+        verified_root = drafter.root == "verified"
+        return cls(pair.target.length, drafter.settings, verified_root, cache_lengths(pair), _calls(pair))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the target answered about a tree: `answer`, `n` rows, and `extra`, `m` rows, before any processing.
+
+    `targets`: what it predicts after each node. `root`: with a drafted root, what it predicted in its position.
     """
 
     answer: Answer
     extra: Answer
-    choose: Choice
-    root_answer: Answer | None = None
-    root_choice: int | None = None
+    targets: Targets
+    root: Targets | None = None
+
+    @property
+    def root_choice(self) -> int | None:
+        """With a drafted root, the target's choice for its position."""
+        return None if self.root is None else self.root.choose(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration, with the tensors still at hand for whoever records it. `strategy`: the settings it drafted with.
+    """One iteration, with the tensors still at hand for the record.
 
-    `lengths`: of the caches before it. `watch`: seconds by phase; on CUDA they are known when the device is done, so
-    they are read when it was waited for.
+    `calls`: of every model after it. `watch`: seconds by phase; on CUDA reading them waits for the device.
     """
 
-    prefix_length: int
-    strategy: Strategy
+    before: Before
     draft: Draft
     verification: Verification
     rule: Rule
     acceptance: Acceptance
     outcome: Outcome
     adaptation: Adaptation
-    lengths: tuple[int, ...]
     watch: Stopwatch
-    counts: Counts
+    calls: tuple[int, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """What it did, in numbers."""
+        tree, root = self.outcome.tree, int(self.before.verified_root)
+        target_calls, *draft_calls = [now - then for now, then in zip(self.calls, self.before.calls, strict=True)]
+        return Counts(
+            iterations=1,
+            committed=len(self.outcome.committed),
+            drafted=len(tree) - root,
+            accepted=len(self.outcome.accepted),
+            longest_path=int(tree.depth[-1]) + 1 - root,
+            target_calls=target_calls,
+            draft_calls=sum(draft_calls),
+            seconds=self.watch.seconds,
+            lossy=int(self.draft.mask is not None),
+        )
 
 
 def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
     """Target, then draft if there is one, then the heads."""
-    return (*((pair.target,) if pair.draft is None else (pair.target, pair.draft)), *pair.heads)
+    drafts = () if pair.draft is None else (pair.draft,)
+    return pair.target, *drafts, *pair.heads
 
 
 def cache_lengths(pair: ModelPair) -> tuple[int, ...]:
@@ -390,35 +403,3 @@ def cache_lengths(pair: ModelPair) -> tuple[int, ...]:
 
 def _calls(pair: ModelPair) -> tuple[int, ...]:
     return tuple(runner.calls for runner in runners(pair))
-
-
-def _context(decoding: Decoding) -> Context:
-    bound, held = decoding.bound, decoding.pair.target.length
-    max_depth = bound - 1 - held if bound is not None else 1 << 30
-    return Context(decoding.tokens, max_depth, decoding.check, decoding.settings)
-
-
-def _check_context(decoding: Decoding) -> None:
-    bound, name, prompt_length = decoding.bound, decoding.pair.name, decoding.prompt_length
-    max_new_tokens = decoding.settings.max_new_tokens
-    if bound is None or prompt_length + max_new_tokens <= bound:
-        return
-    room = bound - prompt_length
-    way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
-    asked = f"{prompt_length} prompt tokens and {max_new_tokens} new ones"
-    raise ContextExceededError(f"{asked} exceed the context of {name}, {bound} tokens: {way_out}shorten the prompt")
-
-
-def _counts(drafter: Drafter, outcome: Outcome, calls: Sequence[int], seconds: float, *, lossless: bool) -> Counts:
-    verified_root = int(drafter.root == "verified")
-    return Counts(
-        iterations=1,
-        committed=len(outcome.committed),
-        drafted=len(outcome.tree) - verified_root,
-        accepted=len(outcome.accepted),
-        longest_path=int(outcome.tree.depth[-1]) + 1 - verified_root,
-        target_calls=calls[0],
-        draft_calls=sum(calls[1:]),
-        seconds=seconds,
-        lossy=int(not lossless),
-    )

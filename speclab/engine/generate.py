@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +18,7 @@ from speclab.trace.metrics import Counts, Metrics
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What was generated: ids without the prompt, their text, the figures, and why it ended."""
+    """What was generated: ids without the prompt, their text, the metrics, and why it ended."""
 
     token_ids: list[int]
     text: str
@@ -27,7 +27,7 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during `generate`; `result` holds what was decoded until then."""
+    """Ctrl-C during `generate`; `result` holds the iterations decoded until then."""
 
     def __init__(self, result: Generation) -> None:
         super().__init__(f"interrupted after {len(result.token_ids)} tokens; they are in .result")
@@ -44,25 +44,29 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
     chosen = SessionSettings(**settings)
     cost.prepare(checked(strategy), checked_pair(pair))
     began = perf_counter()
-    own = pair.fresh()
-    decoding = start(own, strategy, pair.encode(prompt), chosen)
-    prefill = Metrics(Counts(), perf_counter() - began, own.target.calls)
-    done = decoding.snapshot(), Counts()  # of whole iterations: one assignment, so that tokens and figures agree
+    decoding = start(pair.fresh(), strategy, pair.encode(prompt), chosen)
+    ttft, prefill_calls = perf_counter() - began, decoding.pair.target.calls
+    counts, committed = Counts(), len(decoding.tokens)
+
+    def result(finished: str) -> Generation:
+        ids = decoding.tokens[decoding.prompt_length : committed]
+        return Generation(ids, decoding.pair.decode(ids), Metrics(counts, ttft, prefill_calls), finished)
+
     try:
-        checker = Checker(decoding) if chosen.check else None
-        if checker is not None:
-            checker.compare(decoding.prompt_length)
+        checker = _checker(decoding)
         while not decoding.finished:
             iteration = iterate(decoding)
             if checker is not None:
-                checker.compare(done[0].tokens, iteration.rule)
-            done = decoding.snapshot(), done[1] + iteration.counts
-        return _result(decoding, replace(prefill, counts=done[1]), decoding.finished)
+                checker.compare(committed, iteration.rule)
+            counts, committed = counts + iteration.counts, len(decoding.tokens)
+        return result(decoding.finished)
     except KeyboardInterrupt:
-        decoding.restore(done[0])
-        raise Interrupted(_result(decoding, replace(prefill, counts=done[1]), "interrupted")) from None
+        raise Interrupted(result("interrupted")) from None
 
 
-def _result(decoding: Decoding, metrics: Metrics, finished: str) -> Generation:
-    ids = decoding.tokens[decoding.prompt_length :]
-    return Generation(ids, decoding.pair.decode(ids), metrics, finished)
+def _checker(decoding: Decoding) -> Checker | None:
+    if not decoding.settings.check:
+        return None
+    checker = Checker(decoding)
+    checker.compare(decoding.prompt_length)
+    return checker

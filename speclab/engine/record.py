@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from speclab.drafters.base import TopK
-from speclab.engine.acceptance import Probabilities, Rule, without
+from speclab.engine.acceptance import Probabilities, without
 from speclab.engine.decode import Decoding, Iteration, runners
-from speclab.engine.sampling import inverse_cdf, probabilities, transform, uniform
+from speclab.engine.sampling import inverse_cdf, transform, uniform
 from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
@@ -36,24 +36,23 @@ def kept_answers(iteration: Iteration) -> TopTokens:
 @torch.inference_mode()
 def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
     """The Step of the iteration that `decoding` has just done. No tensor and no model outlives this call."""
-    draft, outcome = iteration.draft, iteration.outcome
+    draft, outcome, before = iteration.draft, iteration.outcome, iteration.before
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
     draft_top = {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in draft.topk.items()}
     extra, residual = _extra(iteration, mask, prefix_seen), _residual(decoding, iteration)
-    named = _named(iteration, target, draft_top.values(), extra, residual)
-    texts = decoding.pair.token_texts(sorted(named))
+    texts = decoding.pair.token_texts(sorted(_named(iteration, target, draft_top.values(), extra, residual)))
     return Step(
         index=index,
-        prefix_length=iteration.prefix_length,
+        prefix_length=before.prefix_length,
         tree=outcome.tree,
         nodes=_nodes(iteration, target, draft_top, texts),
         accepted=outcome.accepted,
         committed=outcome.committed,
         bonus=outcome.committed[-1] if len(outcome.committed) > len(outcome.accepted) else None,
         root_choice=iteration.verification.root_choice,
-        settings=iteration.strategy.describe(),
+        settings=before.strategy.describe(),
         events=tuple(draft.events),
         caches=_caches(decoding, iteration),
         seconds=iteration.watch.phase_seconds,
@@ -74,7 +73,7 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
 
 
 class _TargetColumns(NamedTuple):
-    """What the target makes of each of `n` nodes.
+    """What the target predicts after each of `n` nodes.
 
     `choice`: the token that followed, and its probability; `token_prob`: of the node's own token at its parent (None
     for a verified root); `entropy` in nats; `top`: its most probable next tokens.
@@ -89,43 +88,39 @@ class _TargetColumns(NamedTuple):
 
 def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     tree, verification, settings = iteration.outcome.tree, iteration.verification, decoding.settings
-    rows = verification.answer.logits
-    if settings.temperature == 0:
+    if settings.temperature == 0 and not verification.targets.processed:
         log_probs = verification.answer.log_probs  # [n, V]
         probs = log_probs.exp()
-        ids, best_log_probs = verification.answer.topk(KEPT)
-        best = np.exp(best_log_probs)
+        ids, top_log_probs = verification.answer.topk(KEPT)  # searched already
+        top_probs = np.exp(top_log_probs)
     else:
-        probs = transform(rows, settings).float()
+        probs = transform(verification.targets.rows(), settings).float()
         log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-        top_probs, top_ids = topk(probs, NODE_TOP)
-        ids, best = top_ids.cpu().numpy(), top_probs.cpu().numpy()
+        best = topk(probs, NODE_TOP)
+        ids, top_probs = best[1].cpu().numpy(), best[0].cpu().numpy()
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
-    # A token may be ruled out, by -inf.
-    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()
-    columns = [choice_prob, probs[parents, tokens][:, None], entropy[:, None]]
-    chosen_prob, token_prob, entropies = torch.cat(columns, 1).cpu().numpy().T.tolist()
-    top = [
-        tuple(zip(*row, strict=True))
-        for row in zip(ids[:, :NODE_TOP].tolist(), best[:, :NODE_TOP].tolist(), strict=True)
-    ]
+    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # a token may be ruled out, by -inf
+    columns = torch.cat([choice_prob, probs[parents, tokens][:, None], entropy[:, None]], 1)
+    chosen_prob, token_prob, entropies = columns.cpu().numpy().T.tolist()
+    pairs = zip(ids[:, :NODE_TOP].tolist(), top_probs[:, :NODE_TOP].tolist(), strict=True)
+    top = [tuple(zip(*pair, strict=True)) for pair in pairs]
     root_prob = None
-    if verification.root_answer is not None:
-        root_prob = float(transform(verification.root_answer.row(0), settings)[int(tree.token[0])])
+    if verification.root is not None:
+        root_prob = float(verification.root.probs(0)[tree.token[0]])
     return _TargetColumns(choice, chosen_prob, [root_prob, *token_prob[1:]], entropies, top)
 
 
 def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[int]:
     """What follows each node of the path, and the target's choice after every other; acceptance asked for few."""
     if decoding.settings.temperature == 0:
-        return [iteration.verification.choose(node) for node in range(len(probs))]
-    first, tree = iteration.prefix_length + 1, iteration.outcome.tree
+        return [iteration.verification.targets.choose(node) for node in range(len(probs))]
+    first, tree = iteration.before.prefix_length + 1, iteration.outcome.tree
     numbers = {depth: uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)}
     choice = inverse_cdf(probs, [numbers[depth] for depth in tree.depth.tolist()])
     accepted, bonus = iteration.acceptance.accepted, iteration.acceptance.bonus
-    path = accepted if iteration.verification.root_choice is not None else (0, *accepted)
+    path = (0, *accepted) if iteration.before.verified_root else accepted
     for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), bonus], strict=False):
         choice[node] = token
     return choice
@@ -134,31 +129,25 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
 def _nodes(
     iteration: Iteration, target: _TargetColumns, draft_top: Mapping[int, TopK], texts: Mapping[int, str]
 ) -> tuple[NodeRecord, ...]:
-    tree = iteration.outcome.tree
-    columns = zip(
-        tree.token.tolist(),
-        np.exp(tree.log_prob).tolist(),
-        np.exp(tree.path_log_prob).tolist(),
-        node_verdicts(iteration, target, texts),
-        strict=True,
-    )
+    tree, verdicts = iteration.outcome.tree, node_verdicts(iteration, target, texts)
+    tokens, probs, path_probs = tree.token.tolist(), np.exp(tree.log_prob).tolist(), np.exp(tree.path_log_prob).tolist()
     return tuple(
         [
             NodeRecord(
                 index=node,
-                token=token,
-                draft_prob=draft_prob,
-                path_prob=path_prob,
+                token=tokens[node],
+                draft_prob=probs[node],
+                path_prob=path_probs[node],
                 target_prob=target.token_prob[node],
                 target_choice=target.choice[node],
                 verdict=verdict,
                 reason=reason,
-                kv_slot=iteration.prefix_length + node,
+                kv_slot=iteration.before.prefix_length + node,
                 entropy=target.entropy[node],
                 target_top=target.top[node],
                 draft_top=draft_top.get(node, ()),
             )
-            for node, (token, draft_prob, path_prob, (verdict, reason)) in enumerate(columns)
+            for node, (verdict, reason) in enumerate(verdicts)
         ]
     )
 
@@ -168,51 +157,42 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
 
     A node was reached when its parent is on the accepted path; a reached node is accepted or rejected.
     """
-    tree, acceptance, root_choice = iteration.outcome.tree, iteration.acceptance, iteration.verification.root_choice
-    accepted, trials = set(iteration.outcome.accepted), {trial.node: trial for trial in acceptance.trials}
-    path = accepted if root_choice is not None else {0, *accepted}
+    acceptance, root_choice = iteration.acceptance, iteration.verification.root_choice
+    trials = {trial.node: trial for trial in acceptance.trials}
+    path = {*iteration.outcome.accepted, *([] if root_choice is not None else [0])}
     one_by_one = acceptance.residual is not None  # children were tried in turn, instead of one choice matched
-    tokens, parents = tree.token.tolist(), tree.parent.tolist()
+    tokens, parents = iteration.outcome.tree.token.tolist(), iteration.outcome.tree.parent.tolist()
 
-    def why_not_reached(node: int, parent: int) -> str:
-        if parent >= 0 and parent not in path:
-            return f"its parent {texts[tokens[parent]]!r} is not on the accepted path"
-        if one_by_one and node not in trials:
-            return "a candidate drawn before it was accepted"
-        matched = not one_by_one and parent >= 0 and target.choice[parent] == tokens[node]
-        return "the text ended before it" if matched or node in acceptance.accepted else ""
-
-    def why_rejected(node: int, parent: int) -> str:
-        if node in trials:
-            longer = ", but another path is longer, or as long and more probable" if trials[node].accepted else ""
-            return _tried(trials[node], iteration.rule) + longer
-        if parent < 0:
-            return f"the target chose {texts[root_choice or 0]!r} for the root's place, not {texts[tokens[node]]!r}"
-        chosen = f"{texts[target.choice[parent]]!r} ({target.choice_prob[parent]:.3f})"
-        return f"the target chose {chosen}, not {texts[tokens[node]]!r} ({target.token_prob[node]:.3f})"
-
-    def verdict(node: int, parent: int) -> tuple[Verdict, str]:
-        text = texts[tokens[node]]
+    def verdict(node: int) -> tuple[Verdict, str]:
+        parent, text = parents[node], texts[tokens[node]]
         if parent < 0 and root_choice is None:
             return "root", f"{text!r} is the target's own token from the pass before"
+        if node in path and node in trials:
+            return "accepted", _trial_reason(trials[node])
         if node in path:
-            place = "here" if parent >= 0 else "for the root's place"
-            matched = f"the target chose {text!r} {place}, with probability {target.token_prob[node]:.3f}"
-            return "accepted", _tried(trials[node], iteration.rule) if node in trials else matched
-        ended = why_not_reached(node, parent)
-        return ("not reached", ended) if ended else ("rejected", why_rejected(node, parent))
+            where = "here" if parent >= 0 else "in the root's position"
+            return "accepted", f"the target chose {text!r} {where}, with probability {target.token_prob[node]:.3f}"
+        if parent >= 0 and parent not in path:
+            return "not reached", f"its parent {texts[tokens[parent]]!r} is not on the accepted path"
+        if one_by_one and node not in trials:
+            return "not reached", "a candidate drawn before it was accepted"
+        matched = not one_by_one and parent >= 0 and target.choice[parent] == tokens[node]
+        if matched or node in acceptance.accepted:
+            return "not reached", "the text ended before it"
+        if node in trials:
+            return "rejected", _trial_reason(trials[node])
+        if parent < 0:
+            return "rejected", f"the target chose {texts[root_choice or 0]!r} in the root's position, not {text!r}"
+        chosen = f"{texts[target.choice[parent]]!r} ({target.choice_prob[parent]:.3f})"
+        return "rejected", f"the target chose {chosen}, not {text!r} ({target.token_prob[node]:.3f})"
 
-    return [verdict(node, parent) for node, parent in enumerate(parents)]
+    return [verdict(node) for node in range(len(tokens))]
 
 
-def _tried(trial: Trial, rule: Rule) -> str:
-    p, against = f"{trial.target:.2f}", f"{trial.against:.2f}"
-    if rule.lossless:
-        verb = "accepted with probability" if trial.accepted else "rejected, its probability was"
-        return f"drawn from the draft, {verb} {p} / {against} (what is left of the target's probability / the draft's)"
-    if trial.accepted:
-        return f"probable enough for typical acceptance (lossy): {p} > {against}"
-    return f"too improbable for typical acceptance (lossy): {p}, not above {against}"
+def _trial_reason(trial: Trial) -> str:
+    verb = "accepted with probability" if trial.accepted else "rejected, its probability was"
+    quotient = f"{trial.target:.2f} / {trial.against:.2f}"
+    return f"drawn from the draft, {verb} {quotient} (what is left of the target's probability / the draft's)"
 
 
 def _named(
@@ -244,13 +224,15 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     outcome, verification = iteration.outcome, iteration.verification
     if decoding.settings.temperature == 0 or len(outcome.committed) == len(outcome.accepted):
         return None
-    # The node after which the target drew; None before a drafted root.
-    node = outcome.accepted[-1] if outcome.accepted else 0 if verification.root_choice is None else None
+    node = 0 if verification.root is None else None  # after which the target drew; None before a drafted root
+    if outcome.accepted:
+        node = outcome.accepted[-1]
     candidates = [0] if node is None else list(outcome.tree.children[node])
-    tokens = [int(token) for token in outcome.tree.token[candidates]]
-    answer, row = (verification.root_answer, 0) if node is None else (verification.answer, node)
-    assert answer is not None
-    before = probabilities(answer.row(row), decoding.settings)  # [V]
+    tokens: list[int] = outcome.tree.token[candidates].tolist()
+    if node is None and verification.root is not None:
+        before = verification.root.probs(0)  # [V]
+    else:
+        before = verification.targets.probs(node or 0)
     after = iteration.acceptance.residual
     if after is None:  # the target drew once, and no candidate carries what it drew
         after = before
@@ -294,7 +276,7 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
     drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
     return tuple(
         _cache(name, runner, before, held)
-        for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
+        for name, runner, before in zip(names, runners(pair), iteration.before.lengths, strict=True)
         if runner is pair.target or any(runner is one for one in drafted)
     )
 

@@ -1,23 +1,26 @@
 """The target's choice: argmax, or a draw from its transformed distribution by random numbers tied to the position.
 
 The target's own draw for a position depends on the seed and that position alone, so that going back, forks and other
-strategies meet the same: every strategy that chooses its candidates beforehand gives the very text that plain sampling
-gives. Where candidates are drawn, drawing and acceptance have random numbers of their own (`PositionalRng`).
+strategies meet the same one: every strategy that chooses its candidates beforehand gives the text of plain sampling.
+Where candidates are drawn, drawing and acceptance have random numbers of their own (`PositionalRng`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.engine.acceptance import Choice, Probabilities
+from speclab.engine.acceptance import Probabilities
 from speclab.models.answer import Answer
 from speclab.models.transfers import to_device
 from speclab.settings import SessionSettings
+
+RowProcessor = Callable[[Sequence[int], Tensor], Tensor]
+"""The ids before a token (prompt included) and the target's logits for it `[V]`, to the logits that decide `[V]`."""
 
 
 def uniform(seed: int, position: int) -> float:
@@ -26,7 +29,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 class RngPurpose(IntEnum):
-    """What random numbers are for; those of two purposes have nothing in common, nor have they with `uniform`."""
+    """What random numbers are for; two purposes share no number, nor does either with `uniform`."""
 
     ACCEPTANCE = 1
     DRAFTING = 2
@@ -89,12 +92,6 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     return probs
 
 
-def probabilities(logits: Tensor, settings: SessionSettings) -> Probabilities:
-    """`transform` of one row `[V]`, as a NumPy array."""
-    probs: Probabilities = transform(logits, settings).cpu().numpy()
-    return probs
-
-
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
@@ -102,29 +99,71 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-def chooser(answer: Answer, positions: Sequence[int], settings: SessionSettings) -> Choice:
-    """What the target chooses after each row, worked out when asked.
+class Targets:
+    """What the target predicts after each of `n` rows; logits are processed, and tokens drawn, when first asked for.
+
+    So processors see the calls that plain decoding makes: one for each accepted token, from the top down.
 
     Args:
         answer: `n` rows.
         positions: for each row, the position in the text of the token that follows it.
+        settings: how to choose.
+        process: what the logits go through before anything is chosen; None: nothing.
+        ids: for a row, the ids before the token that follows it; needed with `process`.
     """
-    if hasattr(answer, "choose"):
-        choose_row: Choice = answer.choose
-        return choose_row
-    rows = answer.rows
-    if settings.temperature == 0 or rows is None:
-        best: list[int] = answer.choice.tolist()
-        return best.__getitem__
-    chosen: dict[int, int] = {}
 
-    def choose(row: int) -> int:
-        if row not in chosen:
-            # On a device all rows at once, since each alone would wait for it; on the CPU only what is asked for.
-            drawn = range(row, row + 1) if rows.device.type == "cpu" else range(len(positions))
-            probs = transform(rows[drawn.start : drawn.stop], settings)
-            tokens = inverse_cdf(probs, [uniform(settings.seed, positions[each]) for each in drawn])
-            chosen.update(zip(drawn, tokens, strict=True))
-        return chosen[row]
+    def __init__(
+        self,
+        answer: Answer,
+        positions: Sequence[int],
+        settings: SessionSettings,
+        process: RowProcessor | None = None,
+        ids: Callable[[int], Sequence[int]] | None = None,
+    ) -> None:
+        self.answer, self.settings = answer, settings
+        self._positions, self._process, self._ids = positions, process, ids
+        self._processed: dict[int, Tensor] = {}
+        self._chosen: dict[int, int] = {}
+        if answer.rows is None or (settings.temperature == 0 and process is None):
+            self._chosen = dict(enumerate(answer.choice.tolist()))
 
-    return choose
+    @property
+    def processed(self) -> bool:
+        """Whether logits differ from those of the answer."""
+        return self._process is not None
+
+    def row(self, index: int) -> Tensor:
+        """The logits that decide after a row, `[V]`."""
+        if self._process is None or self._ids is None:
+            return self.answer.row(index)
+        if index not in self._processed:
+            self._processed[index] = self._process(self._ids(index), self.answer.row(index))
+        return self._processed[index]
+
+    def rows(self) -> Tensor:
+        """`row` for all of them, `[n, V]`."""
+        if self._process is None:
+            return self.answer.logits
+        return torch.stack([self.row(index) for index in range(len(self.answer))])
+
+    def probs(self, index: int) -> Probabilities:
+        """The distribution after a row, after temperature, top-k and top-p, `[V]` float64."""
+        distribution: Probabilities = transform(self.row(index), self.settings).cpu().numpy()
+        return distribution
+
+    def choose(self, index: int) -> int:
+        """The token that the target chooses after a row."""
+        if index not in self._chosen:
+            if self.settings.temperature == 0:
+                self._chosen[index] = int(self.row(index).argmax())
+            else:
+                self._draw(index)
+        return self._chosen[index]
+
+    def _draw(self, index: int) -> None:
+        # On a device all rows at once, since each alone would wait for it; on the CPU only what is asked for.
+        alone = self._process is not None or self.answer.logits.device.type == "cpu"
+        rows = [index] if alone else range(len(self.answer))
+        logits = self.row(index)[None] if alone else self.answer.logits
+        uniforms = [uniform(self.settings.seed, self._positions[row]) for row in rows]
+        self._chosen.update(zip(rows, inverse_cdf(transform(logits, self.settings), uniforms), strict=True))

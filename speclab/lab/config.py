@@ -19,7 +19,7 @@ from speclab.lab.state import LabConfig, LabState, ModelChoice, PendingChange, P
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step
-from speclab.views.explain import CHANGES, plural, warning
+from speclab.views.explain import plural
 from speclab.views.markup import escape, tag
 from speclab.views.registry import Frame
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CUSTOM = "custom"
 REDO, NEXT = "redo this iteration", "from the next iteration"
-_SAMPLING = ("top_k", "top_p", "seed", "acceptance")
+_SAMPLING = ("top_k", "top_p", "seed")
 
 
 class ConfigForm(VBox):
@@ -151,8 +151,6 @@ class ConfigForm(VBox):
         except SettingsError:  # half-way through a change
             return
         why = {name: "temperature 0 is greedy: nothing is sampled" for name in _SAMPLING if not settings.temperature}
-        if settings.lossless:
-            why |= dict.fromkeys(("typical_epsilon", "typical_delta"), "for typical acceptance, when sampling")
         for name, widget in self.session.controls.items():
             set_if_changed(widget, disabled=name in why)
             said = why.get(name, SessionSettings.model_fields[name].description)
@@ -174,10 +172,9 @@ class ConfigForm(VBox):
             return
         words = " · ".join([*describe_models(config.models, self._pair), self.strategy.choice.value, ""])
         way = f"temperature {sampled.temperature:g}" if sampled.temperature else "greedy"
-        lossy = "" if sampled.lossless else tag("span", warning(f"Typical acceptance {CHANGES}."), role="note")
         set_if_changed(self.models_line, value=tag("span", escape(words), title=escape(words)))
         set_if_changed(self.quote, description=self.prompt.caption)
-        set_if_changed(self.sampling_line, value=tag("span", f"· {way}") + lossy)
+        set_if_changed(self.sampling_line, value=tag("span", f"· {way}"))
 
     def _pending(self) -> tuple[PendingChange | None, str, str]:
         """The change of the strategy; all that a Step would apply; or why what is written cannot be."""

@@ -15,7 +15,7 @@ from speclab.errors import SettingsError
 from speclab.files import byte_count
 from speclab.lab.actions import action
 from speclab.lab.decoding import REDRAW_SECONDS, Decoder
-from speclab.lab.models import prompt_ids, token_ids
+from speclab.lab.models import prompt_ids
 from speclab.lab.prompt_picker import examples_in_turn
 from speclab.lab.runs import CURRENT, cache_bytes, named_strategies
 from speclab.lab.state import Progress
@@ -24,7 +24,6 @@ from speclab.settings import SessionSettings
 from speclab.trace.files import load_trace
 from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Trace
-from speclab.views.drafter_state import key_at
 from speclab.views.explain import plural
 from speclab.views.export import export_html, save_view
 from speclab.views.proposals import regret_words
@@ -143,18 +142,11 @@ class SessionController(Decoder):
 
     def lookup(self, frame: Frame, written: str) -> Lookup | None:
         """What the drafter had learned, at the position shown, of the tokens written, else of the node selected."""
-        session = self.session
-        if session is None or not frame.live:
-            return None
-        keys = token_ids(session.pair, written) if written else key_at(frame.trace, frame.cursor, frame.selected)
-        at = frame.cursor if frame.position.reached("learn") else frame.cursor - 1
-        return session.lookup(keys[-1], keys[-2] if len(keys) > 1 else None, at)
+        return None
 
     def attention(self, frame: Frame) -> NDArray[np.float32]:
         """What the selected node attends to, of every layer and head."""
-        if self.session is None or frame.selected is None:
-            raise SettingsError("No node of a live run is selected: its attention needs the models.")
-        return self.session.attentions(frame.selected, frame.cursor)
+        raise SettingsError("Attention weights are not recorded.")
 
     @action()
     def drop(self, number: int) -> None:

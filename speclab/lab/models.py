@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ipywidgets import HTML, Dropdown, HBox, Text
 
-from speclab.errors import CancelledError, ModelNotFoundError, PromptError, SpeclabError
+from speclab.errors import CancelledError, ModelNotFoundError, PromptError
 from speclab.files import byte_count
 from speclab.lab.state import ModelChoice, Prompt
 from speclab.lab.widgets import on_change, set_if_changed, set_visible

@@ -1,9 +1,9 @@
 """What a checkpoint's generation_config asks of its text: where it ends, and the logits processors it goes through.
 
 `model.generate` does not choose from the model's bare logits: the generation_config may penalise repetition, rule out
-tokens, or hold the end back. Of these settings all that act on one row of logits, by the ids before it, are followed
-here by the library's own `LogitsProcessor` classes. So the target's own text is the one that `generate` writes. What
-cannot be followed is named in a warning and in the records.
+tokens, or hold the end back. The settings that act on one row of logits, by the ids before it, are followed here with
+the library's own `LogitsProcessor` classes, so the target's own text is the one that `generate` writes. A setting that
+is not followed is named in a warning and in the records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 
 from speclab.errors import GenerationConfigWarning, SettingsError
-from speclab.models.answer import Answer
 
 FOLLOWED: dict[str, object] = {
     "sequence_bias": None, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None,
@@ -28,7 +27,6 @@ FOLLOWED: dict[str, object] = {
     "begin_suppress_tokens": None, "renormalize_logits": False,
 }  # fmt: skip
 """Settings whose processors act row by row, each with the value at which it does nothing."""
-
 NOT_FOLLOWED: dict[str, object] = {
     "num_beams": 1, "num_return_sequences": 1, "guidance_scale": 1.0, "watermarking_config": None,
     "stop_strings": None, "max_time": None, "token_healing": False, "encoder_repetition_penalty": 1.0,
@@ -36,13 +34,12 @@ NOT_FOLLOWED: dict[str, object] = {
     "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
     "assistant_ensemble_weight": None, "speculation_type": None, "use_mtp": False,
 }  # fmt: skip
-"""Settings under which `generate` may write another text, or drafts in a way of its own: they are warned of."""
-
+"""Settings under which `generate` may write another text, or drafts in a way of its own: a warning names them."""
 SAMPLING: dict[str, object] = {
     "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "top_h": None, "typical_p": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
 }  # fmt: skip
-"""How to sample: most chat models recommend some. The session's own settings rule, so these are recorded alone."""
+"""How to sample: most chat models recommend a way. The session's own settings decide, so these are only recorded."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = 60
@@ -59,10 +56,10 @@ class GenerationRules:
 
     @classmethod
     def of(cls, config: GenerationConfig | None) -> Self:
-        """Reads it now; a model that cannot generate has none, and asks for nothing.
+        """Reads it now; a model that cannot generate has none.
 
         Raises:
-            SettingsError: its eos_token_id is no id.
+            SettingsError: its eos_token_id is not an id.
         """
         eos = getattr(config, "eos_token_id", None)
         try:
@@ -71,27 +68,24 @@ class GenerationRules:
             raise SettingsError(
                 f"the target's generation_config has eos_token_id={eos!r}: set it to an id, a list of ids, or None"
             ) from error
-        followed = _set(config, FOLLOWED)
+        followed = _active(config, FOLLOWED)
         if getattr(config, "min_new_tokens", None) is not None:
             followed.pop("min_length", None)  # as in the library: min_new_tokens takes precedence, also at 0
-        sampling = _set(config, SAMPLING) if getattr(config, "do_sample", False) else {}
-        return cls(tuple(ids), followed, _set(config, NOT_FOLLOWED), sampling)
+        sampling = _active(config, SAMPLING) if getattr(config, "do_sample", False) else {}
+        return cls(tuple(ids), followed, _active(config, NOT_FOLLOWED), sampling)
 
     def describe(self) -> dict[str, str]:
-        """For records: what is followed, what is not, and the sampling that the session's settings stand in for."""
-        found = {
-            "target_processors": self.followed,
-            "target_not_followed": self.not_followed,
-            "target_recommends": self.sampling,
-        }
-        return {name: _listed(settings) for name, settings in found.items() if settings}
+        """For records: what is followed, what is not, and the sampling that the session's settings replace."""
+        names = ("target_processors", "target_not_followed", "target_recommends")
+        values = (self.followed, self.not_followed, self.sampling)
+        return {name: _listed(settings) for name, settings in zip(names, values, strict=True) if settings}
 
     def warn(self, name: str) -> None:
-        """Warns of what is not followed, if there is any; Python shows a warning once at each place."""
+        """Warns of what is not followed; Python shows a warning once at each place."""
         if self.not_followed:
             warn(
                 f"the generation_config of {name} sets {_listed(self.not_followed)}, which speclab does not follow: "
-                "the text may differ from model.generate's; clear it in model.generation_config where that is meant",
+                "the text may differ from model.generate's; clear it in model.generation_config to silence this",
                 GenerationConfigWarning,
                 stacklevel=4,
             )
@@ -108,14 +102,15 @@ class GenerationRules:
             config = GenerationConfig(**self.followed, max_length=prompt_length + max_new_tokens)
             config._eos_token_tensor = torch.tensor(self.eos_ids, device=model.device) if self.eos_ids else None
             # The library's own list, so that order and meaning are its own. It has no public way to ask for it.
-            ask = cast("Any", model)._get_logits_processor
-            run = ask(config, input_ids_seq_length=prompt_length, device=model.device)
+            run = cast("Any", model)._get_logits_processor(
+                config, input_ids_seq_length=prompt_length, device=model.device
+            )
         except (AttributeError, ValueError, TypeError) as error:
             raise self.refused(error) from error
         return Processors(self, run)
 
     def refused(self, error: Exception) -> SettingsError:
-        """What to raise where the library refuses a value, or a version of it builds its processors in another way."""
+        """What to raise if the library refuses a value."""
         return SettingsError(
             f"the target's generation_config cannot be followed ({error}): it sets {_listed(self.followed)}; correct "
             "these in model.generation_config, or clear them"
@@ -123,50 +118,29 @@ class GenerationRules:
 
 
 class Processors:
-    """The logits processors of one text, for rows that stand after different paths."""
+    """The logits processors of one text; called with the ids before a token and the logits `[V]` for it."""
 
     def __init__(self, rules: GenerationRules, run: LogitsProcessorList) -> None:
         self._rules, self._run = rules, cast("Any", run)
 
-    def of(self, answer: Answer, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Answer:
-        """As a call, of what a pass computed."""
-        return answer if answer.rows is None else Answer(self(answer.rows, prefix, paths))
-
     @torch.inference_mode()
-    def __call__(self, logits: Tensor, prefix: Sequence[int], paths: Sequence[Sequence[int]] = ((),)) -> Tensor:
-        """The processed logits of rows that share a prefix; the given ones stay as they are.
-
-        The library's processors take rows of one length at a time, so there is one call for each length of `paths`.
-
-        Args:
-            logits: `[n, V]`, any float dtype.
-            prefix: the ids before all rows, prompt included.
-            paths: for each row the ids after the prefix up to it, its own included.
-
-        Returns:
-            `[n, V]` float32, as in the library.
+    def __call__(self, ids: Sequence[int], row: Tensor) -> Tensor:
+        """The processed logits, `[V]` float32 as in the library; the given ones stay as they are.
 
         Raises:
             SettingsError: the library refuses a value of the generation_config.
         """
-        scores = logits.to(torch.float32, copy=True)
-        before = torch.tensor(prefix, dtype=torch.long, device=scores.device)
-        rows_of: dict[int, list[int]] = {}
-        for row, path in enumerate(paths):
-            rows_of.setdefault(len(path), []).append(row)
-        for length, rows in rows_of.items():
-            own = torch.tensor([paths[row] for row in rows], dtype=torch.long, device=scores.device)
-            ids = torch.cat((before.expand(len(rows), -1), own.view(len(rows), length)), 1)
-            try:
-                scores[rows] = self._run(ids, scores[rows])
-            except (ValueError, TypeError, IndexError) as error:
-                raise self._rules.refused(error) from error
-        # Where every token is ruled out, the library's argmax is id 0.
-        scores[:, 0].masked_fill_(scores.amax(-1) == -torch.inf, 0.0)
+        before = torch.tensor([ids], dtype=torch.long, device=row.device)
+        try:
+            scores: Tensor = self._run(before, row.to(torch.float32, copy=True)[None])[0]
+        except (ValueError, TypeError, IndexError) as error:
+            raise self._rules.refused(error) from error
+        if scores.amax() == -torch.inf:  # every token is ruled out: the library's argmax is id 0
+            scores[0] = 0.0
         return scores
 
 
-def _set(config: GenerationConfig | None, neutral: dict[str, object]) -> dict[str, Any]:
+def _active(config: GenerationConfig | None, neutral: dict[str, object]) -> dict[str, Any]:
     values = {name: getattr(config, name, None) for name in neutral}
     return {name: value for name, value in values.items() if value is not None and value != neutral[name]}
 

@@ -205,8 +205,6 @@ def test_what_cannot_be_replayed():
     sampled = Replayer(run(pair, speclab.DynaTree(), temperature=0.9))
     with refused(NotRecordedError, "drawn at random"):
         sampled.replay(speclab.LinearSpeculation(candidates="independent"))
-    with refused(NotRecordedError):
-        Replayer(run(pair, speclab.DynaTree(), temperature=0.9, acceptance="typical"))
 
 
 def test_it_can_be_cancelled_and_gone_on_with():

@@ -1,15 +1,13 @@
-"""The walk against the paper's SELECTCOMMIT, over random trees and choices; and typical acceptance, by hand."""
+"""The walk against the paper's SELECTCOMMIT, over random trees and choices."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.dynatree import select_commit
 from strategies import draft_trees
 
-from speclab.engine.acceptance import sample_and_match, typical_acceptance, typical_floor
+from speclab.engine.acceptance import sample_and_match
 from speclab.tree import DraftTree
 
 VOCAB = 3
@@ -58,49 +56,3 @@ def test_the_target_is_asked_only_where_the_walk_comes_by(tree, data):
     for node in asked:
         path = tree.path(node)
         assert all(tree.token[child] == choices[tree.parent[child]] for child in path[1:])
-
-
-# Typical acceptance
-
-
-LIKELY = np.array([0.5, 0.3, 0.15, 0.05])
-
-
-def typical(tree: DraftTree, root: tuple | None = None, least: float = 0.1):
-    return typical_acceptance(tree, lambda _: LIKELY, lambda node: 100 + node, lambda _: least, root)
-
-
-def test_the_floor_is_medusas():
-    """min(epsilon, delta exp(-H)): what is certain asks for epsilon, what is flat for less."""
-    assert typical_floor(np.array([1.0, 0.0]), 0.09, 0.3) == pytest.approx(0.09)
-    assert typical_floor(np.full(50, 1 / 50), 0.09, 0.3) == pytest.approx(0.3 / 50)
-
-
-def test_typical_acceptance_takes_the_deepest_likely_path_and_the_targets_choice_after_it():
-    tree = DraftTree.of([9, 0, 2, 3, 2, 3], [-1, 0, 0, 1, 2, 4], [0.0] * 6, "draft")
-    taken = typical(tree)
-    assert (taken.accepted, taken.bonus) == ((2, 4), 104)
-    assert [(trial.node, trial.accepted) for trial in taken.trials] == [
-        (1, True), (2, True), (3, False), (4, True), (5, False),
-    ]  # fmt: skip
-
-
-def test_of_two_as_deep_typical_acceptance_takes_the_likelier():
-    tree = DraftTree.of([9, 2, 0, 0, 2], [-1, 0, 0, 1, 2], [0.0] * 5, "draft")
-    assert typical(tree).accepted == (1, 3), "as likely as the other: the first"
-    tree = DraftTree.of([9, 2, 0, 1, 1], [-1, 0, 0, 1, 2], [0.0] * 5, "draft")
-    assert typical(tree).accepted == (2, 4)
-
-
-def test_typical_acceptance_of_a_drafted_root():
-    tree = DraftTree.of([1, 0], [-1, 0], [0.0] * 2, "draft")
-    taken = typical(tree, (LIKELY, 2))
-    assert (taken.accepted, taken.bonus) == ((0, 1), 101)
-    taken = typical(tree, (LIKELY, 2), least=0.4)
-    assert (taken.accepted, taken.bonus) == ((), 2)
-
-
-def test_where_nothing_is_likely_enough_the_target_alone_speaks():
-    taken = typical(DraftTree.of([9, 3], [-1, 0], [0.0] * 2, "draft"))
-    assert (taken.accepted, taken.bonus) == ((), 100)
-    assert taken.residual is LIKELY

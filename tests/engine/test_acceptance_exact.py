@@ -23,8 +23,6 @@ from speclab.engine.acceptance import (
     recursive_rejection,
     rejection_without_replacement,
     sample_and_match,
-    typical_acceptance,
-    typical_floor,
 )
 from speclab.tree import DraftTree
 
@@ -48,13 +46,6 @@ def without_replacement(tree: DraftTree, target, draft, script: Script) -> Accep
     return rejection_without_replacement(tree, target, draft, lambda _: script)
 
 
-def typical(tree: DraftTree, target, draft, script: Script) -> Acceptance:
-    def floor(probs: Distribution) -> float:
-        return typical_floor(probs.astype(float), 0.3, 0.6)
-
-    return typical_acceptance(tree, target, cache(lambda node: script.draws(target(node))), floor)
-
-
 def likeliest(probs: Distribution, count: int, script: Script) -> list[int]:
     """Top-k."""
     return sorted(range(VOCAB), key=lambda token: -probs[token])[:count]
@@ -70,7 +61,6 @@ WRONG: dict[str, tuple[Draws, Rule]] = {
     "without replacement on a top-k tree": (likeliest, without_replacement),
     "independent on a top-k tree": (likeliest, independent),
     "independent on draws without replacement": (draw_without_replacement, independent),
-    "typical acceptance": (likeliest, typical),
 }
 
 

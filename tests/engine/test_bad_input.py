@@ -169,9 +169,6 @@ MISTAKES = {
         "seed": (-1, 2**63, 1.5, True),
         "stop_at_eos": ("maybe",),
         "check": (3,),
-        "acceptance": ("loose",),
-        "typical_epsilon": (0.0,),
-        "typical_delta": (1.5,),
     },
     DynaTree: {"node_budget": (0, True), "stop_probability": (-1, False), "prune_probability": (1, math.nan),
                "root": ("sideways",), "drafting": (None,)},
@@ -225,7 +222,7 @@ def test_what_is_no_pair():
 
 def test_what_is_no_run():
     for wrong in ("run.json.gz", None, PAIR):
-        with refused(SettingsError, "no run"):
+        with refused(SettingsError, "Expected a session"):
             speclab.replay(wrong, DynaTree())
 
 

@@ -130,9 +130,6 @@ def test_the_rule_is_the_one_that_fits_the_draws():
         Rule.WITHOUT_REPLACEMENT,
     ]
     assert {rule_for(probs, cold) for probs in CandidateSampling} == {Rule.GREEDY}
-    typical = warm.changed(acceptance="typical")
-    assert {rule_for(probs, typical) for probs in CandidateSampling} == {Rule.TYPICAL}
-    assert rule_for(CandidateSampling.DETERMINISTIC, typical.changed(temperature=0.0)) == Rule.GREEDY
 
 
 # A seed and its text
@@ -160,14 +157,11 @@ def test_the_same_seed_gives_the_same_text_again_after_back_and_in_a_fork(strate
 
 
 @pytest.mark.parametrize("strategy", SAVED.values(), ids=SAVED)
-@pytest.mark.parametrize("acceptance", ["exact", "typical"])
-def test_records_of_sampled_steps_are_consistent_and_are_saved(tmp_path, strategy, acceptance):
-    session = finished(strategy, acceptance=acceptance)
+def test_records_of_sampled_steps_are_consistent_and_are_saved(tmp_path, strategy):
+    session = finished(strategy)
     for step in session.steps:
-        if acceptance == "exact":
-            assert_consistent(step)
-        assert step.counts.lossy == (acceptance == "typical")
-    assert session.metrics.lossless == (acceptance == "exact") == session.trace.metrics.lossless
+        assert_consistent(step)
+    assert session.metrics.lossless
     assert_same(load_trace(session.trace.save(tmp_path / "t")), session.trace)
 
 

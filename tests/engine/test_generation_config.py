@@ -13,15 +13,16 @@ import pytest
 import torch
 from distributions import chi_square, chi_square_critical, text_distribution
 from pairs import PROMPT, library_text, pair_of, target_of
-from reference.decoding import argmax, next_logits
+from reference.decoding import next_logits
 from tiny import tiny
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig
 from variants import DRAWN, PATHS, VARIANTS
 
 import speclab
 from speclab.errors import GenerationConfigWarning
 from speclab.models import processors
 from speclab.models.pair import ModelPair
+from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
@@ -109,12 +110,13 @@ def test_a_forced_first_token_after_a_prompt_of_one():
 
 def test_logits_that_are_no_numbers_are_removed_where_that_is_asked():
     target = tiny("gpt_neox", tie_word_embeddings=False)
-    own = speclab.load_pair(target=target)
     with torch.no_grad():
         target.get_output_embeddings().weight[3] = torch.nan
+    own = ModelPair(Runner(target))  # load_pair refuses it
     with pytest.raises(speclab.LogitsError):
         speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9)
     target.generation_config.remove_invalid_values = True
+    own = ModelPair(Runner(target))
     result = speclab.generate(own, speclab.PromptLookup(), PROMPT, max_new_tokens=9, check=True)
     assert result.token_ids == library_text(target, PROMPT, 9)
 
@@ -202,7 +204,7 @@ def test_drawn_candidates_give_texts_of_the_processed_distribution(name):
 
 
 def test_the_bare_distribution_is_found_out(monkeypatch):
-    monkeypatch.setattr(processors.Processors, "__call__", lambda _, logits, *__: logits)
+    monkeypatch.setattr(processors.Processors, "__call__", lambda _, __, row: row)
     with pytest.raises(AssertionError):
         assert_distribution(texts_of(DRAWN["tree without replacement"], range(200)))
 
@@ -226,19 +228,6 @@ def test_records_hold_the_processed_probabilities_of_every_node(strategy):
                 assert dict(node.target_top) == pytest.approx(
                     {t: float(found[t]) for t, _ in node.target_top}, abs=1e-4
                 )
-
-
-def test_rows_that_are_no_candidates_are_processed_after_their_own_path():
-    """Each row of lookahead's window: it sees the prefix, the root and the rows that its mask shows."""
-    with asking(repetition_penalty=1.7):
-        session = speclab.Session(pair(), VARIANTS["lookahead"], PROMPT, max_new_tokens=8)
-        before = [*session.prompt_ids, *session.token_ids]
-        step = session.step()
-    assert len(step.extra) > 10
-    for row in step.extra:
-        seen = [step.extra[place - len(step.tree)] for place in row.sees if place >= len(step.tree)]
-        ids = before + [one.token for one in sorted(seen, key=lambda one: one.depth)]
-        assert row.target_choice == argmax(processed(target_of("llama"), ids, 1.7))
 
 
 def test_a_run_names_what_was_followed_and_what_was_recommended():
@@ -295,31 +284,14 @@ def test_a_value_that_the_library_refuses_is_one_sentence():
 # Work
 
 
-def test_without_processors_nothing_is_called_and_no_path_is_built(monkeypatch):
+def test_without_processors_nothing_is_called(monkeypatch):
     def never(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr(processors.Processors, "__call__", never)
-    monkeypatch.setattr("speclab.drafters.base.Draft.paths", never)
     session = speclab.Session(pair(), VARIANTS["lookahead"], PROMPT, max_new_tokens=NEW, check=True)
     session.run()
     assert session.token_ids == list(bare())
-
-
-def test_an_iteration_calls_the_library_once_for_each_depth(monkeypatch):
-    calls = []
-    run = LogitsProcessorList.__call__
-
-    def counted(self, ids, scores):
-        calls.append(tuple(ids.shape))
-        return run(self, ids, scores)
-
-    with asking(repetition_penalty=1.2):
-        session = speclab.Session(pair(), VARIANTS["wide dynatree"], PROMPT, max_new_tokens=NEW)
-        monkeypatch.setattr(LogitsProcessorList, "__call__", counted)
-        step = session.step()
-    widths = Counter(step.tree.depth.tolist())
-    assert calls == [(widths[depth], len(PROMPT) + 1 + depth) for depth in sorted(widths)]
 
 
 # Where a text ends

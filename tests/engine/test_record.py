@@ -1,4 +1,4 @@
-"""The numbers of a record against the target's logits in float64, and what a drafter had learned, now and as it was."""
+"""The numbers of a record against the target's logits in float64."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from table_runner import mixed_probs, random_probs, table_pair
 from variants import DRAWN, PATHS
 
 import speclab
-from speclab.engine.sampling import chooser, inverse_cdf, transform, uniform
+from speclab.engine.sampling import Targets, inverse_cdf, transform, uniform
 from speclab.models.answer import Answer
 from speclab.settings import SessionSettings
 
@@ -92,7 +92,7 @@ def test_draw_at_the_edges_never_takes_an_impossible_token():
 
 def test_a_choice_is_drawn_once_a_row():
     logits = torch.zeros((2, 50))
-    choose = chooser(Answer(logits), [4, 4], SessionSettings(temperature=1.0))
+    choose = Targets(Answer(logits), [4, 4], SessionSettings(temperature=1.0)).choose
     assert choose(0) == choose(0) == choose(1), "the noise belongs to the place, not to the row"
 
 

@@ -109,7 +109,6 @@ def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
     for other in (strategy, *(EVERY[name] for name in ("dynatree", "paper", "recycling", "lookahead"))):
         fork = session.fork(min(2, len(session.steps)), other)
         fork.run()
-        assert (fork.learned_since is None) == (other == strategy)
         for at in sorted({0, 1, len(fork.steps)}):
             for wanted in (other, strategy):
                 twin = fork.fork(at, wanted)
@@ -141,10 +140,10 @@ def test_a_fork_takes_what_its_own_strategy_had_learned_there():
 def test_what_a_fork_has_not_learned_it_says():
     first = sessions.finished(speclab.DynaTree())
     fork = first.fork(3, speclab.TokenRecycling(node_budget=12))
-    assert (first.learned_since, fork.learned_since, fork.fork(1).learned_since) == (None, 3, 1)
     fork.run()
-    assert fork.fork(5).learned_since == 3
-    assert fork.fork(1, speclab.DynaTree()).learned_since is None
+    for at, strategy, learned in ((1, fork.strategy, False), (5, fork.strategy, True), (1, speclab.DynaTree(), True)):
+        assert bool(fork.fork(at, strategy).step().note) != learned
+    assert fork.fork(3, fork.strategy).step().note == fork.steps[3].note
     assert [bool(step.note) for step in fork.trace.steps] == [place == 3 for place in range(len(fork.steps))]
 
 

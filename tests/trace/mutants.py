@@ -229,7 +229,6 @@ def seeds() -> list[bytes]:
         (speclab.Lookahead(window=3, ngram=3), {}),
         (speclab.LinearSpeculation(candidates="independent"), {"temperature": 1.0}),
         (speclab.SequoiaTree(**small), {"temperature": 1.0}),
-        (speclab.FixedTree(depth=2), {"temperature": 1.0, "acceptance": "typical"}),
         (speclab.TokenRecycling(**small), {}),
         (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup()), {}),
         (speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second="PromptLookup"), {}),
