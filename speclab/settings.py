@@ -6,7 +6,7 @@ from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from math import inf, nextafter
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
