@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from typing import NamedTuple
 
@@ -52,9 +53,14 @@ class Candidates:
         return node
 
     def draft(self, *events: Event) -> Draft:
-        """The finished tree, breadth-first."""
+        """The finished tree, and what led to it."""
+        return replace(self.finished()[0], events=events)
+
+    def finished(self) -> tuple[Draft, list[int]]:
+        """The finished tree, breadth-first; also, for each of its nodes, the number it had here."""
         tree, order = DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
-        return Draft(tree, events, {node: self._top(own) for node, own in enumerate(order) if self.children[own]})
+        topk = {index: self._top(node) for index, node in enumerate(order) if self.children[node]}
+        return Draft(tree, topk=topk), order
 
     def _top(self, node: int) -> TopK:
         """What may follow a node, its children among it, each with the probability that the tree gives it."""
