@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log
 from typing import NamedTuple
 
@@ -52,17 +51,16 @@ class Candidates:
             self.children.append({})
         return node
 
+    def tree(self) -> tuple[DraftTree, list[int]]:
+        """The finished tree, breadth-first; also, for each of its nodes, the number it had here."""
+        return DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
+
     def draft(self, *events: Event) -> Draft:
         """The finished tree, and what led to it."""
-        return replace(self.finished()[0], events=events)
+        tree, order = self.tree()
+        return Draft(tree, events, {index: self.top(node) for index, node in enumerate(order) if self.children[node]})
 
-    def finished(self) -> tuple[Draft, list[int]]:
-        """The finished tree, breadth-first; also, for each of its nodes, the number it had here."""
-        tree, order = DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
-        topk = {index: self._top(node) for index, node in enumerate(order) if self.children[node]}
-        return Draft(tree, topk=topk), order
-
-    def _top(self, node: int) -> TopK:
+    def top(self, node: int) -> TopK:
         """What may follow a node, its children among it, each with the probability that the tree gives it."""
         children = self.children[node]
         probs = dict(zip(*self.successors.get(node, Successors()), strict=True))

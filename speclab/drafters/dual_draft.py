@@ -35,7 +35,7 @@ Part = Annotated[int | None, Field(ge=0, le=15)]
 
 
 class DualDraft(Strategy):
-    """Two draft heads, or a head and the draft model: both draft, and the tree of the larger mean confidence is verified.
+    """Two draft heads, or a head and the draft model, draft; the tree of the larger mean confidence is verified.
 
     Both trees are EAGLE-2's, of one node budget: a mean confidence favours small trees.
     """
@@ -138,10 +138,10 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
     union = Candidates(int(drafts[0].tree.token[0]))
     nodes_of: list[list[int]] = []  # for each draft, the nodes of the union that its own nodes became
     for name, draft in zip(names, drafts, strict=True):
-        tree, nodes = draft.tree, [0]
-        for node in range(1, len(tree)):
-            new, prob = len(union), _prob(tree.log_prob[node])
-            nodes.append(union.add(nodes[tree.parent[node]], int(tree.token[node]), prob, name))
+        part, nodes = draft.tree, [0]
+        for node in range(1, len(part)):
+            new, prob = len(union), _prob(part.log_prob[node])
+            nodes.append(union.add(nodes[part.parent[node]], int(part.token[node]), prob, name))
             if nodes[-1] < new:
                 union.source[nodes[-1]] = BOTH
                 union.prob[nodes[-1]] = max(union.prob[nodes[-1]], prob)
@@ -151,7 +151,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
             best.update((token, max(_prob(log_prob), best.get(token, 0.0))) for token, log_prob in top)
             union.successors[nodes[node]] = Successors([*best], [*best.values()])
         nodes_of.append(nodes)
-    merged, order = union.finished()
+    tree, order = union.tree()
     number = {node: index for index, node in enumerate(order)}
     means = [confidence(draft.tree) for draft in drafts]
     drafted = [len(draft.tree) - 1 for draft in drafts]
@@ -163,7 +163,8 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
         for event in draft.events:
             node_in_union = None if event.node is None else number[nodes[event.node]]
             events.append(replace(event, node=node_in_union, reason=f"{name}: {event.reason}"))
-    return replace(merged, events=events, proposals=_proposals(names, drafts, {0, 1}))
+    topk = {number[node]: union.top(node) for node in union.successors}
+    return Draft(tree, events, topk, proposals=_proposals(names, drafts, {0, 1}))
 
 
 def _prob(log_prob: float) -> float:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.measures import Nodes
+from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.ngrams import LongestNgram, Match, NgramIndex, ShortestNgram
 from speclab.drafters.transitions import Carry, TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
@@ -42,9 +42,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Goose(Strategy):
     """A spine copied from the text so far, branches from a table of transitions, in a shape that follows acceptance."""
 
-    node_budget: Nodes = Field(
-        default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
-    )
+    node_budget: NodeBudget = Field(default="auto", title="N")
     branch_depth: int = Field(
         default=6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine"
     )
@@ -98,7 +96,7 @@ class Goose(Strategy):
         return self.mid_ratio if acceptance < HIGH_ACCEPTANCE else self.high_ratio
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return GooseDrafter(self, pair)
+        return GooseDrafter(with_node_budget(self, pair.target), pair)
 
 
 class GooseDrafter(TableDrafter):
@@ -120,6 +118,7 @@ class GooseDrafter(TableDrafter):
     def draft(self, context: Context) -> Draft:
         """Algorithm 2, lines 5 to 12: match, then bypass, spine tree, or a tree of transitions alone."""
         s, budget = self.settings, self.settings.node_budget
+        assert budget != "auto"
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
         matches = self._index.matches(context.tokens, longest)
         chain = matches[0].tokens if matches else ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.measures import Nodes
+from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.ngrams import LongestNgram, NgramIndex, ShortestNgram
 from speclab.drafters.transitions import TableDrafter, Width
 
@@ -22,9 +22,7 @@ class IsotropicTree(Strategy):
     """A uniform tree, filled breadth-first: the copied token first, then the most probable transitions."""
 
     branching: int = Field(default=3, ge=1, le=16, title="b", description="children of every node")
-    node_budget: Nodes = Field(
-        default=60, ge=1, le=512, title="N", description="most nodes a tree may have, root included"
-    )
+    node_budget: NodeBudget = Field(default="auto", title="N")
     successors: Width = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
@@ -36,7 +34,7 @@ class IsotropicTree(Strategy):
         return {"paper (b = 3)": cls(node_budget=60), "paper (b = 5)": cls(node_budget=60, branching=5)}
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return IsotropicDrafter(self, pair)
+        return IsotropicDrafter(with_node_budget(self, pair.target), pair)
 
 
 class IsotropicDrafter(TableDrafter):
@@ -50,6 +48,7 @@ class IsotropicDrafter(TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         branching, budget = self.settings.branching, self.settings.node_budget
+        assert budget != "auto"
         matches = self._index.matches(context.tokens, min(budget - 1, context.max_depth))
         copied = matches[0].tokens if matches else ()
         tree = self.rooted(context)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.candidates import Candidates
-from speclab.drafters.measures import Nodes
+from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.errors import SettingsError
 from speclab.files import read_whole
 from speclab.prompts import examples
@@ -40,13 +40,15 @@ class Retrieval(Strategy):
     text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
     longest_match: int = Field(default=16, ge=1, le=64, description="tokens of the longest match, which is tried first")
     shortest_match: int = Field(default=2, ge=1, le=64, description="tokens of the shortest match")
-    node_budget: Nodes = Field(
-        default=65, ge=1, le=512, title="c", description="most nodes of a tree; REST verifies 64 and the root"
-    )
+    node_budget: NodeBudget = Field(default="auto", title="c")
     ascending = (("shortest_match", "longest_match"),)
 
+    @classmethod
+    def presets(cls) -> dict[str, Strategy]:
+        return {"REST verifies 64 nodes and the root": cls(node_budget=65)}
+
     def drafter(self, pair: ModelPair) -> Drafter:
-        return RetrievalDrafter(self, corpus(pair, self.text))
+        return RetrievalDrafter(with_node_budget(self, pair.target), corpus(pair, self.text))
 
 
 class RetrievalDrafter(Drafter):
@@ -76,6 +78,8 @@ class RetrievalDrafter(Drafter):
 
     def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
         """Adds the continuation that occurs most often, of equal ones the oldest, until the tree is full."""
+        budget = self.settings.node_budget
+        assert budget != "auto"
         waiting: list[tuple[int, int, int, int, float, Positions]] = []
         age = count()
 
@@ -86,7 +90,7 @@ class RetrievalDrafter(Drafter):
                     heappush(waiting, (-len(after), next(age), node, token, share, after))
 
         offer(0, match)
-        while waiting and len(tree) < self.settings.node_budget:
+        while waiting and len(tree) < budget:
             _, _, parent, token, share, after = heappop(waiting)
             offer(tree.add(parent, token, share, "retrieved"), after)
 

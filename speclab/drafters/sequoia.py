@@ -15,8 +15,9 @@ from pydantic import Field, field_validator
 
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
+from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.draft_pass import DraftPassDrafter, Head
-from speclab.drafters.measures import Depth, Nodes
+from speclab.drafters.measures import Depth
 from speclab.drafters.transitions import TableDrafter
 from speclab.errors import SettingsError
 from speclab.theory import sequoia_shape
@@ -35,7 +36,7 @@ STEP = 0.05
 class SequoiaTree(Strategy):
     """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
 
-    node_budget: Nodes = Field(default=60, ge=1, le=512, description="most nodes a tree may have, root included")
+    node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         default="transitions",
@@ -63,11 +64,13 @@ class SequoiaTree(Strategy):
 
     def shape(self, measured: RankRates) -> tuple[int, ...]:
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
+        assert self.node_budget != "auto"
         given = _parsed(self.rank_acceptance)[: self.successors]
         return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return DraftSequoia(self, pair) if self.source == "draft" else TableSequoia(self, pair)
+        settings = with_node_budget(self, pair.target)
+        return DraftSequoia(settings, pair) if self.source == "draft" else TableSequoia(settings, pair)
 
 
 class TableSequoia(TableDrafter):

@@ -11,10 +11,8 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
-from speclab.drafters.measures import Nodes
+from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.transitions import Carry, TableDrafter, Width
 
 if TYPE_CHECKING:
@@ -29,9 +27,7 @@ FIRST = 0.4
 class TokenRecycling(Strategy):
     """A static tree: each node is a successor that the target last gave its parent's token, the most probable first."""
 
-    node_budget: Nodes = Field(
-        default=81, ge=1, le=512, description="nodes of the static tree, root included; the paper's tree has 81"
-    )
+    node_budget: NodeBudget = "auto"
     successors: Width = 8
     carry: Carry = "cold"
 
@@ -44,7 +40,8 @@ class TokenRecycling(Strategy):
         }
 
     def drafter(self, pair: ModelPair) -> Drafter:
-        return TokenRecyclingDrafter(self, pair, self.successors, carry=self.carry)
+        settings = with_node_budget(self, pair.target)
+        return TokenRecyclingDrafter(settings, pair, self.successors, carry=self.carry)
 
 
 class TokenRecyclingDrafter(TableDrafter):
@@ -54,9 +51,10 @@ class TokenRecyclingDrafter(TableDrafter):
 
     def draft(self, context: Context) -> Draft:
         """A node of rank r is the r-th successor of its parent's token; where the table has none, it is left out."""
-        tree = self.rooted(context)
+        budget, tree = self.settings.node_budget, self.rooted(context)
+        assert budget != "auto"
         node_of: dict[int, int] = {0: 0}
-        for index, (parent, rank) in enumerate(template(self.settings.node_budget, self.settings.successors), start=1):
+        for index, (parent, rank) in enumerate(template(budget, self.settings.successors), start=1):
             above = node_of.get(parent)
             if above is None or tree.depth[above] >= context.max_depth:
                 continue
