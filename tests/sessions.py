@@ -21,9 +21,7 @@ STRATEGIES: dict[str, Strategy] = {
     "chain": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.2),
     "tree": speclab.FixedTree(depth=3, branching=2),
     "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
-    "two trees": speclab.DualDraft(
-        mode="merge", first=speclab.FixedTree(depth=2), second=speclab.TokenRecycling()
-    ),
+    "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
     "paper": speclab.DynaTree.paper().changed(base_depth=3),
     "drafted, gathered": speclab.DynaTree(root="drafted", base_depth=3),
 }

@@ -18,20 +18,15 @@ VARIANTS: dict[str, Strategy] = {
     ),
     "pruned dynatree": speclab.DynaTree(low_confidence=0.9, high_confidence=0.99, prune_probability=0.15),
     "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
-    "two trees, one verified": speclab.DualDraft(
-        first=speclab.DynaTree(), second=speclab.PromptLookup(draft_tokens=4)
-    ),
-    "two trees as one": speclab.DualDraft(
-        mode="merge", first=speclab.FixedTree(depth=3), second=speclab.TokenRecycling()
-    ),
+    "copies and transitions": speclab.Goose(node_budget=16, shortest_ngram=1),
     "dynatree as in the paper": speclab.DynaTree.paper(),
     "lookahead": speclab.Lookahead(window=5, ngram=4, guesses=4),
 }
 PATHS: dict[str, Strategy] = {
     name: VARIANTS[name]
-    for name in ("chain with a stop", "wide dynatree", "two trees as one", "dynatree as in the paper", "lookahead")
+    for name in ("chain with a stop", "wide dynatree", "copies and transitions", "dynatree as in the paper", "lookahead")
 }
-"""One for each way through the engine: a chain, a tree of a model, two trees merged of which one needs no model, a
+"""One for each way through the engine: a chain, a tree of a model, a tree without a model, a
 drafted root that is forwarded again, rows that are no candidates."""
 
 

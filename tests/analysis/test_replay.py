@@ -23,7 +23,7 @@ TABLES = {
     "goose": speclab.Goose(node_budget=16),
     "goose without its bypass": speclab.Goose(node_budget=16, bypass="off", shortest_ngram=1),
     "isotropic": speclab.IsotropicTree(),
-    "two trees as one": VARIANTS["two trees as one"],
+    "copies and transitions": VARIANTS["copies and transitions"],
     "lookahead": VARIANTS["lookahead"],
 }
 """They learn from what the target makes of rejected tokens too."""

@@ -213,7 +213,7 @@ def test_the_statistics_are_sums_over_the_steps():
 
 
 def test_where_nothing_was_chosen_there_is_nothing_to_count_or_regret():
-    session = finished(speclab.DualDraft(mode="first", **SMALL), max_new_tokens=8)
+    session = finished(speclab.DraftHead(**SMALL), max_new_tokens=8)
     assert routing.statistics(session.trace) is None
     with refused(speclab.SettingsError, "iteration 0", "mode='route'"):
         routing.regret(session, 0)

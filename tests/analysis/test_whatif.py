@@ -201,7 +201,6 @@ def test_sampled_candidates_are_refused():
         speclab.IsotropicTree(),
         speclab.Lookahead(),
         speclab.SequoiaTree(),
-        speclab.DualDraft(first=speclab.DynaTree(node_budget=8), second=speclab.PromptLookup()),
     ],
     ids=lambda strategy: type(strategy).__name__,
 )

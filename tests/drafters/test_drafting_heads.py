@@ -22,8 +22,8 @@ PROMPT = [5, 9, 2, 11, 3, 7, 7, 1]
 SHAPES = {name: strategy for name, strategy in VARIANTS.items() if strategy.needs_draft} | {
     "sequoia": speclab.SequoiaTree(source="draft", node_budget=10, depth=3),
     "sampled": DRAWN["independent dynatree"],
-    "two trees": speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.LinearSpeculation(head=1)),
-    "two trees as one": speclab.DualDraft(mode="merge", second=speclab.DynaTree(base_depth=2, head=1)),
+    "two trees": speclab.DualDraft(node_budget=12, depth=3, children=4),
+    "two trees as one": speclab.DualDraft(mode="merge", node_budget=12, depth=3, children=4),
 }
 every_shape = pytest.mark.parametrize("strategy", SHAPES.values(), ids=SHAPES)
 
@@ -98,9 +98,6 @@ def test_what_the_pair_lacks():
     for strategy in (speclab.DynaTree(head=2), speclab.SequoiaTree(source="draft", head=2)):
         with refused(speclab.NoDraftError, "head 2", "0 to 1"):
             speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
-    both = speclab.DualDraft(first=speclab.DynaTree(), second=speclab.FixedTree())
-    with refused(speclab.SettingsError, "prose"):
-        speclab.generate(pair, both, PROMPT, max_new_tokens=4)
     alone = speclab.load_pair(target=target_of("llama", VOCAB), draft=target_of("llama", VOCAB))
     with refused(speclab.NoDraftError, "head 0", "heads="):
         speclab.generate(alone, speclab.DynaTree(head=0), PROMPT, max_new_tokens=4)

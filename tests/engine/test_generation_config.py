@@ -78,7 +78,7 @@ ASKED = {
     "several": lambda own: {"repetition_penalty": 1.3, "suppress_tokens": [own[1]], "renormalize_logits": True},
 }
 """Settings by the text that they are to change."""
-ROWS = [VARIANTS[name] for name in ("wide dynatree", "dynatree as in the paper", "lookahead", "two trees as one")]
+ROWS = [VARIANTS[name] for name in ("wide dynatree", "dynatree as in the paper", "lookahead", "copies and transitions")]
 """Strategies whose rows see their own paths: of a tree, of one with a drafted root, of a window, of merged trees."""
 
 

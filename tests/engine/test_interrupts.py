@@ -35,10 +35,6 @@ RUNS: dict[str, tuple[Strategy, dict[str, Any]]] = {
     "goose": (speclab.Goose(node_budget=8, carry="carried"), {}),
     "lookahead": (speclab.Lookahead(window=3, ngram=3, guesses=3), {}),
     "head": (speclab.DraftHead(**SMALL), {}),
-    "two trees": (
-        speclab.DualDraft(mode="merge", first=speclab.DraftHead(**SMALL), second=speclab.PromptLookup()),
-        {},
-    ),
     "sampled": (speclab.LinearSpeculation(draft_tokens=2, candidates="independent"), {"temperature": 1.0, "seed": 3}),
 }
 

@@ -35,7 +35,7 @@ STRATEGIES: dict[str, Strategy] = {
     "chain of a head, by its cost": speclab.LinearSpeculation(head=0, draft_tokens=3),
     "paper, of a head": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, head=0),
     "routed": speclab.DualDraft(**SMALL),
-    "merged": speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second=speclab.Goose(node_budget=8)),
+    "merged": speclab.DualDraft(mode="merge", **SMALL),
     "lookup": speclab.PromptLookup(),
     "recycling": speclab.TokenRecycling(node_budget=10),
     "carried": speclab.TokenRecycling(node_budget=10, carry="carried"),

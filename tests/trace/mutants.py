@@ -230,8 +230,6 @@ def seeds() -> list[bytes]:
         (speclab.LinearSpeculation(candidates="independent"), {"temperature": 1.0}),
         (speclab.SequoiaTree(**small), {"temperature": 1.0}),
         (speclab.TokenRecycling(**small), {}),
-        (speclab.DualDraft(first=speclab.FixedTree(depth=2), second=speclab.PromptLookup()), {}),
-        (speclab.DualDraft(mode="merge", first=speclab.FixedTree(depth=2), second="PromptLookup"), {}),
         (speclab.Autoregressive(), {}),
     ]  # fmt: skip
     packed = []
