@@ -1,7 +1,7 @@
 """The KV cache: per layer one buffer that grows by doubling, written and compacted in place.
 
-The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass copies
-its own rows, `keep` moves only the kept ones, and `crop` moves nothing.
+The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass copies its own rows,
+`keep` moves only the kept ones, and `shorten` moves nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ T = TypeVar("T", bound="BufferLayer")
 
 
 class BufferLayer(DynamicLayer):
-    """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`."""
+    """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`.
+
+    Attributes:
+        slot_bytes: bytes of one entry, keys and values together; known from the first pass on.
+    """
 
     is_initialized = False
     slot_bytes = 0
-    """Bytes that one entry takes, keys and values together; known from the first pass on."""
 
     def __init__(self) -> None:  # not the library's: it sets keys and values, which are views made when asked for
         self.length = 0
@@ -34,25 +37,18 @@ class BufferLayer(DynamicLayer):
 
     @property
     def keys(self) -> Tensor:  # type: ignore[override]
-        """Of all entries."""
         return self.key_buffer.narrow(2, 0, self.length)
 
     @property
     def values(self) -> Tensor:  # type: ignore[override]
-        """Of all entries."""
         return self.value_buffer.narrow(2, 0, self.length)
-
-    @property
-    def buffers(self) -> tuple[Tensor, ...]:
-        """What its entries lie in, slots in the dimension before the last; layers may share a tensor."""
-        return self.key_buffer, self.value_buffer
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Makes empty buffers of the right kind; the library calls it too."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
         both = key_states, value_states
-        self.slot_bytes = sum([states.shape[1] * states.shape[3] * states.element_size() for states in both])
+        self.slot_bytes = sum(states.shape[1] * states.shape[3] * states.element_size() for states in both)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -64,16 +60,16 @@ class BufferLayer(DynamicLayer):
             self.reserve(start + rows)
         self.key_buffer.narrow(2, start, rows).copy_(key_states)
         self.value_buffer.narrow(2, start, rows).copy_(value_states)
-        self.length = end = start + rows
-        return self.key_buffer.narrow(2, 0, end), self.value_buffer.narrow(2, 0, end)
+        self.length = start + rows
+        return self.keys, self.values
 
     def reserve(self, slots: int) -> None:
         """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""
         capacity = max(slots, 2 * self.capacity, FIRST_CAPACITY)
         # Both are made before either is kept: if memory runs out here, the layer is as it was.
         keys, values = _wider(self.key_buffer, capacity), _wider(self.value_buffer, capacity)
-        keys.narrow(2, 0, self.length).copy_(self.key_buffer.narrow(2, 0, self.length))
-        values.narrow(2, 0, self.length).copy_(self.value_buffer.narrow(2, 0, self.length))
+        keys.narrow(2, 0, self.length).copy_(self.keys)
+        values.narrow(2, 0, self.length).copy_(self.values)
         self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
 
     def copy(self, length: int) -> BufferLayer:
@@ -90,15 +86,14 @@ class BufferLayer(DynamicLayer):
         return twin
 
     def get_seq_length(self) -> int:
-        """Number of entries."""
         return self.length
 
 
 class HiddenStates(BufferLayer):
-    """Hidden states that a target left at every entry, which draft heads propose from; kept as keys are.
+    """Hidden states that a target left at every entry, which draft heads propose from; stored as keys are.
 
     Args:
-        layers: places in the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
+        layers: indices of the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
             after the final norm in most families.
     """
 
@@ -157,7 +152,7 @@ class KVCache(Cache):
     @property
     def slot_bytes(self) -> int:
         """Bytes a slot takes over all layers; 0 before the first pass, when the shapes are unknown."""
-        return sum([layer.slot_bytes for layer in self.layers])
+        return sum(layer.slot_bytes for layer in self.layers)
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """Keeps the first `prefix` entries, then those of `slots`; only entries that change place are copied.
@@ -175,18 +170,15 @@ class KVCache(Cache):
         settled = 0
         while settled < len(slots) and slots[settled] == prefix + settled:
             settled += 1
-        if settled < len(slots):
-            self._gather(prefix + settled, slots[settled:])
+        moving = slots[settled:]
+        on_device: dict[torch.device, Tensor] = {}  # a module over several devices has each layer's entries on its own
+        for layer in self._filled if moving else ():
+            for buffer in (layer.key_buffer, layer.value_buffer):
+                if buffer.device not in on_device:
+                    on_device[buffer.device] = to_device(moving, buffer.device)
+                moved = buffer.index_select(2, on_device[buffer.device])
+                buffer.narrow(2, prefix + settled, len(moving)).copy_(moved)
         self.shorten(prefix + len(slots))
-
-    def _gather(self, start: int, slots: Sequence[int]) -> None:
-        """Copies the entries of `slots` to `start` and on, in each tensor that holds some once."""
-        held = (buffer for layer in self._filled for buffer in layer.buffers)
-        moved: dict[torch.device, Tensor] = {}  # a module over several devices keeps each layer's entries on its own
-        for buffer in {id(buffer): buffer for buffer in held}.values():
-            if buffer.device not in moved:
-                moved[buffer.device] = to_device(slots, buffer.device)
-            buffer.narrow(-2, start, len(slots)).copy_(buffer.index_select(-2, moved[buffer.device]))
 
     def shorten(self, length: int) -> None:
         """Forgets the entries from `length` on; moves nothing."""

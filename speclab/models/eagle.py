@@ -8,10 +8,10 @@ norms each of those layers' states first, and feeds back its own output after it
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Annotated, Any, Self, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,61 +19,66 @@ from speclab.models.cache import KVCache
 from speclab.models.lean import Linear, grouped_attention
 
 Angles = tuple[Tensor, Tensor]
-_MOST = 1 << 24  # of any size: more than that is a damaged file
+_Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged file
 
 
 class HeadConfig(BaseModel):
-    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs."""
+    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Attributes:
+        format: of the folder that it was read from.
+        target: name of the only target that may load it; empty: any that fits.
+        verifier: the target that a folder of another format names.
+        target_hidden_size: width of the target's hidden states, if the layer has another.
+        draft_vocab_size: tokens that it can propose, named by d2t and t2d; None: every token id.
+        layers: target layers whose hidden states are fused; -1 the last, 0 the embeddings.
+        layer_ids: how its folder names those layers, and how it counts them.
+        head_width: of an attention head; None: hidden_size / heads.
+        rope_scaling: how the rotary positions are stretched, as in transformers.
+        bias: the joining matrix has a bias.
+        qk_norm: queries and keys are normed, as in Qwen3.
+        eagle3: attention reads embedding and feature side by side.
+        norm_before_fc: one norm over all fused states (EAGLE-3).
+        fc_norm: a norm for the states of each fused layer (EAGLE-3.1).
+        norm_before_residual: the residual begins at the normed feature (EAGLE-3).
+        norm_output: what is fed back has gone through the last norm (EAGLE-3.1).
+        layernorms: EAGLE with norms of the embeddings, before attention, and before the output.
+    """
 
-    name: str = Field(default="head", description="what pictures and records call it")
-    format: str = Field(default="speclab", description="format of the folder that it was read from")
-    target: str = Field(
-        default="", description="name of the target that it was trained for, and that alone may load it"
-    )
-    verifier: str = Field(default="", description="target that a folder of another format says it was trained for")
-    vocab_size: int = Field(ge=2, le=_MOST, description="token ids of the target")
-    hidden_size: int = Field(ge=8, le=_MOST, description="width of its layer, and of the target's hidden states")
-    target_hidden_size: int | None = Field(
-        default=None, ge=1, le=_MOST, description="width of the target's hidden states, where the layer has another"
-    )
-    draft_vocab_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=_MOST,
-        description="tokens that it can propose, named by d2t and t2d; None: every token id",
-    )
-    layers: tuple[int, ...] = Field(
-        default=(-1,),
-        min_length=1,
-        description="target layers whose hidden states are fused; -1 the last, 0 the embeddings",
-    )
-    layer_ids: str = Field(default="", description="how its folder names those layers, and how it counts them")
-    heads: int = Field(ge=1, le=_MOST, description="attention heads")
-    key_value_heads: int = Field(
-        ge=1, le=_MOST, description="heads of keys and values, shared by groups of attention heads"
-    )
-    head_width: int | None = Field(
-        default=None, ge=2, le=_MOST, description="width of an attention head; None: hidden_size / heads"
-    )
-    feed_forward: int = Field(ge=1, le=_MOST, description="width of the feed-forward part")
-    rope_theta: float = Field(default=10000.0, gt=0, description="base of the rotary positions")
-    rope_scaling: dict[str, Any] | None = Field(default=None, description="how those are stretched, as in transformers")
-    norm_epsilon: float = Field(default=1e-6, gt=0, description="epsilon of the norms")
-    bias: bool = Field(default=True, description="whether the joining matrix has a bias")
-    attention_bias: bool = Field(default=False, description="whether the attention's matrices have biases")
-    qk_norm: bool = Field(default=False, description="whether queries and keys are normed, as in Qwen3")
-    eagle3: bool = Field(default=False, description="EAGLE-3: attention reads embedding and feature side by side")
-    norm_before_fc: bool = Field(default=False, description="one norm over all fused states (EAGLE-3)")
-    fc_norm: bool = Field(default=False, description="a norm for the states of each fused layer (EAGLE-3.1)")
-    norm_before_residual: bool = Field(
-        default=False, description="the residual begins at the normed feature, not at the feature (EAGLE-3)"
-    )
-    norm_output: bool = Field(default=False, description="what is fed back has gone through the last norm (EAGLE-3.1)")
-    layernorms: bool = Field(
-        default=False, description="EAGLE with norms of the embeddings, before attention, and before the output"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = "head"
+    format: str = "speclab"
+    target: str = ""
+    verifier: str = ""
+    vocab_size: _Size = Field(ge=2)
+    hidden_size: _Size = Field(ge=8)
+    target_hidden_size: _Size | None = None
+    draft_vocab_size: _Size | None = None
+    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
+    layer_ids: str = ""
+    heads: _Size
+    key_value_heads: _Size
+    head_width: _Size | None = Field(default=None, ge=2)
+    feed_forward: _Size
+    rope_theta: float = Field(default=10000.0, gt=0)
+    rope_scaling: dict[str, bool | int | float | str | list[float] | None] | None = None
+    norm_epsilon: float = Field(default=1e-6, gt=0)
+    bias: bool = True
+    attention_bias: bool = False
+    qk_norm: bool = False
+    eagle3: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    layernorms: bool = False
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.eagle3 and min(self.layers) < 0:
+            raise ValueError("the layers of an EAGLE-3 head are counted from 0")
+        return self
 
     @property
     def kind(self) -> str:

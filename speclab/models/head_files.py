@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 
 import torch
@@ -14,13 +13,14 @@ from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.models.eagle import Head, HeadConfig
-from speclab.models.head_formats import EMBEDDINGS, OUTPUT, check_parts, is_foreign_head, read_foreign, read_tensors
+from speclab.models.eagle import Head, HeadConfig, rotary
+from speclab.models.head_formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
 from speclab.models.heads import HeadRunner
-from speclab.models.loading import HEAD_FILES, Loader, Report, Source, folder_of, locate, unwrapped
+from speclab.models.loading import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
 from speclab.models.runner import Runner
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
+HeadSource = Source | nn.Module | Runner | HeadRunner
 _LONGEST_CONFIG = 1 << 20
 
 
@@ -32,13 +32,8 @@ def save_head(head: Head, folder: Path) -> None:
     (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
 
-def holds_head(folder: Path) -> bool:
-    """Whether a folder holds a draft head rather than a whole model."""
-    return (folder / CONFIG).is_file() or is_foreign_head(folder)
-
-
 def read_head(folder: Path, target: Runner) -> Head:
-    """The head in a folder, float32, checked against the target it is to draft for.
+    """The head in a folder, float32, checked against its target.
 
     Raises:
         ModelNotFoundError: files are missing, damaged, or pickles of more than tensors.
@@ -46,66 +41,27 @@ def read_head(folder: Path, target: Runner) -> Head:
         HeadMismatchError: it was made for another target.
     """
     config, tensors = _own(folder) if (folder / CONFIG).is_file() else read_foreign(folder, target)
-    check_fit(config, target)
-    check_parts(config, tensors)
+    try:
+        rotary(config, torch.arange(2))
+    except Exception as error:  # transformers raises whatever it misses in the settings of a scaling
+        raise ModelNotFoundError(
+            f"The config of {folder.name} has no usable rope_scaling ({str(error)[:120]}): fetch the head again."
+        ) from None
+    _check_target(config, target)
+    _check_parts(config, tensors)
     with torch.device("meta"):
         head = Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
-    wanted = {name: tensor.shape for name, tensor in head.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
-    if wanted != found:
-        name = min(dict(wanted.items() ^ found.items()))
-        needs, has = (tuple(each[name]) if name in each else "none" for each in (wanted, found))
+    needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if needed != given:
+        name = min(dict(needed.items() ^ given.items()))
         raise HeadMismatchError(
-            f"The weights in {folder.name} do not fit their config at {name} (needs {needs}, has {has}): fetch or "
-            "train the head again."
+            f"The weights in {folder.name} do not fit their config at {name} (needs {needed.get(name, 'none')}, has "
+            f"{given.get(name, 'none')}): fetch or train the head again."
         )
     head.load_state_dict(_with_floats(tensors, torch.float32), assign=True)
     _check_vocabulary(head)
     return head
-
-
-def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Those of floating-point numbers in `dtype`; the maps of a draft vocabulary as they are."""
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
-
-
-def _check_vocabulary(head: Head) -> None:
-    """Raises `HeadMismatchError` if the maps of a draft vocabulary name none, or not the same one."""
-    ids = head.token_ids
-    if ids is None:
-        return
-    d2t, t2d, why = head.get_buffer("d2t"), head.get_buffer("t2d"), ""
-    if (d2t.dtype, t2d.dtype) != (torch.int64, torch.bool):
-        why = f"d2t is {d2t.dtype} and not int64, or t2d {t2d.dtype} and not bool"
-    elif not bool(((ids >= 0) & (ids < len(t2d))).all()):
-        why = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {len(t2d)}"
-    elif len(ids.unique()) < len(ids):
-        why = "d2t names a token twice"
-    elif not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
-        why = "t2d marks other tokens than d2t names"
-    if why:
-        name = head.config.name
-        raise HeadMismatchError(f"The draft vocabulary of {name} is damaged: {why}; fetch or train the head again.")
-
-
-def check_fit(config: HeadConfig, target: Runner) -> None:
-    """Raises `HeadMismatchError` if a head was made for another target."""
-    text = target.model.config.get_text_config(decoder=True)
-    depth, why = text.num_hidden_layers, ""
-    if config.states_size != text.hidden_size:
-        why = f"was made for hidden states of width {config.states_size}, and {target.name} has {text.hidden_size}"
-    elif config.vocab_size != text.vocab_size:
-        why = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
-    elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
-        why = f"reads layers {config.layers}, and {target.name} has {depth}"
-    if why:
-        raise HeadMismatchError(f"The draft head {config.name} {why}: load heads that were trained for this target.")
-    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # whoever the owner of the copy is
-        raise HeadMismatchError(
-            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
-            f'target, or empty "target" in its {CONFIG} if both are one model under two names.'
-        )
 
 
 def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
@@ -118,7 +74,66 @@ def _own(folder: Path) -> tuple[HeadConfig, dict[str, Tensor]]:
     return config, read_tensors(folder / WEIGHTS)
 
 
-HeadSource = Source | nn.Module | Runner | HeadRunner
+def _with_floats(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Floating-point tensors in `dtype`; the maps of a draft vocabulary as they are."""
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
+
+
+def _check_target(config: HeadConfig, target: Runner) -> None:
+    """Raises `HeadMismatchError` if a head was made for another target."""
+    text = target.model.config.get_text_config(decoder=True)
+    depth, reason = text.num_hidden_layers, ""
+    if config.states_size != text.hidden_size:
+        reason = f"was made for hidden states of width {config.states_size}, and {target.name} has {text.hidden_size}"
+    elif config.vocab_size != text.vocab_size:
+        reason = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
+    elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
+        reason = f"reads layers {config.layers}, and {target.name} has {depth}"
+    if reason:
+        raise HeadMismatchError(f"The draft head {config.name} {reason}: load heads that were trained for this target.")
+    if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # whoever the owner of the copy is
+        raise HeadMismatchError(
+            f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
+            f'target, or empty "target" in its {CONFIG} if both are one model under two names.'
+        )
+
+
+def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raises `HeadMismatchError` if the weights contradict the config in what makes a head fit its target."""
+    fuse, output = tensors.get("fuse.weight"), tensors.get(OUTPUT)
+    width, proposed = config.states_size * len(config.layers), config.draft_vocab_size or config.vocab_size
+    reason = ""
+    if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != width:
+        reason = f"its fc reads {fuse.shape[1]} numbers at each place, and its {len(config.layers)} layers have {width}"
+    elif output is not None and output.ndim == 2 and len(output) != proposed:
+        named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
+        reason = f"its lm_head proposes {len(output)} tokens, and it {named}"
+    elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
+        reason = f"its layer is {config.hidden_size} wide for a target of {config.states_size}, without embed_tokens"
+    if reason:
+        raise HeadMismatchError(
+            f"The parts of the draft head {config.name} do not fit one another: {reason}; fetch or train it again."
+        )
+
+
+def _check_vocabulary(head: Head) -> None:
+    """Raises `HeadMismatchError` if the maps of a draft vocabulary name none, or not the same one."""
+    ids = head.token_ids
+    if ids is None:
+        return
+    d2t, t2d, reason = head.get_buffer("d2t"), head.get_buffer("t2d"), ""
+    if (d2t.dtype, t2d.dtype) != (torch.int64, torch.bool):
+        reason = f"d2t is {d2t.dtype} and not int64, or t2d {t2d.dtype} and not bool"
+    elif not bool(((ids >= 0) & (ids < len(t2d))).all()):
+        reason = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {len(t2d)}"
+    elif len(ids.unique()) < len(ids):
+        reason = "d2t names a token twice"
+    elif not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
+        reason = "t2d marks other tokens than d2t names"
+    if reason:
+        name = head.config.name
+        raise HeadMismatchError(f"The draft vocabulary of {name} is damaged: {reason}; fetch or train the head again.")
 
 
 def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSource]:
@@ -129,11 +144,7 @@ def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSour
 
 
 def bare(source: object) -> Head | Source:
-    """A head, a transformers model or a name, out of the runner of a pair and whatever else it was wrapped in.
-
-    Raises:
-        SpeclabError: as `unwrapped`.
-    """
+    """A head, a transformers model or a name, out of the runner of a pair and whatever else it was wrapped in."""
     module = source.model if isinstance(source, Runner | HeadRunner) else source
     return module if isinstance(module, Head) else unwrapped(module)
 
@@ -142,25 +153,18 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
     """A draft head for `target`, or a draft model in its place.
 
     Raises:
-        SpeclabError: it is not to be had, damaged, or made for another target.
+        SpeclabError: it is missing, damaged, or made for another target.
     """
     source = bare(source)
     if isinstance(source, Head):
-        check_fit(source.config, target)
+        _check_target(source.config, target)
         _check_vocabulary(source)
         return HeadRunner(source, target)
-    folder = None if isinstance(source, PreTrainedModel) else _folder(source, loader.report)
-    if folder is not None and holds_head(folder):
-        loader.report(f"Loading the draft head {folder.name}…")
-        return HeadRunner(read_head(folder, target), target)
+    if not isinstance(source, PreTrainedModel):
+        folder = folder_of(source)
+        if folder is None and str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
+            folder = locate(source, loader.report, HEAD_FILES)
+        if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
+            loader.report(f"Loading the draft head {folder.name}…")
+            return HeadRunner(read_head(folder, target), target)
     return loader.runner(source)
-
-
-def _folder(source: str | PathLike[str], report: Report) -> Path | None:
-    """The folder of a local source, or of a hub id whose files can be had; None where it is neither."""
-    folder, name = folder_of(source), str(source)
-    if folder is not None:
-        return folder
-    if name.count("/") != 1 or not name.isprintable() or name.startswith((".", "/", "~")):
-        return None
-    return locate(name, report, HEAD_FILES)

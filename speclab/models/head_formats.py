@@ -1,8 +1,8 @@
 """Draft heads in the formats of others: EAGLE's folders, EAGLE-3's and EAGLE-3.1's, and those of `speculators`.
 
 Such a folder holds `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
-so it cannot run code. What the formats name differently is named as in `speclab.models.eagle`; `docs/models.md` lists
-the names. Heads of other kinds are refused by their own names.
+so it cannot run code. Names that differ are translated to those of `speclab.models.eagle`; `docs/models.md` lists them.
+Heads of other kinds are refused by their own names.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoConfig
 
-from speclab.errors import HeadMismatchError, ModelNotFoundError, SpeclabError, UnsupportedModelError
-from speclab.models.eagle import HeadConfig, rotary
+from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.models.eagle import HeadConfig
 from speclab.models.loading import read_json
 from speclab.models.runner import Runner
 
@@ -28,70 +29,61 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OUTPUT, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
 _MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}  # no language model has a parameter of these names
 _RUNS = "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, which draft token by token"
-# By what a config's types, architectures and keys say: whose head it is.
+_PEAGLE = "a P-EAGLE head, which drafts several tokens in one pass"
+_MLA = "an EAGLE-3 head with multi-head latent attention (MLA)"
+# What a config's types, architectures and flags contain: whose head it is. DSpark and Domino may have a dflash_config.
 _OTHERS = {
-    **{
-        name.lower(): f"a {name} head, which fills a block of masked tokens in one pass"
-        for name in ("DSpark", "Domino", "DFlash")  # all three may have a `dflash_config`
-    },
-    r"peagle|ptd_token_id|parallel_drafting": "a P-EAGLE head, which drafts several tokens in one pass",
-    r"medusa": "a set of MEDUSA heads, one for each place ahead",
-    r"hydra": "a set of Hydra heads, one for each place ahead",
-    r"mlp_?speculator": "an MLP speculator",
-    r"mtp|nextn": "a head of multi-token prediction (MTP), a part of its target",
-    r"eagle3?deepseek": "an EAGLE-3 head with multi-head latent attention (MLA)",
+    "dspark": "a DSpark head, which fills a block of masked tokens in one pass",
+    "domino": "a Domino head, which fills a block of masked tokens in one pass",
+    "dflash": "a DFlash head, which fills a block of masked tokens in one pass",
+    "peagle|ptd_token_id|parallel_drafting": _PEAGLE,
+    "medusa": "a set of MEDUSA heads, one for each place ahead",
+    "hydra": "a set of Hydra heads, one for each place ahead",
+    "mlp_?speculator": "an MLP speculator",
+    "mtp|nextn": "a head of multi-token prediction (MTP), a part of its target",
+    "eagle3?deepseek": _MLA,
 }
-_KEYS = {"dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads"}
-# By the names of weights.
+_FLAGS = ("dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads")
+# What the name of a weight contains.
 _OTHER_WEIGHTS = {
-    r"^mask_hidden": _OTHERS[r"peagle|ptd_token_id|parallel_drafting"],
-    r"kv_[ab]_proj": _OTHERS[r"eagle3?deepseek"],
+    r"^mask_hidden": _PEAGLE,
+    r"kv_[ab]_proj": _MLA,
     r"(^|\.)(layers\.[1-9]|midlayers\.|additional_layers\.)": "a head of several layers",
     r"^parallel_draft_heads\.": "an EAGLE-3 head with MEDUSA heads, which draft several tokens in one pass",
     r"\.experts\.": "a head with a mixture of experts",
     r"weight_(scale|packed)|qweight": "a head with quantised weights",
 }
-_RENAMED = {
-    "model.": "", "midlayer.": "layers.0.", "transformer.": "layers.0.", "fusion_fc.": "fc.",
-    "embedding_layernorm.": "embed_layernorm.", "hidden_layernorm.": "layers.0.input_layernorm.",
-    "pre_lm_head_layernorm.": "norm.", "lm_head_layernorm.": "norm.",
-}  # fmt: skip
-_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # of a head: whatever else has no place in it is refused
-_FLAGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
+_RENAMED = (
+    ("model.", ""),
+    ("midlayer.", "layers.0."),
+    ("transformer.", "layers.0."),
+    ("fusion_fc.", "fc."),
+    ("embedding_layernorm.", "embed_layernorm."),
+    ("hidden_layernorm.", "layers.0.input_layernorm."),
+    ("pre_lm_head_layernorm.", "norm."),
+    ("lm_head_layernorm.", "norm."),
+)
+_NO_PARTS = r"^verifier_|rotary_emb\.|inv_freq$"  # of a head; any other tensor without a place in it is refused
+_EAGLE3_SETTINGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 _STRETCHED = {"linear", "llama3", "yarn"}
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder holds a draft head of another project, whether speclab runs it or not, by config or weights."""
-    if (folder / "config.json").is_file():
-        config = read_json(folder / "config.json")
-        if (
-            other_kind(config)
-            or "speculators_model_type" in config
-            or "eagle" in str(config.get("architectures")).lower()
-        ):
-            return True
-    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if file is None:
+    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if _other_kind(config) or "eagle" in str(config.get("architectures")).lower():
+        return True
+    file = _weights_of(folder)
+    if not file.is_file():
         return False
     if file.suffix == ".bin":
         return not _MARKS.isdisjoint(read_tensors(file))
     try:
         with safe_open(file, framework="pt") as opened:
             return not _MARKS.isdisjoint(opened.keys())
-    except (SafetensorError, OSError):
-        raise unreadable(file) from None
-
-
-def other_kind(config: Mapping[str, Any]) -> str | None:
-    """What a config says it is a head of, if it is one that speclab does not run."""
-    named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
-    said = " ".join([*map(str, named), *(key for key in _KEYS if config.get(key))]).lower()
-    found = next((name for pattern, name in _OTHERS.items() if re.search(pattern, said)), None)
-    if found is None and named[0] not in (None, "eagle", "eagle3"):
-        return f"a head of speculators' type {named[0]!r}"
-    return found
+    except Exception:
+        raise _unreadable(file) from None
 
 
 def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Tensor]]:
@@ -102,20 +94,16 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
         UnsupportedModelError: it is a kind of head that speclab does not run.
     """
     config = read_json(folder / "config.json")
-    kind = other_kind(config)
-    if kind is None:
-        found = read_tensors(
-            next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
-        )
-        kinds = (name for pattern, name in _OTHER_WEIGHTS.items() if any(re.search(pattern, each) for each in found))
-        kind = next(kinds, None)
-        if kind is None and _part(config, "eagle_config").get("use_aux_hidden_state") is False:
-            kind = "an EAGLE-3 head that fuses no layers"
-    if kind is not None:
-        raise UnsupportedModelError(f"{folder.name} is {kind}: {_RUNS}.")
-    tensors = {_renamed(name): tensor for name, tensor in found.items() if not re.search(_NO_PARTS, name)}
+    kind = _other_kind(config)
+    if kind:
+        raise _refused(folder, kind)
+    given = read_tensors(_weights_of(folder))
+    for pattern, name in _OTHER_WEIGHTS.items():
+        if any(re.search(pattern, weight) for weight in given):
+            raise _refused(folder, name)
+    tensors = {_renamed(name): tensor for name, tensor in given.items() if not re.search(_NO_PARTS, name)}
     if config.get("speculators_model_type") == "eagle3" or "layers.0.hidden_norm.weight" in tensors:
-        _own_embeddings(config, tensors, target)
+        _drop_the_targets_embeddings(config, tensors, target)
         tensors = {re.sub(r"^fc\.", "fuse.", name): tensor for name, tensor in tensors.items()}
     else:
         tensors.pop(EMBEDDINGS, None)  # the target's
@@ -124,34 +112,51 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
     try:
         shape = _shape(config)
         _complete_maps(shape["vocab_size"], tensors)
-        made = _config(folder, config, shape, tensors, target)
-        _check_layer(folder, shape)
+        return _config(folder, config, shape, tensors, target), tensors
     except SpeclabError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # a config of the wrong types fails anywhere
         raise ModelNotFoundError(
-            f"config.json in {folder.name} describes no Llama block ({_wrong(error)}): fetch the head again."
+            f"config.json in {folder.name} describes no Llama block ({_first_line(error)}): fetch the head again."
         ) from None
-    return made, tensors
 
 
-def _wrong(error: Exception) -> str:
+def _other_kind(config: Mapping[str, Any]) -> str:
+    """The kind of head that a config names, if speclab does not run it."""
+    named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
+    words = " ".join([*map(str, named), *(flag for flag in _FLAGS if config.get(flag))]).lower()
+    for pattern, kind in _OTHERS.items():
+        if re.search(pattern, words):
+            return kind
+    if named[0] not in (None, "eagle", "eagle3"):
+        return f"a head of speculators' type {named[0]!r}"
+    if _part(config, "eagle_config").get("use_aux_hidden_state") is False:
+        return "an EAGLE-3 head that fuses no layers"
+    return ""
+
+
+def _refused(folder: Path, kind: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{folder.name} is {kind}: {_RUNS}.")
+
+
+def _first_line(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no {error.args[0]}"
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{first['loc'][0]}: {first['msg']}"
+        return f"{first['loc'][0] if first['loc'] else 'config'}: {first['msg']}"
     return str(error).partition("\n")[0][:120]
 
 
 def _renamed(name: str) -> str:
-    for before, after in _RENAMED.items():
-        name = after + name[len(before) :] if name.startswith(before) else name
+    for before, after in _RENAMED:
+        if name.startswith(before):
+            name = after + name.removeprefix(before)
     return name
 
 
-def _own_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner) -> None:
-    """Drops embeddings that are the target's; tied ones are the output matrix too (SGLang)."""
+def _drop_the_targets_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], target: Runner) -> None:
+    """Keeps embeddings that are the head's own; tied ones are the output matrix too (SGLang)."""
     own = tensors.get(EMBEDDINGS)
     if own is None:
         return
@@ -163,7 +168,7 @@ def _own_embeddings(config: Mapping[str, Any], tensors: dict[str, Tensor], targe
 
 
 def _complete_maps(size: int, tensors: dict[str, Tensor]) -> None:
-    """The maps of a draft vocabulary as int64 and bool; one that is every token, in its place, is none."""
+    """The maps of a draft vocabulary as int64 and bool; one that maps every token to itself is dropped."""
     d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
     if d2t is None or d2t.ndim != 1:
         return
@@ -186,18 +191,21 @@ def _config(
     nested, attention, eagle3 = _part(config, "eagle_config"), "layers.0.self_attn.", "fuse.weight" in tensors
     depth = int(target.model.config.get_text_config(decoder=True).num_hidden_layers)
     layers, layer_ids = _layers(config, depth) if eagle3 else ((-1,), "")
-    if bias := f"{attention}q_proj.bias" in tensors:  # Qwen2's output matrix has none
-        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(shape["hidden_size"]))
+    act = shape.get("hidden_act", "silu")
     if depth in layers:
-        raise UnsupportedModelError(
-            f"{folder.name} is a head that reads the target's last layer (layers {layers} of {depth}) before the final "
-            f"norm: {_RUNS}, on states that `hidden_states` has."
-        )
-    flags = {flag: bool(nested.get(flag, config.get(flag))) for flag in _FLAGS if eagle3}
+        raise _refused(folder, f"a head that reads the target's last layer (layers {layers}) before the final norm")
+    if act not in ("silu", "swish"):
+        raise _refused(folder, f"a head with the activation {act}")
+    if "sliding_attention" in shape.get("layer_types", ()):
+        raise _refused(folder, "a head with sliding-window attention")
+    bias = f"{attention}q_proj.bias" in tensors
+    if bias:  # Qwen2's output matrix has none
+        tensors.setdefault(f"{attention}o_proj.bias", torch.zeros(shape["hidden_size"]))
+    settings = {name: bool(nested.get(name, config.get(name))) for name in _EAGLE3_SETTINGS if eagle3}
     if nested.get("return_hidden_post_norm"):  # TensorRT-LLM's name
-        flags["norm_output"] = True
+        settings["norm_output"] = True
     kind = config.get("speculators_model_type")
-    made = HeadConfig(
+    return HeadConfig(
         name=folder.name,
         format=f"speculators {kind}" if kind else "EAGLE",
         verifier=str(_part(_part(config, "speculators_config"), "verifier").get("name_or_path") or ""),
@@ -217,34 +225,30 @@ def _config(
         qk_norm=f"{attention}q_norm.weight" in tensors,
         eagle3=eagle3,
         layernorms=not eagle3 and "embed_layernorm.weight" in tensors,
-        **flags,
+        **settings,
         **_positions(folder, shape),
     )
-    rotary(made, torch.arange(2))  # raises here, and not in a pass, what it lacks
-    return made
 
 
 def _shape(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the decoder layer; `speculators` writes those alone that are not its family's defaults."""
+    """The settings of the decoder layer; `speculators` writes only those that are not its family's defaults."""
     given = config.get("transformer_layer_config")
     if given is not None:
-        from transformers import AutoConfig
-
         config = AutoConfig.for_model(**{"model_type": "llama", **given}).to_dict()
     return {name: value for name, value in config.items() if value is not None}
 
 
 def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A JSON object within another, or an empty one."""
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _layers(config: Mapping[str, Any], depth: int) -> tuple[tuple[int, ...], str]:
-    """The layers that are fused, as places in the target's `hidden_states`, and how the folder names them.
+    """The layers that are fused, as indices of the target's `hidden_states`, and how the folder names them.
 
-    vLLM and speculators name the input of a layer, which is a place in `hidden_states`. In `eagle_config` a first id of
-    1 tells that outputs are named, each one place later (sgl-project/sglang #25454): no head reads what layer 1 reads.
+    vLLM and speculators name the input of a layer, which is an index of `hidden_states`. In `eagle_config` a first id
+    of 1 tells that outputs are named, each one later (sgl-project/sglang #25454): no head reads what layer 1 reads.
     Engines join the states in the order of the layers, and some trainers write the ids in another.
     """
     if ids := config.get(_LAYER_IDS):
@@ -262,9 +266,10 @@ def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
     theta = given.pop("rope_theta", None) or shape.get("rope_theta", 10000.0)
     kind = given.get("rope_type", given.pop("type", "default"))
     part = given.get("partial_rotary_factor", shape.get("partial_rotary_factor", 1))
-    if kind not in {*_STRETCHED, "default", "mrope"} or part != 1:
-        what = f"rotary positions of kind {kind}" if part == 1 else f"{part} of each attention head turned"
-        raise UnsupportedModelError(f"{folder.name} is a head with {what}: {_RUNS}.")
+    if part != 1:
+        raise _refused(folder, f"a head with {part} of each attention head turned")
+    if kind not in {*_STRETCHED, "default", "mrope"}:
+        raise _refused(folder, f"a head with rotary positions of kind {kind}")
     if kind not in _STRETCHED:
         return {"rope_theta": theta}
     if kind != "linear":
@@ -272,32 +277,8 @@ def _positions(folder: Path, shape: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_theta": theta, "rope_scaling": {**given, "rope_type": kind}}
 
 
-def _check_layer(folder: Path, shape: Mapping[str, Any]) -> None:
-    """Raises `UnsupportedModelError` for a layer that computes other than a Llama block does."""
-    act = shape.get("hidden_act", "silu")
-    what = f"the activation {act}" if act not in ("silu", "swish") else ""
-    if "sliding_attention" in shape.get("layer_types", ()):
-        what = "sliding-window attention"
-    if what:
-        raise UnsupportedModelError(f"{folder.name} is a head with {what}: {_RUNS}.")
-
-
-def check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Raises `HeadMismatchError` where the weights contradict the config in what makes a head fit its target."""
-    why, each, fuse, output = "", config.states_size, tensors.get("fuse.weight"), tensors.get(OUTPUT)
-    proposed = config.draft_vocab_size or config.vocab_size
-    if fuse is not None and fuse.ndim == 2 and fuse.shape[1] != each * len(config.layers):
-        why = f"its fc reads {fuse.shape[1]} numbers at each place, and {len(config.layers)} layers of {each} have "
-        why += str(each * len(config.layers))
-    elif output is not None and output.ndim == 2 and len(output) != proposed:
-        named = f"d2t names {proposed}" if "d2t" in tensors else f"has no d2t for a vocabulary of {proposed}"
-        why = f"its lm_head proposes {len(output)} tokens, and it {named}"
-    elif config.states_size != config.hidden_size and EMBEDDINGS not in tensors:
-        why = f"its layer is {config.hidden_size} wide for a target of {each}, and it has no embed_tokens of its own"
-    if why:
-        raise HeadMismatchError(
-            f"The parts of the draft head {config.name} do not fit one another: {why}; fetch or train the head again."
-        )
+def _weights_of(folder: Path) -> Path:
+    return next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -308,18 +289,17 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         pickled = file.suffix == ".bin"
-        loaded = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
+        tensors = torch.load(file, map_location="cpu", weights_only=True) if pickled else load_file(file)
     except pickle.UnpicklingError:
         raise ModelNotFoundError(
             f"{file.name} holds more than tensors and could run code: it was not opened; choose safetensors weights."
         ) from None
     except Exception:  # torch and safetensors have many errors for a damaged file
-        raise unreadable(file) from None
-    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
-        raise unreadable(file)
-    return loaded
+        raise _unreadable(file) from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise _unreadable(file)
+    return tensors
 
 
-def unreadable(file: Path) -> ModelNotFoundError:
-    """The error for a file of weights that cannot be read."""
+def _unreadable(file: Path) -> ModelNotFoundError:
     return ModelNotFoundError(f"{file.name} in {file.parent.name} is missing or damaged: fetch the head again.")

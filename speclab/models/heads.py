@@ -9,14 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from speclab.models.answer import Answer
+from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.changes import ModuleWatch
 from speclab.models.eagle import Angles, Head, Products, rotary
@@ -29,14 +28,12 @@ from speclab.tree import Bools
 class HeadRunner:
     """A draft head with a cache of its own, batch 1, on the target's device and in its dtype.
 
-    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at place `i`, so a head
-    that has caught up holds as many entries as its target. Every entry is a function of the committed text alone:
-    whichever head drafted, all of them stand on the same prefix (Dual-Draft Routing, section 7).
+    Entry `i` of the cache belongs to token `i + 1` of the text and the target's hidden state at position `i`, so a head
+    that has caught up holds as many entries as its target. Every entry is a function of the committed text alone: all
+    heads share the same prefix, whichever drafted (Dual-Draft Routing, section 7).
 
     Attributes:
-        length: entries in the cache.
-        calls: forward passes so far.
-        kept: what the last `crop` left, for records.
+        length, calls, kept, capacity, slot_bytes: as of a `Runner`.
         vocab_size, context, device, dtype: the target's.
     """
 
@@ -52,44 +49,37 @@ class HeadRunner:
         self._target = target
         self._changes = ModuleWatch(self.model)
         self._embed = self.model.embed_tokens or target.model.get_input_embeddings()
-        self._angles = self._turns(0)
+        self._angles = self._angles_to(0)
 
     @property
     def capacity(self) -> int:
-        """Slots allocated in the cache."""
         return self.cache.capacity
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes a slot takes; 0 before the first pass."""
         return self.cache.slot_bytes
 
-    @torch.inference_mode()
     def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """Appends committed places.
+        """Appends committed tokens.
 
         Args:
-            tokens: `m` ids, those of text places `length + 1` and on.
-            states: `[m, layers * states_size]`, the target's hidden states at the places before them.
+            tokens: `m` ids, those of text positions `length + 1` and on.
+            states: `[m, layers * states_size]`, the target's hidden states at the positions before them.
             topk: tokens that the host will read, as in `Runner.logits`.
 
         Returns:
             What follows the last of them: an answer of one row, and the head's own feature `[hidden]`.
         """
-        rows = len(tokens)
-        visible = np.tri(rows, dtype=np.bool_) if rows > 1 and self.length else None
-        positions = range(self.length, self.length + rows)
-        answer, features = self._pass(tokens, self._fused(states), positions, visible, topk, last=True)
+        visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
+        positions = range(self.length, self.length + len(tokens))
+        answer, features = self._pass(tokens, states, positions, visible, topk, fuse=True, last_only=True)
         return answer, features[-1]
 
-    @torch.inference_mode()
     def after_each(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
         """As `extend`, with what follows each of the `m` tokens: an answer of `m` rows, and features `[m, hidden]`."""
-        rows = len(tokens)
-        positions, visible = range(self.length, self.length + rows), np.tri(rows, dtype=np.bool_)
-        return self._pass(tokens, self._fused(states), positions, visible, topk)
+        positions, visible = range(self.length, self.length + len(tokens)), np.tri(len(tokens), dtype=np.bool_)
+        return self._pass(tokens, states, positions, visible, topk, fuse=True)
 
-    @torch.inference_mode()
     def forward(
         self, tokens: Sequence[int], features: Tensor, positions: Sequence[int], visible: Bools, topk: int = 0
     ) -> tuple[Answer, Tensor]:
@@ -98,7 +88,7 @@ class HeadRunner:
         Args:
             tokens: `m` ids.
             features: `[m, hidden]`, the head's own output at each row's parent.
-            positions: `m` places; that of the newest committed entry is `length - 1`.
+            positions: `m` positions; that of the newest committed entry is `length - 1`.
             visible: `[m, c]` bool, which of the last `c` columns each row sees; all before them are visible.
             topk: tokens that the host will read, as in `Runner.logits`.
 
@@ -117,7 +107,7 @@ class HeadRunner:
     def fork(self, length: int = 0, target: Runner | None = None) -> HeadRunner:
         """A runner of the same head with its own copy of the first `length` entries.
 
-        `target`: what it drafts for. If that module or the head was changed, it starts anew and copies no entry.
+        `target`: what it drafts for. If that module or the head was changed, the copy starts anew, without entries.
         """
         if self._changes.refresh() or (target is not None and target.version != self._target.version):
             fresh = HeadRunner(self.model, target or self._target)
@@ -127,6 +117,7 @@ class HeadRunner:
         twin.cache, twin.length, twin.calls = self.cache.copy(length), length, 0
         return twin
 
+    @torch.inference_mode()
     def _pass(
         self,
         tokens: Sequence[int],
@@ -135,16 +126,20 @@ class HeadRunner:
         visible: Bools | None,
         topk: int,
         *,
-        last: bool = False,
+        fuse: bool = False,
+        last_only: bool = False,
     ) -> tuple[Answer, Tensor]:
-        """`last`: of the last row alone the logits are wanted."""
-        fast = self._fast
-        read = self._embed(to_device(tokens, self.device))[None], features.to(self.dtype)[None]
+        """`fuse`: features are the target's states. `last_only`: only the logits of the last row are wanted."""
+        weights = self._weights
+        features = features.to(self.dtype)
         try:
+            if fuse:
+                features = self.model.fused(features, weights.products)
+            embedded = self._embed(to_device(tokens, self.device))
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-            out: Tensor = self.model(*read, angles, mask, self.cache, fast.products)[0]
-            rows = fast.output(self.model.read_out(out[-1:] if last else out))[:, : self.vocab_size]
-            answer = check_finite(rows, None, topk, self.name, ids=fast.ids, vocab_size=self.vocab_size)
+            out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache, weights.products)[0]
+            rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[:, : self.vocab_size]
+            answer = check_finite(rows, None, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size)
         except BaseException:
             self.cache.shorten(self.length)
             raise
@@ -152,38 +147,33 @@ class HeadRunner:
         self.length += len(tokens)
         return answer, out
 
-    def _fused(self, states: Tensor) -> Tensor:
-        """The target's states, of one layer or several, as what a place starts from."""
-        return self.model.fused(states.to(self.dtype), self._fast.products)
-
     @cached_property
-    def _fast(self) -> _Fast:
-        """What its passes multiply by; worked out once for all forks.
+    def _weights(self) -> _Weights:
+        """Made once for all forks.
 
         Tokens that the pair's tokenizer does not have are left out of a draft vocabulary, as of the target's logits.
         """
-        layer, ids = self.model.lm_head or self._target.model.get_output_embeddings(), self.model.token_ids
+        layer: Any = self.model.lm_head or self._target.model.get_output_embeddings()
+        ids = self.model.token_ids
         if ids is not None:
-            with torch.inference_mode(mode=False):  # or the weights could not be packed
+            with torch.inference_mode(mode=False):
                 known = ids < self.vocab_size
                 ids = ids[known]
-                layer = _gathered(layer, ids if self.model.lm_head is None else known)
+                layer = _selected(layer, ids if self.model.lm_head is None else known)
         products = Products(self.model)
         output = Linear(layer) if type(layer) is nn.Linear else layer
-        linears = [each for each in (*vars(products).values(), output) if isinstance(each, Linear)]
-        with torch.inference_mode(mode=False):
-            pack(linears)
-        return _Fast(products, output, None if ids is None else ids.cpu().numpy())
+        pack([each for each in (*vars(products).values(), output) if isinstance(each, Linear)])
+        return _Weights(products, output, None if ids is None else ids.cpu().numpy())
 
-    def _turns(self, positions: int) -> Angles:
+    def _angles_to(self, positions: int) -> Angles:
         cos, sin = rotary(self.config, torch.arange(positions, device=self.device))
         return cos.to(self.dtype), sin.to(self.dtype)
 
     def _angles_at(self, positions: Sequence[int]) -> Angles:
-        """Of one position where all are the same, as those of a level of a tree are."""
+        """Those of one position if all are the same, as in a level of a tree."""
         first, highest = positions[0], max(positions)
         if highest >= len(self._angles[0]):
-            self._angles = self._turns(2 * highest + 256)
+            self._angles = self._angles_to(2 * highest + 256)
         cos, sin = self._angles
         if isinstance(positions, range):
             return cos[first : highest + 1], sin[first : highest + 1]
@@ -193,7 +183,7 @@ class HeadRunner:
         return cos[rows], sin[rows]
 
     def _mask(self, visible: Bools | None, rows: int) -> Tensor | None:
-        """`[rows, length + rows]` bool, or None where every row sees all, or the cache is empty."""
+        """`[rows, length + rows]` bool, or None if every row sees all, or the cache is empty."""
         if visible is None or (rows == 1 and visible.all()):
             return None
         mask = torch.ones((rows, self.length + rows), dtype=torch.bool, device=self.device)
@@ -201,15 +191,15 @@ class HeadRunner:
         return mask
 
 
-class _Fast(NamedTuple):
+class _Weights(NamedTuple):
     """What a runner's passes multiply by; `ids`: the target's id of each column of the output, None: its own."""
 
     products: Products
     output: Callable[[Tensor], Tensor]
-    ids: NDArray[np.int64] | None
+    ids: Ids | None
 
 
-def _gathered(layer: nn.Linear, rows: Tensor) -> nn.Linear:
+def _selected(layer: nn.Linear, rows: Tensor) -> nn.Linear:
     """A layer of some rows of another's matrix, by number or mark."""
     weights = {name: weight.detach()[rows] for name, weight in layer.named_parameters()}
     part = nn.Linear(layer.in_features, len(weights["weight"]), bias="bias" in weights, device="meta")

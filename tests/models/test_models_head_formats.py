@@ -232,6 +232,8 @@ def test_a_config_without_sizes(tmp_path):
         {"transformer_layer_config": {"model_type": "?"}},
         {"layer_types": 5},
         {"rope_theta": -1},
+        {"eagle_aux_hidden_state_layer_ids": [-1]},
+        {"rope_scaling": {"rope_type": "linear", "factor": float("inf")}},
     ):
         folder = write(tmp_path / "head", target())
         config = json.loads((folder / "config.json").read_text()) if content else {}

@@ -177,7 +177,13 @@ def test_damaged_files(tmp_path):
         (folder / name).write_bytes((folder / name).read_bytes()[:40])
         with refused(ModelNotFoundError, name):
             load(folder)
-    for setting, value in (("key_value_heads", 10**30), ("feed_forward", 10**30), ("heads", 0)):
+    for setting, value in (
+        ("key_value_heads", 10**30),
+        ("feed_forward", 10**30),
+        ("heads", 0),
+        ("rope_scaling", {"rope_type": "llama3", "factor": float("inf")}),
+        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}),
+    ):
         with refused(ModelNotFoundError, setting):
             load(saved(tmp_path / "prose", tiny("llama"), **{setting: value}))
 
