@@ -228,7 +228,7 @@ def _check(known: KnownText) -> None:
         raise NotRecordedError("there is no text to replay yet: decode an iteration at least, or the whole text")
     if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in known.steps):
         raise NotRecordedError(
-            "a token or a mask of this text was put in by hand, so it is not the target's own: replay a text that it "
+            "a mask of this text was redrawn by hand, so it is not the target's own: replay a text that it "
             "wrote itself, such as the run that this one was forked from"
         )
     if fault := known.pair.describe().get("fault"):

@@ -17,7 +17,7 @@ from pydantic import model_validator
 
 from speclab.errors import SettingsError, named
 from speclab.settings import SessionSettings, Settings
-from speclab.trace.records import Adaptation, Event, Lookup, Proposal, Value
+from speclab.trace.records import Adaptation, Event, Proposal, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
@@ -221,10 +221,6 @@ class Drafter:
         """Learns from the outcome; says what changed and why."""
         return Adaptation("nothing to adapt")
 
-    def lookup(self, token: int, previous: int | None = None) -> Lookup | None:
-        """What it has learned of `token` after `previous`; None if it keeps no table."""
-        return None
-
     def snapshot(self) -> object:
         """Its settings and what `state` names, as an immutable value; cheap."""
         values = [getattr(self, name) for name in ("settings", *self.state)]
@@ -255,7 +251,7 @@ def checked_draft(draft: object, context: Context, name: str, vocabulary: int, r
     if root == "verified" and tree.token[0] != newest:
         raise SettingsError(
             f"the root that {name} drafted is token {tree.token[0]}, and the newest token of the text is {newest}: "
-            "begin the tree with that one (fork(token=…) forces another)"
+            "begin the tree with that one"
         )
     if len(outside):
         raise SettingsError(

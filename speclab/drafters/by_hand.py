@@ -6,7 +6,6 @@ without a tree verifies the root alone, as plain decoding does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -172,32 +171,3 @@ def given_draft(given: DraftTree | TreeEdit, mask: Any) -> Draft:
         )
     implied = bool((shown == edit.tree.ancestor_mask()).all())
     return Draft(edit.tree, topk=edit.topk(), mask=None if implied else shown.astype(np.bool_))
-
-
-def forced_root(
-    steps: tuple[Step, ...], former: int, token: int, texts: Mapping[int, str]
-) -> tuple[tuple[Step, ...], str]:
-    """What comes before a root that was forced: the steps, whose last now ends in `token`; and a note on the next one.
-
-    No step is changed where the prefill gave the `former` token.
-    """
-    words = f"{texts[token]!r} was put in by hand for {texts[former]!r}"
-    note = f"The root {words}: from here on the text is not the target's own."
-    if not steps:
-        return steps, note
-    last = steps[-1]
-    accepted = last.accepted[: len(last.committed) - 1]
-    nodes = list(last.nodes)
-    for node in last.accepted[len(accepted) :]:
-        nodes[node] = replace(nodes[node], verdict="rejected", reason="another token was put in by hand for it")
-    changed = replace(
-        last,
-        nodes=tuple(nodes),
-        accepted=accepted,
-        committed=(*last.committed[:-1], token),
-        bonus=token,
-        counts=replace(last.counts, accepted=len(accepted)),
-        texts={**last.texts, **texts},
-        note=f"{last.note} Its last token {words}.".strip(),
-    )
-    return (*steps[:-1], changed), note

@@ -167,7 +167,6 @@ def resume(
     strategy: Strategy,
     settings: SessionSettings,
     learned: object = None,
-    token: int | None = None,
 ) -> Decoding:
     """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
 
@@ -176,12 +175,9 @@ def resume(
     Args:
         committed: tokens to share, prompt included.
         learned: a drafter's snapshot from that point, if it goes on from what it had learned.
-        token: in place of the newest of them, whose entry is not copied.
     """
     pair = decoding.pair.fork(committed - 1)
-    newest = decoding.tokens[committed - 1] if token is None else token
-    tokens = [*decoding.tokens[: committed - 1], newest]
-    twin = _decoding(pair, strategy, settings, tokens, decoding.prompt_length)
+    twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
     if learned is not None:
         twin.drafter.restore(learned)
     twin.catch_up()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from speclab.drafters import cost, setting_names
 from speclab.drafters.base import Strategy, checked
-from speclab.drafters.by_hand import REDRAWN, TreeEdit, forced_root, given_draft
+from speclab.drafters.by_hand import REDRAWN, TreeEdit, given_draft
 from speclab.engine.decode import Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
@@ -80,7 +80,7 @@ class Session:
         self._decoding = start(pair.fresh(), strategy, ids, self.settings)
         self._prefill = Metrics(Counts(), perf_counter() - began, self.pair.target.calls)
         self._lock = RLock()
-        self._shared, self._note, self._forced = 0, "", False
+        self._shared, self._note = 0, ""
         self._begin(self._decoding.prompt_length, (), (), ())
 
     def _begin(
@@ -231,9 +231,7 @@ class Session:
         """Stops a `run` from any thread; the iteration under way is undone, everything before it stays."""
         self._decoding.cancel.set()
 
-    def fork(
-        self, at: int | None = None, strategy: Strategy | None = None, *, token: int | None = None, **settings: Any
-    ) -> Session:
+    def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
         """A session of its own with the same text up to iteration `at` (the cursor by default).
 
         No more than one token is run again, and this session stays as it is. The strategy that decoded there goes on
@@ -243,8 +241,6 @@ class Session:
         Args:
             at: iterations to share.
             strategy: another strategy; this one's by default.
-            token: a token of your choice in place of the newest one; the text goes on from it, and the drafter starts
-                from scratch.
             settings: changed settings, of the session or of the strategy.
         """
         with self._lock:
@@ -260,17 +256,12 @@ class Session:
                     f"iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier"
                 )
             learned, steps = history.learned[at], history.steps[:at]
-            goes_on = token is None and learned.strategy == other
+            goes_on = learned.strategy == other
             twin = copy(self)
             twin.strategy, twin.settings, twin._lock, twin._shared = other, chosen, RLock(), at
-            twin._forced = token is not None or (self._forced and at == self._shared)
-            if token is not None:
-                token = self.pair.encode([token])[0]
-                former = self._decoding.tokens[shared - 1]
-                steps, twin._note = forced_root(steps, former, token, self.pair.token_texts([former, token]))
-            elif at != self._shared or not (goes_on or self._forced):
+            if at != self._shared or not goes_on:
                 twin._note = "" if goes_on or other.by_hand else FRESH
-            twin._decoding = resume(self._decoding, shared, other, chosen, learned.state if goes_on else None, token)
+            twin._decoding = resume(self._decoding, shared, other, chosen, learned.state if goes_on else None)
         twin._begin(shared, steps, history.answers[:at], history.learned[:at])
         return twin
 
@@ -292,10 +283,8 @@ class Session:
         before, index = decoding.snapshot(), len(history.steps)
         try:
             iteration = iterate(decoding, propose)
-            first = index == self._shared  # the first that this session decodes itself
-            step = record(decoding, iteration, index, self._note if first else "")
-            if first and self._forced:
-                step = replace(step, counts=replace(step.counts, lossy=1))
+            # The first that this session decodes itself has the note.
+            step = record(decoding, iteration, index, self._note if index == self._shared else "")
             if iteration.draft.mask is not None:
                 step = replace(step, note=f"{step.note} {REDRAWN}".strip())
             ties, fault = self._check(history.tokens, iteration)

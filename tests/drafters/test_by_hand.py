@@ -1,4 +1,4 @@
-"""Trees built by hand: always the target's own text, whatever the tree; a forced token and a redrawn mask are told."""
+"""Trees built by hand: always the target's own text, whatever the tree; a redrawn mask is told."""
 
 from __future__ import annotations
 
@@ -101,32 +101,24 @@ def test_a_redrawn_mask_is_given_told_and_leaves_the_caches_of_the_text(data):
     assert session.token_ids == text + library_text(target_of("llama"), PROMPT + text, NEW - len(text))
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [ByHand(), DynaTree(), DynaTree(root="drafted"), speclab.Goose()],
-    ids=["by hand", "dynatree", "drafted root", "goose"],
-)
-@pytest.mark.parametrize("at", [0, 2])
-def test_a_forced_token_is_gone_on_from_and_told(strategy, at):
-    session = session_of(strategy=speclab.LinearSpeculation())
+def test_after_a_tree_by_hand_the_former_strategy_goes_on():
+    session = session_of(strategy=DynaTree(), check=True)
+    session.step()
+    by_hand = session.fork(strategy=ByHand())
+    by_hand.verify(TreeEdit(DraftTree.root(session.token_ids[-1])).add(0, 3))
+    after = by_hand.fork(strategy=session.strategy)
+    after.run()
+    assert after.token_ids == own_text("llama", NEW)
+    assert [step.settings["strategy"] for step in after.steps[:3]] == ["DynaTree", "ByHand", "DynaTree"]
+    assert max(len(step.tree) for step in after.steps[2:]) > 1
+
+
+def test_a_redrawn_text_is_not_replayed():
+    session = session_of()
+    session.verify(TreeEdit(DraftTree.root(session.token_ids[-1])).add(0, 3), np.ones((2, 2), bool))
     session.run()
-    text = session.trace.token_ids(at)
-    forced = (text[-1] + 1) % 64
-    twin = session.fork(at, strategy, token=forced, check=True)
-    begun = [*text[:-1], forced]
-    assert twin.token_ids == list(twin.trace.token_ids()) == begun
-    again = twin.fork()
-    for one in (twin, again):
-        one.run()
-        assert one.token_ids == begun + library_text(target_of("llama"), PROMPT + begun, NEW - len(begun))
-        assert "by hand" in one.steps[at].note
-        assert not any("by hand" in step.note for step in one.steps[at + 1 :])
-        assert_cache_is_fresh(one.pair.target, one.prompt_ids + one.token_ids)
-        with refused(speclab.NotRecordedError, "by hand"):
-            speclab.replay(one, DynaTree())
-    for step in twin.steps:
-        assert_consistent(step)
-    assert session.trace.token_ids(at) == text
+    with refused(speclab.NotRecordedError, "by hand"):
+        speclab.replay(session, DynaTree())
 
 
 # The editor
@@ -201,7 +193,7 @@ def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
     root = DraftTree.root(session.token_ids[-1])
     deep = [1] * 256
     for tree, mask, *words in [
-        (DraftTree.root(root.token[0] + 1), None, "root", "newest", "fork(token="),
+        (DraftTree.root(root.token[0] + 1), None, "root", "newest", "begin the tree"),
         (TreeEdit(root).add(0, 64).tree, None, "64", "outside the vocabulary", "63"),
         (root, np.ones((2, 2), bool), "1 × 1", "[2, 2]"),
         (root, [["yes"]], "1 × 1"),
@@ -219,8 +211,6 @@ def test_what_cannot_be_edited_or_verified_is_refused_and_nothing_is_lost():
         session.verify(root)
     with refused(SettingsError, "DynaTree", "ByHand"):
         session_of(strategy=DynaTree()).verify(root)
-    with refused(speclab.PromptError, "64", "outside the vocabulary"):
-        session.fork(token=64)
     session.run()
     with refused(speclab.FinishedError, "ended"):
         session.verify(root)
