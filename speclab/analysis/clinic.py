@@ -1,212 +1,101 @@
-"""Clinic: faults that real engines had, injected into a pair, and what finds each of them in a session.
-
-    from speclab import clinic
+"""Clinic: what is wrong with a run, from its records and from its models run plainly on the same text.
 
     session = speclab.Session(clinic.broken(pair, "sibling visible"), strategy, prompt)
     session.run()
     for finding in clinic.check(session):
         print(finding)
 
-A detector looks at what any user has: the steps of a session, its caches and its modules, which it runs anew on the
-recorded text. It never asks whether a fault was injected. It fires where the record is what its own fault would have
-given, and not what the module gives.
+A check takes records, so it examines a run of speclab, a run with an injected fault, and a run that another decoder
+wrote down. It never asks whether a fault was injected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-import torch
+import pandas as pd
 
-from speclab.analysis import detectors, faults
+from speclab.analysis.detectors import DETECTORS, Before
+from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
+from speclab.analysis.oracle import Oracle, explain_answers, explain_draft
 from speclab.engine.session import Session
-from speclab.errors import SettingsError
+from speclab.errors import SettingsError, named
 from speclab.models.pair import ModelPair
-from speclab.models.runner import Runner
+from speclab.trace.records import Trace
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.prompts import PromptInput
 
+__all__ = ["FAULTS", "Fault", "Finding", "broken", "check", "matrix"]
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector says of a session. `fired`: whether it found its fault; None where the run cannot tell."""
+    """Something wrong at `node` (None: the whole pass) of `iteration`, counted from 0.
 
-    fault: str
-    fired: bool | None
-    evidence: str
+    `kind`: order, mask, prefix, slot, path, choice, commit, text or end, from the record alone; choice, position,
+    window, norm or answer, by the models. `fault`: the name in `FAULTS` whose signature it is; empty for any other.
+    """
+
+    iteration: int
+    node: int | None
+    kind: str
+    sentence: str
+    fault: str = ""
 
     def __str__(self) -> str:
-        mark = {True: "✗ found", False: "✓ not found", None: "– cannot tell"}[self.fired]
-        return f"{mark:13} {self.fault}: {self.evidence}"
+        return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault, how it is injected, and what finds it.
+def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding, ...]:
+    """What is wrong with a run, the first wrong iteration first; empty if nothing is.
 
-    `wrong`: what goes wrong, in one sentence. `looks`: its signature, what to look at. `seen_in`: a public thread on
-    such a fault. `inject`: broken runners of a pair, by role. `find`: the detector. `lacks`: what a pair would need.
-    """
+    One fault may spoil all that follows: findings are of the kinds of the first wrong iteration, and answers are
+    compared up to it.
 
-    name: str
-    wrong: str
-    looks: str
-    seen_in: str
-    inject: Callable[[ModelPair], Mapping[str, Runner]]
-    find: Callable[[detectors.Examined], detectors.Verdict]
-    lacks: Callable[[ModelPair], str] = lambda _: ""
-
-
-# The faults.
-
-
-def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
-    return lambda pair: {"target": faults.as_kind(pair.target, kind)}
-
-
-def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
-    assert pair.draft is not None
-    return {"draft": faults.skip_draft_norm(pair.draft)}
-
-
-def _no_draft(pair: ModelPair) -> str:
-    whole = pair.draft is not None and bool(faults.final_norm(pair.draft.model))
-    return "" if whole else "it needs a draft model with a final norm"
-
-
-FAULTS: Mapping[str, Fault] = {
-    fault.name: fault
-    for fault in (
-        Fault(
-            "sibling visible",
-            "In the tree's mask a node sees the siblings before it, which are other guesses for the same place.",
-            "Expected against given mask: crosses at earlier siblings; a chain is right.",
-            "PaddlePaddle/FastDeploy #3514, Support tree-attention: below the diagonal its kernel had no mask",
-            _target(faults.SiblingVisible),
-            detectors.find_siblings,
-        ),
-        Fault(
-            "wrong positions",
-            "The drafted rows of a pass stand one position too far.",
-            "The mask is right, the text is wrong: every row but the root's answers otherwise than its path alone.",
-            "sgl-project/sglang #25015, Fix Eagle draft decode positions: there the draft's rows stood one too far",
-            _target(faults.WrongPositions),
-            detectors.find_positions,
-        ),
-        Fault(
-            "phantom KV rows",
-            "After a rejection the row of a rejected token stays in the cache, and all that follows sees it.",
-            "Cache checks: more rows than committed tokens, one more after each rejection.",
-            "ml-explore/mlx-swift-lm #424, RotatingKVCache becomes untrimmable once the window wraps",
-            _target(faults.PhantomRows),
-            detectors.find_phantoms,
-        ),
-        Fault(
-            "skipped norm in the draft",
-            "The draft's output layer reads the last layer as it is, without the final norm.",
-            "The text is the target's own, with fewer tokens per iteration: acceptance falls faster with depth.",
-            "vllm-project/vllm #14464, EAGLE output norm bug: there the stand-in for a norm dropped the residual",
-            _skip_norm,
-            detectors.find_norm,
-            _no_draft,
-        ),
-        Fault(
-            "window run as full attention",
-            "A target with a sliding window attends to the whole text.",
-            "Right up to the window's length, wrong from there on.",
-            "ml-explore/mlx-lm #1914, RotatingKVCache._update_concat never evicts when >1 token arrives per call",
-            lambda pair: {"target": faults.ignore_window(pair.target)},
-            detectors.find_window,
-            lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
-        ),
-        Fault(
-            "unverified first token",
-            "The first drafted token is committed whatever the target says.",
-            "Acceptance at depth 1 is 100 %, each time with a target probability of 1; the text is wrong.",
-            "ohdearquant/lattice #243, n-gram speculative decoding is lossy: verify_draft commits draft[0] unverified",
-            _target(faults.UnverifiedFirst),
-            detectors.find_unverified,
-        ),
-        Fault(
-            "padded positions",
-            f"Rows after the prompt stand behind {faults.PADDING} slots of padding that the prompt does not count.",
-            "The root's row is wrong in the first iteration already, and the mask and the cache's length are right.",
-            "TransformerLensOrg/TransformerLens #1617: the cached step counted pad slots of a left-padded prompt",
-            _target(faults.PaddedPositions),
-            detectors.find_padding,
-        ),
-    )
-}
-"""By name, in the order in which they are listed everywhere."""
-
-
-def broken(pair: ModelPair, fault: str) -> ModelPair:
-    """A copy of the pair with the fault injected, for sessions; the pair given stays healthy.
+    Args:
+        pair: the models that should have decoded it; by default a session's own. Without, a trace's record alone tells.
 
     Raises:
-        SettingsError: there is no such fault, or the pair lacks what it needs.
+        SettingsError: `run` is not a run, or nothing is decoded yet.
     """
-    if fault not in FAULTS:
-        raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
-    if lacks := FAULTS[fault].lacks(pair):
-        raise SettingsError(f"The fault {fault!r} cannot be injected into {pair.name}: {lacks}.")
-    return faults.with_fault(pair, fault, FAULTS[fault].inject(pair))
+    if isinstance(run, Session) and pair is None:
+        pair = run.pair
+    trace = run.trace if isinstance(run, Session) else run
+    if not isinstance(trace, Trace):
+        raise SettingsError(f"Expected a session or a trace, got {named(run)}.")
+    if not trace.steps:
+        raise SettingsError("No iteration is decoded yet: Step or Run, then check what was decoded.")
+    if isinstance(pair, BrokenPair) and pair.healthy is not None:
+        pair = pair.healthy
+    findings = list(_on_records(trace, pair))
+    if findings:
+        kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+        findings = [finding for finding in findings if finding.kind in kinds]
+    if pair is None:
+        return tuple(findings)
+    oracle, steps = Oracle(trace, pair), trace.steps[: findings[0].iteration if findings else None]
+    by_draft = [Finding(iteration, *explanation) for iteration, explanation in explain_draft(oracle, steps)]
+    explained = ((step, explanation) for step in steps for explanation in explain_answers(oracle, step))
+    answers = [Finding(step.index, *explanation) for step, explanation in islice(explained, 1)]
+    return (*answers, *by_draft, *findings)
 
 
-def findings(session: Session) -> Iterator[Finding]:
-    """What each detector says, one after the other: each may run the models over the text.
-
-    Raises:
-        SettingsError: nothing is decoded yet.
-    """
-    seen = detectors.Examined(session)
-    for fault in FAULTS.values():
-        with torch.inference_mode():
-            fired, evidence = fault.find(seen)
-        yield Finding(fault.name, fired, evidence)
-
-
-def check(session: Session) -> tuple[Finding, ...]:
-    """`findings`, all of them."""
-    return tuple(findings(session))
-
-
-# Faults against detectors.
-
-HEALTHY = "healthy"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Of `runs` sessions with one fault: in how many a detector could tell, and in how many it fired."""
-
-    fired: int
-    told: int
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """`cells`: by injected fault ("healthy" first), then by detector. Printed, it is a table."""
-
-    cells: Mapping[str, Mapping[str, Cell]]
-
-    def __str__(self) -> str:
-        names = list(FAULTS)
-        numbers = [f"({i})" for i in range(1, len(names) + 1)]
-        lines = [f"{'injected':32} {'runs':>5} " + " ".join(f"{number:>7}" for number in numbers)]
-        for injected, row in self.cells.items():
-            counts = " ".join(f"{cell.fired:>3}/{cell.told:<3}" for cell in row.values())
-            runs = next(cell.runs for cell in row.values())
-            number = f" {numbers[names.index(injected)]}" if injected in FAULTS else ""
-            lines.append(f"{injected + number:32} {runs:5} {counts}")
-        lines.append("Each cell: fired / could tell. The columns are the detectors, numbered as the rows.")
-        return "\n".join(lines)
+def _on_records(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
+    """What each detector finds in each step."""
+    text, room = (*trace.prompt_ids, trace.first_token), int(trace.settings.get("max_new_tokens") or 1 << 30) - 1
+    eos_ids = pair.eos_ids if pair is not None and trace.settings.get("stop_at_eos", True) else frozenset()
+    faults = {"mask": "sibling visible", "slot": "phantom KV rows"}
+    for step in trace.steps:
+        before = Before(text, room, eos_ids)
+        for kind, detector in DETECTORS.items():
+            for node, sentence in detector(step, before):
+                yield Finding(step.index, node, kind, sentence, faults.get(kind, ""))
+        text, room = text + step.committed, room - len(step.committed)
 
 
 def matrix(
@@ -214,24 +103,21 @@ def matrix(
     strategies: Sequence[Strategy],
     prompts: Sequence[PromptInput],
     **settings: Any,
-) -> Matrix:
-    """Every fault in every pair that can have it, with every strategy on every prompt, checked by all detectors.
+) -> pd.DataFrame:
+    """Every fault in every pair that can have it, with every strategy on every prompt, against what was found.
 
-    `settings`: of the sessions, as `max_new_tokens`.
+    One row per injected fault, "healthy" first; in the columns, in how many of the `runs` each fault was found, or
+    something else ("other").
     """
-    pairs = [pairs] if isinstance(pairs, ModelPair) else list(pairs)
-    cells: dict[str, dict[str, Cell]] = {}
-    for injected in (HEALTHY, *FAULTS):
-        own = pairs
-        if injected != HEALTHY:
-            own = [broken(one, injected) for one in pairs if not FAULTS[injected].lacks(one)]
-        found: list[tuple[Finding, ...]] = []
-        for pair, strategy, prompt in product(own, strategies, prompts):
-            session = Session(pair, strategy, prompt, **settings)
+    rows = {}
+    for injected in ("healthy", *FAULTS):
+        rows[injected] = dict.fromkeys((*FAULTS, "other", "runs"), 0)
+        for pair, strategy, prompt in product([pairs] if isinstance(pairs, ModelPair) else pairs, strategies, prompts):
+            if injected != "healthy" and FAULTS[injected].lacks(pair):
+                continue
+            session = Session(pair if injected == "healthy" else broken(pair, injected), strategy, prompt, **settings)
             session.run()
-            found.append(check(session))
-        columns = {name: [one[place].fired for one in found] for place, name in enumerate(FAULTS)}
-        cells[injected] = {
-            name: Cell(fired.count(True), len(fired) - fired.count(None), len(fired)) for name, fired in columns.items()
-        }
-    return Matrix(cells)
+            rows[injected]["runs"] += 1
+            for fault in {finding.fault or "other" for finding in check(session)}:
+                rows[injected][fault] += 1
+    return pd.DataFrame.from_dict(rows, orient="index")

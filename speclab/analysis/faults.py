@@ -1,19 +1,21 @@
-"""Faults of real engines, each injected into a pair from outside: what its runners are given, answer and keep.
+"""Seven faults of real engines, each as a switch: `broken(pair, name)` is a copy of the pair with the fault injected.
 
-A fault is a subclass of `Runner` that takes a runner's place in a copy of the pair, or another implementation of its
-pass. The engine has no line for it, and the pair that was given stays as it is: there is nothing to undo.
+A fault is a subclass of `Runner` or a changed copy of a module. The engine does not know of faults, and the pair that
+was given stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
+from speclab.errors import SettingsError
 from speclab.models.answer import Answer
 from speclab.models.pair import ModelPair
 from speclab.models.probe import sharing_weights
@@ -28,131 +30,175 @@ NO_WINDOW = 1 << 30
 
 @dataclass(frozen=True)
 class BrokenPair(ModelPair):
-    """A pair with a fault injected. Sessions, forks and records of it say so, as `fault` among what ran where."""
+    """A pair with a fault. Sessions, forks and records contain `fault` among what ran where."""
 
     fault: str = ""
+    healthy: ModelPair | None = field(default=None, repr=False, compare=False)
 
     def describe(self) -> dict[str, str | int | float | bool | None]:
-        """What runs where, for records."""
         return {**super().describe(), "fault": self.fault}
 
 
-def with_fault(pair: ModelPair, fault: str, runners: Mapping[str, Runner]) -> BrokenPair:
-    """A copy of the pair with other runners, marked; what strategies learned of the healthy one is left behind."""
-    own = {each.name: getattr(pair, each.name) for each in fields(ModelPair)}
-    own |= {"shared_state": {}, "name": f"{pair.name} with a fault: {fault}"}
-    return BrokenPair(**own | dict(runners), fault=fault)
-
-
-def as_kind(runner: Runner, kind: type[Runner]) -> Runner:
-    """An empty runner of the same module that behaves as `kind` does."""
-    twin = runner.fork()
-    twin.__class__ = kind
-    return twin
-
-
 class _TreePasses(Runner):
-    """A runner whose passes over trees go wrong; the prompt's into an empty cache is right."""
+    """Passes over trees go wrong; the prompt's into an empty cache is right."""
 
     @torch.inference_mode()
     def logits(
-        self,
-        tokens: Sequence[int],
-        positions: Sequence[int] | None = None,
-        visible: Bools | None = None,
-        *,
-        topk: int = 0,
+        self, tokens: Sequence[int], positions: Sequence[int] | None = None, visible: Bools | None = None, **more: Any
     ) -> Answer:
         if positions is None or visible is None or not self.length:
-            return super().logits(tokens, positions, visible, topk=topk)
-        given = super().logits(tokens, self._place(positions), self._show(visible), topk=topk)
-        return self._answer(given, tokens)
+            return super().logits(tokens, positions, visible, **more)
+        return self.changed(super().logits(tokens, *self.given(positions, visible)), tokens)
 
-    def _place(self, positions: Sequence[int]) -> Sequence[int]:
-        """The positions that the model is given."""
-        return positions
+    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+        """The positions and the mask that the model is given."""
+        return positions, visible
 
-    def _show(self, visible: Bools) -> Bools:
-        """The mask that the model is given, `[m, m]`."""
-        return visible
-
-    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:
-        """The answer that is taken for the model's."""
-        return given
+    def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
+        """What is taken for the model's answer."""
+        return answer
 
 
 class SiblingVisible(_TreePasses):
     """Rows with the same ancestors see each other, the earlier ones."""
 
-    def _show(self, visible: Bools) -> Bools:
+    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
         above = visible & ~np.eye(len(visible), dtype=np.bool_)
-        shown: Bools = visible | np.tril((above[:, None] == above[None]).all(axis=-1))
-        return shown
+        return positions, visible | np.tril((above[:, None] == above[None]).all(axis=-1))
 
 
 class WrongPositions(_TreePasses):
-    """Drafted rows stand one position too far; the root's is right."""
+    """Drafted rows are one position too far; the root's is right."""
 
-    def _place(self, positions: Sequence[int]) -> Sequence[int]:
-        return [position + (row > 0) for row, position in enumerate(positions)]
+    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+        return [position + (row > 0) for row, position in enumerate(positions)], visible
 
 
 class PaddedPositions(_TreePasses):
-    """Every row after the prompt stands behind padding that the prompt's own positions do not count."""
+    """Every row after the prompt is behind padding that the prompt's own positions do not count."""
 
-    def _place(self, positions: Sequence[int]) -> Sequence[int]:
-        return [position + PADDING for position in positions]
+    def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
+        return [position + PADDING for position in positions], visible
 
 
 class UnverifiedFirst(_TreePasses):
     """The row of the root answers with the first drafted token, whatever the model made of it."""
 
-    def _answer(self, given: Answer, tokens: Sequence[int]) -> Answer:
+    def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
         if len(tokens) < 2:
-            return given
-        rows: Tensor = given.logits.clone()
+            return answer
+        rows = answer.logits.clone()
         rows[0] = -torch.inf
         rows[0, tokens[1]] = 0
         return Answer(rows)
 
 
 class PhantomRows(Runner):
-    """One row of a rejected node stays in the cache when the others are dropped."""
+    """The row of a rejected node stays in the cache when the others are dropped."""
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        """Keeps the rows of `slots`, and that of a rejected node: the first behind them, if there is one."""
         rejected = sorted({*range(prefix, self.length)} - {*slots})
         later = [slot for slot in rejected if not slots or slot > slots[-1]] or rejected
         super().keep(prefix, sorted([*slots, *later[:1]]))
 
 
-def skip_draft_norm(draft: Runner) -> Runner:
-    """The draft through a copy of its module that lacks the final norm; the module itself is left alone."""
-    twin = Runner(without_final_norm(draft.model), draft.name, draft.plan, lean=False)
-    twin.vocab_size = draft.vocab_size
-    return twin
-
-
 def final_norm(model: PreTrainedModel) -> str:
-    """The name of the norm before the output layer; empty where there is none."""
-    norms = [
-        name
-        for name, part in model.named_modules()
-        if ("norm" in type(part).__name__.lower()) and not any(piece.isdigit() for piece in name.split("."))
-    ]
-    return norms[-1] if norms else ""
+    """The name of the norm before the output layer; empty if there is none."""
+    names = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
+    outside_layers = [name for name in names if not any(piece.isdigit() for piece in name.split("."))]
+    return outside_layers[-1] if outside_layers else ""
 
 
 def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy on the same weights that hands the last layer's output to the output layer as it is."""
+    """A copy on the same weights whose output layer reads the last layer as it is."""
     twin = sharing_weights(model)
     above, _, name = final_norm(model).rpartition(".")
     setattr(twin.get_submodule(above), name, nn.Identity())
     return twin
 
 
-def ignore_window(target: Runner) -> Runner:
-    """The target with masks that know no window, in every pass."""
-    twin = target.fork()
-    twin.plan = replace(target.plan, window=NO_WINDOW)
-    return twin
+def _runner(like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | None = None, **plan: Any) -> Runner:
+    """An empty runner of this kind on a copy of the module, which shares its weights."""
+    runner = kind(model or sharing_weights(like.model), like.name, replace(like.plan, **plan), lean=False)
+    runner.vocab_size = like.vocab_size
+    return runner
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault: the `kind` of the finding that reports it, and what goes `wrong`, in a sentence.
+
+    `inject`: broken runners of a pair, by role. `lacks`: what a pair would need, empty if it lacks nothing.
+    """
+
+    kind: str
+    wrong: str
+    inject: Callable[[ModelPair], Mapping[str, Runner]]
+    lacks: Callable[[ModelPair], str] = lambda _: ""
+
+
+def _target(kind: type[Runner]) -> Callable[[ModelPair], Mapping[str, Runner]]:
+    return lambda pair: {"target": _runner(pair.target, kind)}
+
+
+def _skip_norm(pair: ModelPair) -> Mapping[str, Runner]:
+    assert pair.draft is not None
+    return {"draft": _runner(pair.draft, model=without_final_norm(pair.draft.model))}
+
+
+def _no_norm(pair: ModelPair) -> str:
+    has_norm = pair.draft is not None and bool(final_norm(pair.draft.model))
+    return "" if has_norm else "it needs a draft model with a final norm"
+
+
+FAULTS: Mapping[str, Fault] = {
+    "sibling visible": Fault(
+        "mask",
+        "In the tree's mask a node sees the siblings before it, which are other guesses for the same position.",
+        _target(SiblingVisible),
+    ),
+    "wrong positions": Fault(
+        "position", "The drafted rows of a pass are one position too far.", _target(WrongPositions)
+    ),
+    "phantom KV rows": Fault(
+        "slot",
+        "After a rejection the row of a rejected token stays in the cache, and all that follows sees it.",
+        _target(PhantomRows),
+    ),
+    "skipped norm in the draft": Fault(
+        "norm",
+        "The draft's output layer reads the last layer as it is, without the final norm.",
+        _skip_norm,
+        _no_norm,
+    ),
+    "window run as full attention": Fault(
+        "window",
+        "A target with a sliding window attends to the whole text.",
+        lambda pair: {"target": _runner(pair.target, window=NO_WINDOW)},
+        lambda pair: "" if pair.target.plan.window else "it needs a target with a sliding window",
+    ),
+    "unverified first token": Fault(
+        "choice", "The first drafted token is committed whatever the target's answer.", _target(UnverifiedFirst)
+    ),
+    "padded positions": Fault(
+        "position",
+        f"Rows after the prompt are behind {PADDING} slots of padding that the prompt does not count.",
+        _target(PaddedPositions),
+    ),
+}
+"""By name, in the order in which they are listed everywhere."""
+
+
+def broken(pair: ModelPair, fault: str) -> BrokenPair:
+    """A copy of the pair with the fault injected, for sessions; strategies' shared state is left behind.
+
+    Raises:
+        SettingsError: there is no such fault, or the pair lacks what it needs.
+    """
+    if fault not in FAULTS:
+        raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
+    if lacks := FAULTS[fault].lacks(pair):
+        raise SettingsError(f"The fault {fault!r} cannot be injected into {pair.name}: {lacks}.")
+    values = {each.name: getattr(pair, each.name) for each in fields(ModelPair)}
+    values |= {"shared_state": {}, "name": f"{pair.name} with a fault: {fault}", **FAULTS[fault].inject(pair)}
+    return BrokenPair(**values, fault=fault, healthy=pair)

@@ -12,7 +12,6 @@ from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleBut
 from speclab.drafters import setting_names
 from speclab.errors import SettingsError
 from speclab.lab.actions import Actions, action
-from speclab.lab.clinic_panel import ClinicPanel
 from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
@@ -117,8 +116,7 @@ class Transport(VBox):
         if wanted and not self.unfolded.children:
             race = lambda: self._actions.ask(self._run_race)  # noqa: E731
             run = button("race", "Race", "this run against plain decoding, a pass a beat", "", race)
-            self.clinic = ClinicPanel(self._state, self._actions)
-            self.unfolded.children = [HBox([run, self.files]), self.clinic, self.race]
+            self.unfolded.children = [HBox([run, self.files]), self.race]
         set_visible(self.unfolded, wanted)
 
     @action("racing", yields=True)

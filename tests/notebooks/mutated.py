@@ -163,13 +163,6 @@ MUTANTS = (
         "chosen = int(scores[1] < scores[0])",
     ),
     Mutant(
-        "detectors that never fire",
-        "07_debugging_a_tree",
-        "speclab.analysis.clinic",
-        "yield Finding(fault.name, fired, evidence)",
-        "yield Finding(fault.name, False, evidence)",
-    ),
-    Mutant(
         "half precision that is not exact",
         "10_your_own_models",
         "speclab.models.loading",
