@@ -87,7 +87,9 @@ class Oracle:
 
     def _gaps(self, step: Step, logits: Tensor) -> list[float]:
         if self._processors is not None:
-            logits = self._processors(logits, self.text[: step.prefix_length], Draft(step.tree).paths())
+            prefix = self.text[: step.prefix_length]
+            rows = zip(Draft(step.tree).paths(), logits, strict=True)
+            logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
         probs = transform(logits, self.settings)
         return [_gap(node.target_top, row) for node, row in zip(step.nodes, probs, strict=True)]
 
