@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipywidgets import HTML, Button, Dropdown, FileUpload, HBox, Text, ToggleButtons, VBox, Widget
 
@@ -16,7 +16,7 @@ from speclab.lab.controller import PAGE, TRACE
 from speclab.lab.screen import Screen, Slot
 from speclab.lab.state import LabState
 from speclab.lab.widgets import button, on_change, set_if_changed, set_visible, toggle
-from speclab.trace.conditions import ANY_EXPRESSION, BREAKPOINTS, STEP_FIELDS, Breakpoint, Expression
+from speclab.trace.conditions import EXAMPLE, STEP_FIELDS, Expression, parse
 from speclab.trace.files import unpack_trace
 from speclab.trace.records import PHASES as TIMED
 from speclab.views.explain import plural
@@ -31,6 +31,28 @@ BEAT = 0.15
 """Seconds that a beat of the race stays."""
 SCALE = 1.6
 """Type and marks while presenting."""
+
+
+class Breakpoint(NamedTuple):
+    """A condition to choose from a list; its argument replaces {} in `expression`."""
+
+    label: str
+    expression: str
+    default: int | float | str | None = None
+
+    def parse(self, argument: float | str | None, settings: Any = ()) -> Expression:
+        """The condition with this argument."""
+        if self == ANY_EXPRESSION:
+            return parse(str(argument), settings)
+        return parse(self.expression.format(repr(argument)))
+
+
+ANY_EXPRESSION = Breakpoint("the expression holds", "{}", EXAMPLE)
+BREAKPOINTS = (
+    Breakpoint("fewer accepted than", "accepted < {}", 2),
+    Breakpoint("the tree has more nodes than", "nodes > {}", 24),
+    ANY_EXPRESSION,
+)
 
 
 class Transport(VBox):
@@ -280,7 +302,7 @@ def _parse(point: Breakpoint, written: str) -> int | float | str:
 @cache
 def _names() -> str:
     """What an expression may name, folded."""
-    rows = [(name, field.meaning) for name, field in STEP_FIELDS.items()]
+    rows = [(", ".join(STEP_FIELDS), "of the iteration")]
     rows.append((", ".join(f"seconds.{phase}" for phase in TIMED), "seconds of one phase"))
     rows.append(("previous.accepted, …", "any of these of the iteration before, as in: route != previous.route"))
     names = [tag("div", tag("code", escape(name)), " ", escape(meaning)) for name, meaning in rows]

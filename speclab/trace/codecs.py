@@ -1,70 +1,33 @@
-"""What a trace file may hold: numbers within bounds, texts of some length, a tree by its columns, a mask by its bits.
+"""How the records' values are written: finite numbers, a tree by its columns, a mask by its bits.
 
 Bounds are checked where a file is read, and not where a record is made: to the engine these are plain types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    FailFast,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AliasChoices, ConfigDict, FailFast, Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from speclab.tree import Bools, CandidateSampling, DraftTree
-
-NODES, NAMES, TEXTS = 2048, 1000, 1 << 17
-"""Most nodes of a tree, entries of a table of named values, and entries of a table of tokens' texts."""
 
 T = TypeVar("T")
 Many = Annotated[tuple[T, ...], FailFast()]  # the first error is enough: a million of them would fill the memory
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
-Real = Annotated[float, Field(ge=-1e300, le=1e300)]
-Seconds = Annotated[float, Field(ge=0, le=1e9)]
-Probability = Annotated[float, Field(ge=0, le=1 + 1e-5)]  # what float32 makes of a sum of probabilities
-Text = Annotated[str, Field(max_length=4096)]
+Real = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Seconds, or a probability, which rounding may leave a little above 1."""
 
 
-def _at_most(entries: int) -> BeforeValidator:
-    def check(table: Any) -> Any:
-        if isinstance(table, Mapping) and len(table) > entries:
-            raise ValueError(f"holds more than {entries} entries")
-        return table
-
-    return BeforeValidator(check)
-
-
+@cache
 def adapter(kind: type[T]) -> TypeAdapter[T]:
     """Reads and writes values of a type, by the bounds in its annotations; made once."""
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
-
-
-Named = Annotated[Mapping[Annotated[str, Field(max_length=100)], T], _at_most(NAMES)]
-Texts = Annotated[Mapping[Natural, Annotated[str, Field(max_length=1024)]], _at_most(TEXTS)]
-
-
-def _tree_columns(tree: DraftTree) -> dict[str, Any]:
-    columns = {name: getattr(tree, name).tolist() for name in ("token", "parent")}
-    # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
-    log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
-    return columns | {"log_prob": log_prob, "source": list(tree.source), "law": str(tree.candidate_sampling)}
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True)
@@ -73,21 +36,34 @@ class _Columns:
 
     token: Many[Natural]
     parent: Many[Whole]
-    log_prob: Many[Annotated[float, Field(le=1e-3)]]
-    source: Many[Text]
-    law: CandidateSampling  # the name of this column in files
+    log_prob: Many[float]
+    source: Many[str]
+    candidate_sampling: Annotated[
+        CandidateSampling, Field(validation_alias=AliasChoices("candidate_sampling", "law"))
+    ] = CandidateSampling.DETERMINISTIC
 
 
-def _tree(columns: Any) -> DraftTree:
-    if isinstance(columns, DraftTree):
-        return columns
-    try:
-        read = adapter(_Columns).validate_python(columns)
-    except ValidationError as error:
-        raise ValueError(first_error(error)) from None
-    if len(read.token) > NODES:
-        raise ValueError(f"has more than {NODES} nodes")
-    return DraftTree(np.asarray(read.token), np.asarray(read.parent), np.asarray(read.log_prob), read.source, read.law)
+def _columns(tree: DraftTree) -> dict[str, Any]:
+    # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
+    log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
+    integers = {"token": tree.token.tolist(), "parent": tree.parent.tolist()}
+    sampling = str(tree.candidate_sampling)
+    return {**integers, "log_prob": log_prob, "source": list(tree.source), "candidate_sampling": sampling}
+
+
+def _tree(value: Any) -> DraftTree:
+    if isinstance(value, DraftTree):
+        return value
+    columns = adapter(_Columns).validate_python(value)
+    if any(np.isnan(columns.log_prob)) or max(columns.log_prob, default=0) == np.inf:
+        raise ValueError("has a log-probability that is not a number")
+    return DraftTree(
+        np.asarray(columns.token),
+        np.asarray(columns.parent),
+        np.asarray(columns.log_prob),
+        columns.source,
+        columns.candidate_sampling,
+    )
 
 
 def _bits(mask: Bools) -> list[str]:
@@ -98,17 +74,11 @@ def _mask(rows: Any) -> Bools:
     if isinstance(rows, np.ndarray):
         return rows
     n = len(rows) if isinstance(rows, list) else 0
-    if not 0 < n <= NODES or not all(isinstance(row, str) and len(row) == 2 * -(-n // 8) for row in rows):
-        raise ValueError(f"needs rows of as many bits as there are rows, 1 to {NODES}, in hexadecimal digits")
+    if not n or not all(isinstance(row, str) and len(row) == 2 * -(-n // 8) for row in rows):
+        raise ValueError("needs rows of as many bits as there are rows, in hexadecimal digits")
     packed = np.frombuffer(bytes.fromhex("".join(rows)), np.uint8).reshape(n, -1)
     return np.unpackbits(packed, axis=1, count=n).astype(np.bool_)
 
 
-def first_error(error: ValidationError) -> str:
-    """Where a file is wrong and what is wrong there: `steps.3.bonus: Input should be a valid integer`."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
-
-
-TreeColumns = Annotated[DraftTree, PlainValidator(_tree), PlainSerializer(_tree_columns)]
+TreeColumns = Annotated[DraftTree, PlainValidator(_tree), PlainSerializer(_columns)]
 MaskBits = Annotated[Bools, PlainValidator(_mask), PlainSerializer(_bits)]

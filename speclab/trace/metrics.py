@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from speclab.trace.codecs import Natural, Seconds
+from speclab.trace.codecs import Amount, Natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Counts:
     longest_path: Natural = 0
     target_calls: Natural = 0
     draft_calls: Natural = 0
-    seconds: Seconds = 0.0
+    seconds: Amount = 0.0
     lossy: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:

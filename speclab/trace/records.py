@@ -11,35 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import AliasChoices, BeforeValidator, Field
+from typing import Literal
 
 from speclab.files import write_whole
 from speclab.prompts import Message
-from speclab.trace.codecs import (
-    Many,
-    MaskBits,
-    Named,
-    Natural,
-    Probability,
-    Real,
-    Seconds,
-    Text,
-    Texts,
-    TreeColumns,
-    Whole,
-    adapter,
-)
+from speclab.trace.codecs import Amount, Many, MaskBits, Natural, Real, TreeColumns, Whole, adapter
 from speclab.trace.metrics import Counts, Metrics
 
-VERSION = 1
+VERSION = 2
 PHASES = ("draft", "verify", "accept", "commit", "learn")
 """Of an iteration, in order; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
-Value = Real | Whole | Text | bool | None
-_RENAMED = {"target mass": "sample and match"}
-"""Acceptance rules by the words that older files have for them."""
+Value = Real | Whole | str | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +34,9 @@ class TokenProb:
     """
 
     token: Natural
-    residual: Probability
-    target: Probability
-    draft: Probability | None
+    residual: Amount
+    target: Amount
+    draft: Amount | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +48,8 @@ class Trial:
     """
 
     node: Natural
-    target: Probability
-    against: Probability
+    target: Amount
+    against: Amount
     accepted: bool = False
 
 
@@ -79,8 +62,8 @@ class Residual:
     """
 
     node: Natural | None
-    tokens: Annotated[Many[TokenProb], Field(validation_alias=AliasChoices("tokens", "shares"))]
-    trials: Annotated[Many[Trial], Field(validation_alias=AliasChoices("trials", "tries"))] = ()
+    tokens: Many[TokenProb]
+    trials: Many[Trial] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +76,10 @@ class Event:
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """
 
-    kind: Text
+    kind: str
     node: Natural | None
-    reason: Text
-    values: Named[Value] = field(default_factory=dict)
+    reason: str
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +95,16 @@ class NodeRecord:
 
     index: Natural
     token: Natural
-    draft_prob: Probability
-    path_prob: Probability
-    target_prob: Probability | None
+    draft_prob: Amount
+    path_prob: Amount
+    target_prob: Amount | None
     target_choice: Natural
     verdict: Verdict
-    reason: Text
+    reason: str
     kv_slot: Natural
     entropy: Real
-    target_top: Many[tuple[Natural, Probability]] = ()
-    draft_top: Many[tuple[Natural, Probability]] = ()
+    target_top: Many[tuple[Natural, Amount]] = ()
+    draft_top: Many[tuple[Natural, Amount]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +132,9 @@ class Proposal:
     `chosen`: whether the target verified its nodes.
     """
 
-    name: Text
+    name: str
     tree: TreeColumns
-    confidence: Probability
+    confidence: Amount
     score: Real
     chosen: bool
 
@@ -165,7 +148,7 @@ class CacheRecord:
     entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: of each.
     """
 
-    name: Text
+    name: str
     before: Natural
     written: Natural
     kept: Many[Natural]
@@ -180,9 +163,9 @@ class CacheRecord:
 class Adaptation:
     """What the drafter changed for the next iteration, and why; `before` and `after` hold the changed settings."""
 
-    reason: Text
-    before: Named[Value] = field(default_factory=dict)
-    after: Named[Value] = field(default_factory=dict)
+    reason: str
+    before: Mapping[str, Value] = field(default_factory=dict)
+    after: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +192,18 @@ class Step:
     committed: Many[Natural]
     bonus: Natural | None
     root_choice: Natural | None
-    settings: Named[Value]
+    settings: Mapping[str, Value]
     events: Many[Event]
     caches: Many[CacheRecord]
-    seconds: Named[Seconds]
+    seconds: Mapping[str, Amount]
     adaptation: Adaptation
     counts: Counts
     mask: MaskBits
     prefix_seen: Many[Natural]
-    texts: Texts
-    note: Text = ""
+    texts: Mapping[Natural, str]
+    note: str = ""
     extra: Many[ExtraRow] = ()
-    rule: Annotated[Text, BeforeValidator(lambda rule: _RENAMED.get(rule, rule))] = ""
+    rule: str = ""
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
 
@@ -246,12 +229,12 @@ class Trace:
     prompt_ids: Many[Natural]
     first_token: Natural
     steps: Many[Step]
-    settings: Named[Value]
-    models: Named[Value]
-    texts: Texts
-    prefill_seconds: Seconds = 0.0
+    settings: Mapping[str, Value]
+    models: Mapping[str, Value]
+    texts: Mapping[Natural, str]
+    prefill_seconds: Amount = 0.0
     prefill_calls: Natural = 1
-    finished: Text = ""
+    finished: str = ""
     messages: Many[Message] = ()
     version: Natural = VERSION
 

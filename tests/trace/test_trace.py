@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
 import subprocess
 import sys
 
@@ -16,10 +14,8 @@ from records import assert_same
 from strategies import draft_trees
 from traces import TREE, step_of, trace_of
 
-from speclab.trace.codecs import adapter
-from speclab.trace.files import load_trace, unpack_trace
+from speclab.trace.files import load_trace
 from speclab.trace.metrics import Counts, Metrics
-from speclab.trace.records import Residual, TokenProb, Trace, Trial
 from speclab.tree import CandidateSampling, DraftTree
 
 
@@ -43,21 +39,6 @@ def test_a_mask_that_is_not_the_closure_survives(tmp_path):
     wrong = np.ones((4, 4), dtype=np.bool_)
     trace = trace_of(dataclasses.replace(step_of(TREE), mask=wrong))
     assert load_trace(trace.save(tmp_path / "t")).steps[0].mask.all()
-
-
-def test_the_words_of_older_files_are_read():
-    """Rules, the residual's tokens and trials were called otherwise."""
-    residual = Residual(0, (TokenProb(4, 1.0, 0.5, None),), (Trial(1, 0.25, 0.5),))
-    step = dataclasses.replace(step_of(TREE), rule="sample and match", residual=residual)
-    data = adapter(Trace).dump_python(trace_of(step), mode="json")
-    old = data["steps"][0]
-    old["rule"] = "target mass"
-    old["residual"] = {
-        "node": 0,
-        "shares": old["residual"]["tokens"],
-        "tries": [{"node": 1, "target": 0.25, "against": 0.5}],
-    }
-    assert_same(unpack_trace(gzip.compress(json.dumps(data).encode()), "old"), trace_of(step))
 
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():
