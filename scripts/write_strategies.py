@@ -9,6 +9,7 @@ from typing import Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 import speclab
+from speclab.settings import bounds as number_bounds
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "strategies.md"
@@ -25,6 +26,9 @@ def _range(field: FieldInfo) -> str:
     """`1 to 16`, `0 to under 1`, `from 1`, or the choices."""
     if get_origin(field.annotation) is Literal:
         return ", ".join(map(str, get_args(field.annotation)))
+    if Literal["auto"] in get_args(field.annotation):
+        low, high = number_bounds(field)
+        return f"{low} to {high}, auto"
     if field.annotation in {bool, str}:
         return "True, False" if field.annotation is bool else "text"
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "to under"}

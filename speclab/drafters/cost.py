@@ -10,14 +10,14 @@ import json
 import os
 import platform
 from contextlib import suppress
-from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -25,6 +25,7 @@ from pydantic import Field
 
 from speclab.drafters.base import Strategy
 from speclab.drafters.measures import NODES
+from speclab.errors import SpeclabError
 from speclab.files import read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -37,16 +38,15 @@ if TYPE_CHECKING:
 LEAST, MOST = 4, 64
 EXTRA = 4 / 3
 """What a verification pass may cost, in passes of one row."""
-ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+ROWS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 PREFIX = 128
 """Entries in the cache behind which passes are timed, or half of a shorter context."""
 ROUNDS = 7
 QUIET = 1.25
 """Median over fastest pass, up to which times are kept on disk: beyond it the machine was busy."""
 
-Auto = Literal["auto"]
 NodeBudget = Annotated[
-    Annotated[int, Ge(1), Le(1024)] | Auto,
+    Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
     NODES,
     Field(
         description="most nodes of a tree, root included; auto (not in the paper): as many as one verification pass "
@@ -56,78 +56,75 @@ NodeBudget = Annotated[
 S = TypeVar("S", bound=Strategy)
 Times = tuple[float, ...]
 
-_known: dict[str, Times] = {}
+_known: WeakKeyDictionary[Any, dict[tuple[str, ...], Times]] = WeakKeyDictionary()
+"""By module, then by what else a pass's time depends on."""
 _one_at_a_time = Lock()
 
 
-def node_budget(setting: int | Auto, target: Runner) -> int:
-    """The setting itself, or for "auto" the largest affordable number of rows of this target on this machine."""
-    if setting != "auto":
-        return setting
-    limit = EXTRA * seconds(target, 1)
-    affordable = [rows for rows in range(LEAST, MOST + 1) if seconds(target, rows) <= limit]
-    return max(affordable, default=LEAST)
+def node_budget(target: Runner) -> int:
+    """The largest number of rows that this target verifies for at most `EXTRA` passes of one row."""
+    times = pass_seconds(target)
+    rows = np.arange(LEAST, MOST + 1)
+    affordable = rows[np.interp(rows, ROWS, times) <= EXTRA * times[0]]
+    return int(affordable.max(initial=LEAST))
 
 
 def with_node_budget(strategy: S, target: Runner) -> S:
     """The strategy with a number in place of `node_budget="auto"`: what its drafter goes by and its steps record."""
-    setting = getattr(strategy, "node_budget", None)
-    if setting != "auto":
+    if getattr(strategy, "node_budget", None) != "auto":
         return strategy
-    return strategy.model_copy(update={"node_budget": node_budget("auto", target)})
+    return strategy.model_copy(update={"node_budget": node_budget(target)})
 
 
 def prepare(strategy: Strategy, pair: ModelPair) -> None:
-    """Measures what the strategy's "auto" needs where this machine does not know it: call it before a clock starts."""
+    """Measures what `node_budget="auto"` needs, if this machine does not know it: call it before a clock starts."""
     with_node_budget(strategy, pair.target)
     for name in type(strategy).model_fields:
-        if isinstance(part := getattr(strategy, name), Strategy):
+        part = getattr(strategy, name)
+        if isinstance(part, Strategy):
             prepare(part, pair)
 
 
 def seconds(runner: Runner | HeadRunner, rows: int) -> float:
     """Seconds of a pass of so many rows: between measured sizes on a line, which goes on beyond the largest."""
     times = pass_seconds(runner)
-    if rows > ROWS[-1]:
-        slope = (times[-1] - times[-2]) / (ROWS[-1] - ROWS[-2])
-        return times[-1] + slope * (rows - ROWS[-1])
-    return float(np.interp(rows, ROWS, times))
+    beyond = max(rows - ROWS[-1], 0) * (times[-1] - times[-2]) / (ROWS[-1] - ROWS[-2])
+    return float(np.interp(rows, ROWS, times)) + beyond
 
 
-def pass_seconds(runner: Runner | HeadRunner, *, again: bool = False) -> Times:
-    """Seconds of a pass of each number of `ROWS`, never falling: as known, as kept on disk, or measured now.
+def pass_seconds(runner: Runner | HeadRunner) -> Times:
+    """Seconds of a pass of each number of `ROWS`, never falling: as known, as kept on disk, or measured now."""
+    import torch
 
-    `again`: measure in any case.
-    """
-    conditions = _conditions(runner)
-    key = sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:24]
+    forward = getattr(runner, "forward_name", "lean")
+    conditions = (runner.name, forward, str(runner.dtype), str(runner.device), str(torch.get_num_threads()))
     with _one_at_a_time:
-        if again or key not in _known:
-            times = None if again else _load(key)
-            if times is None:
-                times, quiet = _measure(runner)
-                if quiet:
-                    _save(key, times, conditions)
-            _known[key] = times
-        return _known[key]
+        known = _known.setdefault(runner.model, {})
+        if conditions not in known:
+            path = _path(runner, conditions)
+            known[conditions] = _load(path) or _measure(runner, path)
+        return known[conditions]
 
 
-def _measure(runner: Runner | HeadRunner) -> tuple[Times, bool]:
-    """The fastest pass of each size, and whether the machine was quiet; the runner's own cache stays as it is.
+def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
+    """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache stays as it is.
 
     Sizes alternate, so that a machine that slows down meanwhile slows all of them.
     """
     timed = _timed_pass(runner)
-    found: dict[int, list[float]] = {rows: [] for rows in ROWS}
+    passes: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for rows in ROWS:
         timed(rows)  # the first pass of a size is slower: buffers grow
     for _ in range(ROUNDS):
         for rows in ROWS:
-            found[rows].append(timed(rows))
-    fastest = [min(found[rows]) for rows in ROWS]
-    spread = median(median(found[rows]) / min(found[rows]) for rows in ROWS)
-    never_falling = np.minimum.accumulate(fastest[::-1])[::-1]  # fewer rows never cost more
-    return tuple(never_falling.tolist()), spread <= QUIET
+            passes[rows].append(timed(rows))
+    fastest = [min(passes[rows]) for rows in ROWS]
+    times = tuple(np.minimum.accumulate(fastest[::-1])[::-1].tolist())  # fewer rows never cost more
+    if path is not None and median(median(passes[rows]) / min(passes[rows]) for rows in ROWS) <= QUIET:
+        with suppress(OSError, SpeclabError):  # a read-only directory: the times last as long as the process
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps({"rows": ROWS, "seconds": times}).encode())
+    return times
 
 
 def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
@@ -162,49 +159,24 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     return timed
 
 
-def _conditions(runner: Runner | HeadRunner) -> dict[str, str]:
-    """All that a pass's time depends on, as far as it can be known: model, number format, device, threads, versions."""
-    import torch
-
+def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | None:
+    """The file of these conditions below `SPECLAB_CACHE`, or `~/.cache`; None without a home directory."""
     config = runner.model.config
-    shape = config.to_dict() if hasattr(config, "to_dict") else config.model_dump()
-    cuda = runner.device.type == "cuda"
-    return {
-        "model": runner.name,
-        "shape": str(sorted((name, str(value)) for name, value in shape.items() if name != "_name_or_path")),
-        "through": getattr(runner, "forward_name", "lean"),
-        "dtype": str(runner.dtype),
-        "device": torch.cuda.get_device_name(runner.device) if cuda else f"{runner.device} {_processor()}",
-        "threads": str(torch.get_num_threads()),
-        "versions": f"torch {version('torch')}, transformers {version('transformers')}, format 3",
-    }
-
-
-@cache
-def _processor() -> str:
-    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return platform.processor()
-
-
-def _path(key: str) -> Path:
-    """`SPECLAB_CACHE`, or `~/.cache` as for models from the hub."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("SPECLAB_CACHE") or home / "speclab") / "costs" / f"{key}.json"
-
-
-def _load(key: str) -> Times | None:
-    """The times kept under that name; None where there are none, or the file is damaged."""
+    shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
+    machine = (platform.node(), platform.machine(), version("torch"), version("transformers"), str(ROWS))
+    everything = (*conditions, *machine, str(sorted((name, str(value)) for name, value in shape.items())))
     try:
-        times = tuple(map(float, json.loads(read_whole(_path(key), max_bytes=1 << 20))["seconds"]))
-    except (RuntimeError, ValueError, KeyError, TypeError):  # no home directory, no file, no times
+        home = os.environ.get("SPECLAB_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "speclab"
+        folder = Path(home).expanduser() / "costs"
+    except RuntimeError:
+        return None
+    return folder / f"{sha256(str(everything).encode()).hexdigest()[:24]}.json"
+
+
+def _load(path: Path | None) -> Times | None:
+    """The times in a file; None where there are none, or the file is damaged."""
+    try:
+        times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"])) if path else ()
+    except (OSError, SpeclabError, ValueError, KeyError, TypeError):
         return None
     return times if len(times) == len(ROWS) and min(times) > 0 else None
-
-
-def _save(key: str, times: Times, conditions: dict[str, str]) -> None:
-    """Keeps times; where the directory cannot be written they last as long as the process."""
-    text = json.dumps({"rows": ROWS, "seconds": times, "measured": conditions}, indent=1)
-    with suppress(RuntimeError, OSError, ValueError):  # no home directory, or none that may be written
-        _path(key).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(_path(key), text.encode())
