@@ -23,56 +23,36 @@ _Size = Annotated[int, Field(ge=1, le=1 << 24)]  # more than that is a damaged f
 
 
 class HeadConfig(BaseModel):
-    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs.
-
-    Attributes:
-        format: of the folder that it was read from.
-        target: name of the only target that may load it; empty: any that fits.
-        verifier: the target that a folder of another format names.
-        target_hidden_size: width of the target's hidden states, if the layer has another.
-        draft_vocab_size: tokens that it can propose, named by d2t and t2d; None: every token id.
-        layers: target layers whose hidden states are fused; -1 the last, 0 the embeddings.
-        layer_ids: how its folder names those layers, and how it counts them.
-        head_width: of an attention head; None: hidden_size / heads.
-        rope_scaling: how the rotary positions are stretched, as in transformers.
-        bias: the joining matrix has a bias.
-        qk_norm: queries and keys are normed, as in Qwen3.
-        eagle3: attention reads embedding and feature side by side.
-        norm_before_fc: one norm over all fused states (EAGLE-3).
-        fc_norm: a norm for the states of each fused layer (EAGLE-3.1).
-        norm_before_residual: the residual begins at the normed feature (EAGLE-3).
-        norm_output: what is fed back has gone through the last norm (EAGLE-3.1).
-        layernorms: EAGLE with norms of the embeddings, before attention, and before the output.
-    """
+    """Sizes and kind of a head, and the target that it was trained for; norms are named as in the formats' configs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = "head"
-    format: str = "speclab"
-    target: str = ""
-    verifier: str = ""
+    format: str = "speclab"  # of the folder that it was read from
+    target: str = ""  # name of the only target that may load it; empty: any that fits
+    verifier: str = ""  # the target that a folder of another format names
     vocab_size: _Size = Field(ge=2)
     hidden_size: _Size = Field(ge=8)
-    target_hidden_size: _Size | None = None
-    draft_vocab_size: _Size | None = None
-    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)
-    layer_ids: str = ""
+    target_hidden_size: _Size | None = None  # if the layer is not as wide as the target
+    draft_vocab_size: _Size | None = None  # tokens that it can propose; None: every token id
+    layers: tuple[int, ...] = Field(default=(-1,), min_length=1)  # fused target layers: 0 the embeddings, -1 the last
+    layer_ids: str = ""  # how its folder names those layers, and how it counts them
     heads: _Size
     key_value_heads: _Size
-    head_width: _Size | None = Field(default=None, ge=2)
+    head_width: _Size | None = Field(default=None, ge=2)  # of an attention head; None: hidden_size / heads
     feed_forward: _Size
     rope_theta: float = Field(default=10000.0, gt=0)
-    rope_scaling: dict[str, bool | int | float | str | list[float] | None] | None = None
+    rope_scaling: dict[str, Any] | None = None
     norm_epsilon: float = Field(default=1e-6, gt=0)
-    bias: bool = True
+    bias: bool = True  # of the joining matrix
     attention_bias: bool = False
-    qk_norm: bool = False
-    eagle3: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_before_residual: bool = False
-    norm_output: bool = False
-    layernorms: bool = False
+    qk_norm: bool = False  # queries and keys are normed, as in Qwen3
+    eagle3: bool = False  # attention reads embedding and feature side by side
+    norm_before_fc: bool = False  # one norm over all fused states (EAGLE-3)
+    fc_norm: bool = False  # a norm for the states of each fused layer (EAGLE-3.1)
+    norm_before_residual: bool = False  # the residual begins at the normed feature (EAGLE-3)
+    norm_output: bool = False  # what is fed back has gone through the last norm (EAGLE-3.1)
+    layernorms: bool = False  # EAGLE with norms of embeddings, before attention, and before the output
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

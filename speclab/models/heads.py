@@ -139,7 +139,7 @@ class HeadRunner:
             angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
             out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache, weights.products)[0]
             rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[:, : self.vocab_size]
-            answer = check_finite(rows, None, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size)
+            answer = check_finite(rows, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size)
         except BaseException:
             self.cache.shorten(self.length)
             raise

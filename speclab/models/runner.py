@@ -39,23 +39,20 @@ class Runner:
     Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the cache as it was.
 
     Args:
-        model: a causal language model of `transformers`. It is set to eval mode, now and at each start of a text.
-            Attention other than sdpa and eager takes no tree mask: it is switched to one of these, for good.
+        model: a causal language model of `transformers`. It is set to eval mode, and from attention that takes no tree
+            mask to sdpa or eager, for good.
         name: in errors and pictures; by default the family.
         plan: how masks are made; by default as the config says.
         lean: use the lean pass (`speclab.models.lean`) where the family has one; False: every pass is the module's.
         packing: let the lean pass copy weights where that is faster.
 
     Attributes:
-        length: entries in the cache.
-        calls: forward passes so far.
+        length: entries in the cache. `calls`: passes so far. `vocab_size`: columns of the logits.
         kept: what the last `keep` or `crop` left, for records.
-        vocab_size: columns of the logits.
-        context: positions that the model was trained for, None if the config names no bound. With longrope the length
-            from which it turns all positions by other angles: no text may cross that.
-        lean: the lean pass, None where passes go through the module.
-        changes: notices changes of the module. After the first one every pass goes through the module.
-        allow_nonfinite: logits that are not finite are replaced by their reader, so no pass is refused for them.
+        context: positions that the model was trained for, None without a bound; with longrope those before it turns
+            all positions by other angles.
+        lean: the lean pass, None where passes go through the module, as all do once the module was changed.
+        allow_nonfinite: the reader of the logits replaces those that are not finite, so no pass is refused for them.
     """
 
     def __init__(
@@ -121,28 +118,11 @@ class Runner:
         return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int]) -> Tensor:
-        """A causal pass: appends `tokens` at positions `length` and on; logits after the last of them, `[V]`.
-
-        Raises:
-            OutOfMemoryError, LogitsError: as `logits`.
-        """
+        """A causal pass: appends `tokens` at positions `length` and on; logits after the last of them, `[V]`."""
         return self.logits(tokens).row(-1)
 
     def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
-        """A pass over rows at any positions, such as a flattened tree; they are appended to the cache.
-
-        Args:
-            tokens: `m` ids.
-            positions: `m` positions; a tree node has prefix length + depth.
-            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees; every
-                earlier column is visible to all, so the host does no work in the length of the prefix.
-
-        Returns:
-            Logits of every row, `[m, V]`, in the model's dtype.
-
-        Raises:
-            OutOfMemoryError, LogitsError: as `logits`.
-        """
+        """A pass over rows at any positions, such as a flattened tree; logits of every row, `[m, V]`."""
         return self.logits(tokens, positions, visible).logits
 
     @torch.inference_mode()
@@ -154,12 +134,15 @@ class Runner:
         *,
         topk: int = 0,
     ) -> Answer:
-        """As `forward`, or without `positions` as `extend`, with what the host will read of the logits.
-
-        On CUDA that comes with the pass: its check and these tokens in one transfer, the only wait of a pass.
+        """A pass whose rows are appended to the cache; causal and answered for the last row without `positions`.
 
         Args:
-            topk: so many most probable tokens of every row and their log-probabilities; 0: the argmax alone.
+            tokens: `m` ids.
+            positions: `m` positions; a tree node has prefix length + depth.
+            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees; every
+                earlier column is visible to all, so the host does no work in the length of the prefix.
+            topk: most probable tokens of every row that the host will read; 0: the argmax alone. On CUDA they come
+                with the pass, in its only transfer.
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is as it was.
@@ -172,9 +155,13 @@ class Runner:
             places = self._slots[self.length : total] if positions is None else to_device(positions, self.device)
             mask = self._mask(places, visible)
             rows, states = self._pass(to_device(tokens, self.device), places, mask, last_only=causal)
-            self._check_shape(rows, 1 if causal else len(tokens))
+            if rows.ndim != 2 or len(rows) < (1 if causal else len(tokens)) or rows.shape[1] < self.vocab_size:
+                raise LogitsError(
+                    f"{self.name} gave logits of shape {list(rows.shape)} for {len(tokens)} tokens and a vocabulary of "
+                    f"{self.vocab_size}: a hook or a changed module does that; undo it, or load the pair again."
+                )
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
-            answer = check_finite(rows, None, topk, self.name, allow_nonfinite=self.allow_nonfinite)
+            answer = check_finite(rows, topk, self.name, allow_nonfinite=self.allow_nonfinite)
             if self.hidden is not None and states is not None:
                 self.hidden.append(states)
         except BaseException as error:
@@ -210,19 +197,8 @@ class Runner:
         states = torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1) if layers else None
         return output.logits[0], states
 
-    def _check_shape(self, logits: Tensor, count: int) -> None:
-        if logits.ndim == 2 and len(logits) >= count and logits.shape[1] >= self.vocab_size:
-            return
-        raise LogitsError(
-            f"{self.name} gave logits of shape {list(logits.shape)} and not [{count}, {self.vocab_size}]: a hook or a "
-            "changed module gives other logits than the model does; undo that, or load the pair again."
-        )
-
     def watch(self, layers: Sequence[int]) -> None:
-        """Keeps the hidden states of `layers` from now on, beside those kept already.
-
-        Entries whose states were not kept are forgotten, and run again.
-        """
+        """Keeps the hidden states of `layers` too from now on; entries without them are forgotten, and run again."""
         wanted = tuple(sorted({*self.cache.watched, *layers}))
         if wanted != self.cache.watched:
             self.cache.watch(wanted)
@@ -253,7 +229,7 @@ class Runner:
         """A runner of the same module with its own copy of the first `length` entries; no model call.
 
         Every text starts with one, so here the module is checked. If it was changed since it was loaded, passes go
-        through the module as it is now; entries of the module as it was are not copied.
+        through it as it is now, and entries of the module as it was are not copied.
 
         Args:
             lean: False: every pass of the copy goes through the module, and it keeps no hidden states.
@@ -286,12 +262,7 @@ class Runner:
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
-        """What the last `forward` let each row see, read back from the tensor that the model was handed.
-
-        Returns:
-            The tree part, `[m, m]` bool, and per row the number of visible entries before it. Where layers differ, it
-            is the full-attention layers' mask.
-        """
+        """What the last pass over a tree let each row see, as `read_back` says, from the mask that the model got."""
         return read_back(*self._given)
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:

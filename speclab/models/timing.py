@@ -17,36 +17,37 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._phases = device, list[str]()
+        self._device = device
+        self._phases: list[str] = []
         self._events: list[Any] = []
         self._times: list[float] = []
-        self._read()
+        self._note()
 
     def mark(self, phase: str) -> None:
         """Ends the phase that ran since the last mark."""
         self._phases.append(phase)
-        self._read()
+        self._note()
 
     @property
     def seconds(self) -> float:
-        """From the start to the last mark by the host's clock; what the device still does then is not in it."""
+        """From the start to the last mark by the host's clock, without what the device still does then."""
         return self._times[-1] - self._times[0]
 
     @property
     def phase_seconds(self) -> dict[str, float]:
         """Seconds of every phase. Waits for the device if it has not come to the last of them."""
-        if self._events and not self._events[-1].query():
-            self._events[-1].synchronize()
         if self._events:
-            spent = [began.elapsed_time(ended) / 1000 for began, ended in pairwise(self._events)]
+            if not self._events[-1].query():
+                self._events[-1].synchronize()
+            spent = [start.elapsed_time(end) / 1000 for start, end in pairwise(self._events)]
         else:
-            spent = [ended - began for began, ended in pairwise(self._times)]
+            spent = [end - start for start, end in pairwise(self._times)]
         seconds = dict.fromkeys(self._phases, 0.0)
         for phase, duration in zip(self._phases, spent, strict=True):
             seconds[phase] += duration
         return seconds
 
-    def _read(self) -> None:
+    def _note(self) -> None:
         if self._device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
             event.record(torch.cuda.current_stream(self._device))

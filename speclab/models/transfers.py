@@ -26,22 +26,8 @@ def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Ten
     return host.pin_memory().to(device, non_blocking=True)
 
 
-def summarize(logits: Tensor, k: int) -> Tensor:
-    """What the host reads of logits `[m, V]`: `[m, 1 + n]` int32, whether a row is finite, and tokens of it.
-
-    Args:
-        k: so many ids, the most probable first, then the bits of their float32 log-probabilities; 0: the argmax alone.
-    """
-    finite = _is_finite(logits)[:, None].int()
-    if not k:
-        return torch.cat((finite, logits.argmax(-1, keepdim=True).int()), 1)
-    log_probs, ids = topk(logits.float().log_softmax(-1), k)
-    return torch.cat((finite, ids.int(), log_probs.view(torch.int32)), 1)
-
-
 def check_finite(
     logits: Tensor,
-    summary: Tensor | None,
     k: int,
     name: str,
     *,
@@ -53,24 +39,26 @@ def check_finite(
 
     Args:
         logits: `[m, V]`.
-        summary: what `summarize` gives of them, if it was worked out with the pass.
-        k: as in `summarize`.
-        allow_nonfinite: whoever reads them replaces those that are not finite, so they are not refused.
+        k: most probable tokens of each row that come with the check from a device; 0: the argmax alone.
+        allow_nonfinite: the reader replaces those that are not finite, so they are not refused.
         ids, vocab_size: of a draft vocabulary, as in `Answer`.
 
     Raises:
         LogitsError: a row has a NaN, an infinity, or nothing but minus infinity.
     """
     choice = top = None
+    rows_finite = torch.isfinite(logits.amax(-1))  # a NaN wins the maximum of its row, and that may not be infinite
     if logits.device.type == "cpu":
-        finite = allow_nonfinite or bool(_is_finite(logits).all())
+        finite = bool(rows_finite.all())
     else:  # one transfer for the check and what comes with it: the only wait of a pass
-        host = (summarize(logits, k) if summary is None else summary).cpu().numpy()
+        log_probs, best = topk(logits.float().log_softmax(-1), k) if k else (logits[:, :0], logits.argmax(-1)[:, None])
+        parts = rows_finite[:, None].int(), best.int(), log_probs.float().view(torch.int32)
+        host = torch.cat(parts, 1).cpu().numpy()
         finite = bool(host[:, 0].all())
-        tokens = host[:, 1 : max(k, 1) + 1].astype(np.int64)
+        tokens = host[:, 1 : best.shape[1] + 1].astype(np.int64)
         tokens = tokens if ids is None else ids[tokens]
         if k:
-            top = tokens, np.ascontiguousarray(host[:, k + 1 :]).view(np.float32)
+            top = tokens, np.ascontiguousarray(host[:, best.shape[1] + 1 :]).view(np.float32)
         else:
             choice = tokens[:, 0]
     if not finite and not allow_nonfinite:
@@ -79,11 +67,6 @@ def check_finite(
             f"{nonfinite_advice(logits.dtype)}"
         )
     return Answer(logits, choice=choice, top=top, ids=ids, vocab_size=vocab_size)
-
-
-def _is_finite(logits: Tensor) -> Tensor:
-    """`[m]` bool. One maximum a row finds them out: NaN wins it, and it may not be infinite."""
-    return torch.isfinite(logits.amax(-1))
 
 
 def nonfinite_advice(dtype: torch.dtype) -> str:
