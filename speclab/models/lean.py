@@ -365,9 +365,8 @@ def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward
     rope = getattr(model.config, "rope_parameters", None) or {}
     if rope.get("rope_type", "default") not in _FIXED_ANGLES:
         return None
-    weights = list(model.parameters())
-    kinds = {(type(weight), weight.device, weight.dtype) for weight in weights}
-    if len(kinds) != 1 or type(weights[0]) is not nn.Parameter:
+    kinds = {(weight.device, weight.dtype) for weight in model.parameters()}
+    if len(kinds) != 1 or not memory.has_plain_weights(model):
         return None
     own = _OWN_MODULES | {type(model).__module__}
     if not all(_is_own(part, own) for part in model.modules()):

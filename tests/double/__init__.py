@@ -1,9 +1,9 @@
 """A CUDA device that is not there: tensors that say `cuda:0`, hold their numbers on the CPU, and fail where CUDA fails.
 
 `with device(count=2) as gpu:` puts doubles in the place of `torch.cuda`'s functions and classes, in this thread and in
-every one that starts meanwhile; models, tensors and graphs made inside it may be used in a later one. What it counts,
+every one that starts meanwhile; models and tensors made inside it may be used in a later one. What it counts,
 and what a test may break, is in `gpu.Gpu`. It has no kernels, no allocator and no concurrency of its own, and it rounds
-as the CPU does: these need a real GPU (`make cuda`).
+as the CPU does: these need a real GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 import torch
 
-from double import gpu, graphs, streams
+from double import gpu, waits
 from double.gpu import Gpu
 from double.tensor import Double, Functions, Operators
 
@@ -37,7 +37,7 @@ def absent() -> str:
     if f"\ntorch=={version}\n" not in pinned:
         return f"the device double stands on internals of torch as constraints.txt pins it, and this is {version}"
     if torch.cuda.is_available():
-        return "there is a real CUDA device: make cuda"
+        return "there is a real CUDA device"
     try:
         _guards()
     except (OSError, ValueError) as error:
@@ -60,7 +60,7 @@ def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
     if why := absent():
         pytest.skip(why)
     machine = gpu.put(Gpu(count, **settings))
-    streams.reset()
+    waits.reset()
     own_run = threading.Thread.run
 
     def run(thread: threading.Thread) -> None:
@@ -68,10 +68,8 @@ def device(count: int = 1, **settings: object) -> Iterator[Gpu]:
             own_run(thread)
 
     with contextlib.ExitStack() as stack:
-        for name, value in {**streams.patches(), **graphs.patches(), **_facts(machine)}.items():
+        for name, value in {**waits.patches(), **_facts(machine)}.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value, create=True))
-        stack.enter_context(mock.patch.object(torch.cuda.graphs.graph, "default_capture_stream", None))
-        stack.enter_context(mock.patch.object(torch._C, "_host_emptyCache", create=True))
         stack.enter_context(mock.patch.object(threading.Thread, "run", run))
         stack.enter_context(_bindings())
         stack.enter_context(Operators())

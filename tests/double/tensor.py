@@ -1,8 +1,6 @@
 """Tensors that say `cuda:0`, and the two modes through which every operator on them goes.
 
-Refused, in CUDA's words: tensors of two devices in one operator, `numpy()`, and, while a graph is captured, whatever
-makes the host wait. Counted: kernels and waits. An operator that runs on another stream than the captured one is not
-captured, as on CUDA.
+Refused, in CUDA's words: tensors of two devices in one operator, and `numpy()`. Counted: kernels and waits.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from double import gpu, streams
-from double.graphs import Entry, blank
+from double import gpu, waits
 
 SHAPES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
 """Operators whose answer has a shape that depends on numbers: the host waits for it."""
@@ -28,7 +25,6 @@ INDEXED = {"index", "index_put_", "index_put", "_index_put_impl_"}
 POINTWISE = {"fill", "fill_", "masked_fill", "masked_fill_", "where"}
 KERNELS = {"isfinite": 4, "topk": 2, "sort": 3, "nonzero": 3}
 """Kernels of operators that launch several."""
-HALF = (torch.float16, torch.bfloat16)
 
 _pinned: dict[int, torch.UntypedStorage] = {}  # held, so that no other storage can come to have its address
 
@@ -75,7 +71,7 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     asked, inner_args, inner_kwargs = _without_device(operator, args, kwargs)
     if not doubles and (asked is None or asked.type != "cuda"):
         if writes and isinstance(args[0], torch.Tensor):
-            streams.check_written(args[0])
+            waits.check_written(args[0])
         return operator(*args, **kwargs)
     if name not in COPIES:
         _check_devices(name, tensors, args, pointwise=name in POINTWISE or torch.Tag.pointwise in operator.tags)
@@ -83,15 +79,15 @@ def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inner_args, inner_kwargs = tree_map(_inner, inner_args), tree_map(_inner, inner_kwargs)
     down = _to_host(name, args, asked)
     place = doubles[0].device if doubles else asked
-    graph = _capturing(place if down else asked or place)
-    answer = _written(operator, inner_args, inner_kwargs) if graph and writes else operator(*inner_args, **inner_kwargs)
+    answer = operator(*inner_args, **inner_kwargs)
     shared = {double.inner.untyped_storage()._cdata for double in doubles}
     new = any(tensor.untyped_storage()._cdata not in shared for tensor in _tensors(answer))
-    if writes or new:
-        crossing = down or (name in COPIES and not isinstance(args[name == "copy_"], Double))
-        _note(name, graph, Entry(operator, inner_args, inner_kwargs, answer, writes, down, crossing))
-    if late and graph is None:
-        streams.download_late(answer, answer) if down else streams.upload_late(args[1])
+    if down or (name in COPIES and not isinstance(args[name == "copy_"], Double)):
+        gpu.now().copies["download" if down else "upload"] += 1
+    elif writes or new:
+        gpu.now().kernels[name] += KERNELS.get(name, 1)
+    if late:
+        waits.download_late(answer, answer) if down else waits.upload_late(args[1])
     return answer if down else _wrapped(answer, asked or place, doubles, viewed=not (writes or new))
 
 
@@ -100,49 +96,24 @@ def _to_host(name: str, args: tuple[Any, ...], asked: torch.device | None) -> bo
     return not isinstance(args[0], Double) if name == "copy_" else asked is not None and asked.type == "cpu"
 
 
-def _note(name: str, graph: Any, entry: Entry) -> None:
-    """Counts the kernels of an operator; a graph keeps it, and what it answered is nothing yet."""
-    machine, kernels = gpu.now(), KERNELS.get(name, 1)
-    if graph is not None:
-        if machine.fault == "middle":
-            graph.spoilt = True
-            raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
-        machine.graphs["captured kernels"] += kernels
-        graph.entries.append(entry)
-        if not entry.writes:
-            blank(entry.answer)
-    elif entry.crossing:
-        machine.copies["download" if entry.down else "upload"] += 1
-    elif machine.fault == "warm-up" and not streams.current_stream().is_default:
-        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
-    else:
-        machine.launched(name, kernels)
-
-
-def _capturing(place: torch.device) -> Any:
-    """The graph that takes in what runs on a device now; None if none does."""
-    graph = streams.capture()
-    return graph if graph is not None and streams.current_stream(place) is graph.stream else None
-
-
 def _wait(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: torch.device | None) -> bool:
     """Waits if the operator makes the host wait; whether it is a copy that is late instead."""
     if name in SCALARS:
-        streams.wait("number")
+        waits.wait("number")
     elif name in SHAPES:
-        streams.wait("shape")
+        waits.wait("shape")
     elif name in INDEXED:
         indices = _tensors(args[1])
         if any(index.dtype in {torch.bool, torch.uint8} for index in indices):
-            streams.wait("shape")
+            waits.wait("shape")
         if any(index.ndim and not isinstance(index, Double) for index in indices):
-            streams.wait("upload")
+            waits.wait("upload")
     elif name == "copy_":
         return _copied(args[0], args[1], bool(args[2] if len(args) > 2 else kwargs.get("non_blocking")))
     elif name in COPIES and asked is not None and asked.type != args[0].device.type:
         if asked.type == "cpu" and kwargs.get("non_blocking"):
             return True
-        streams.wait("download" if asked.type == "cpu" else "upload")
+        waits.wait("download" if asked.type == "cpu" else "upload")
     return False
 
 
@@ -152,10 +123,10 @@ def _copied(target: torch.Tensor, source: torch.Tensor, late: bool) -> bool:
         return False
     host = source if isinstance(target, Double) else target
     if host is target:
-        streams.check_written(target)
+        waits.check_written(target)
     if late and is_pinned(host):
         return True
-    streams.wait("download" if host is target else "upload")
+    waits.wait("download" if host is target else "upload")
     return False
 
 
@@ -185,20 +156,9 @@ def _without_device(
         held, key = (args, place) if place < len(args) else (kwargs, "device")
         value = held[key] if held is args else held.get(key)
         if value is not None:
-            asked = streams.indexed(value)
+            asked = waits.indexed(value)
             held[key] = torch.device("cpu") if asked.type == "cuda" else value
     return asked, tuple(args), kwargs
-
-
-def _written(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator that writes returns, without running it."""
-    written = [
-        kwargs[argument.name] if argument.name in kwargs else args[place]
-        for place, argument in enumerate(operator._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    returns = len(operator._schema.returns)
-    return written[0] if returns == 1 else tuple(written) if returns else None
 
 
 def _wrapped(answer: Any, place: torch.device, doubles: list[Double], *, viewed: bool) -> Any:
@@ -242,22 +202,21 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
     """`to` and `cuda`."""
     if function is torch.Tensor.cuda:
         args = args or ("cuda",)
-    args = tuple(streams.indexed(value) if type(value) is int else value for value in args)
+    args = tuple(waits.indexed(value) if type(value) is int else value for value in args)
     options = {name: value for name, value in kwargs.items() if name != "copy"}
     place, dtype, late, _ = torch._C._nn._parse_to(*args, **options)
     if place is None or place.type != "cuda":
         return function(tensor, *args, **kwargs)
-    place, dtype = streams.indexed(place), dtype or tensor.dtype
+    place, dtype = waits.indexed(place), dtype or tensor.dtype
     if tensor.device == place:
         copied = kwargs.get("copy", False) and dtype == tensor.dtype
         return tensor.clone() if copied else tensor.to(dtype=dtype)
     if isinstance(tensor, Double):
-        gpu.now().launched("copy between devices")
         return Double(tensor.inner.detach().to(dtype, copy=True), place)
-    if late and is_pinned(tensor) and streams.capture() is None:
-        streams.upload_late(tensor)
+    if late and is_pinned(tensor):
+        waits.upload_late(tensor)
     else:
-        streams.wait("upload")
+        waits.wait("upload")
     gpu.now().copies["upload"] += 1
     return Double(tensor.detach().to(dtype, copy=True), place)
 
@@ -265,8 +224,8 @@ def _moved(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwa
 def _made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
     """`tensor` and `as_tensor`: made on the host, and uploaded."""
     place, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
-    if place is not None and streams.indexed(place).type == "cuda":
-        return function(*args, **kwargs, device=torch.device("cpu")).to(streams.indexed(place))
+    if place is not None and waits.indexed(place).type == "cuda":
+        return function(*args, **kwargs, device=torch.device("cpu")).to(waits.indexed(place))
     made = function(*args, **kwargs, device=place)
     return pin(made) if pinned else made
 
@@ -277,28 +236,14 @@ def _device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.de
 
 
 def _attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-    """As one operator, as it is on CUDA."""
-    tensors = _tensors((args, kwargs))
+    """As one operator, as it is on CUDA, whose kernels answer in `[batch, row, head, dim]`."""
     if not isinstance(args[0], Double):
         return function(*args, **kwargs)
-    _check_devices("scaled_dot_product_attention", tensors, args, pointwise=False)
-    query, mask = args[0], args[3] if len(args) > 3 else kwargs.get("attn_mask")
-    masked = mask is not None
-    cudnn = masked and gpu.now().cudnn and query.dtype in HALF and torch.backends.cuda.cudnn_sdp_enabled()
-    if cudnn:
-        gpu.now().plans[tuple(query.shape), tuple(args[1].shape)] += 1
-
-    def attend(*args: Any, **kwargs: Any) -> torch.Tensor:
-        """cuDNN answers in the query's layout, flash and the memory-efficient kernel in `[batch, row, head, dim]`."""
-        answer = function(*args, **kwargs)
-        return answer if cudnn else answer.transpose(1, 2).contiguous().transpose(1, 2)
-
-    inner_args, inner_kwargs = tree_map(_inner, args), tree_map(_inner, kwargs)
+    _check_devices("scaled_dot_product_attention", _tensors((args, kwargs)), args, pointwise=False)
     with _disable_current_modes():
-        answer = attend(*inner_args, **inner_kwargs)
-        entry = Entry(attend, inner_args, inner_kwargs, answer, False, False, False)
-        _note("scaled_dot_product_attention", _capturing(query.device), entry)
-    return Double(answer, query.device)
+        answer = function(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        gpu.now().kernels["scaled_dot_product_attention"] += 1
+        return Double(answer.transpose(1, 2).contiguous().transpose(1, 2), args[0].device)
 
 
 def _indexed(function: Callable[..., Any], tensor: torch.Tensor, index: Any, *rest: Any) -> Any:
@@ -326,7 +271,7 @@ def _as_numpy(function: Callable[..., Any], tensor: torch.Tensor, *args: Any, **
 
 def _as_list(function: Callable[..., Any], tensor: torch.Tensor) -> Any:
     if isinstance(tensor, Double):
-        streams.wait("download")
+        waits.wait("download")
     return function(_inner(tensor))
 
 

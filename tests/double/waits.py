@@ -1,4 +1,4 @@
-"""Streams, events, the current device, and what makes the host wait.
+"""Events, the current device, and what makes the host wait.
 
 Copies that do not block are late: until something waits, the host finds rubbish where a download is to arrive, and may
 not write where an upload is to be read from.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,15 +16,13 @@ import torch
 from double import gpu
 
 _here = threading.local()
-_defaults: dict[int, Stream] = {}
 _downloads: list[tuple[torch.Tensor, torch.Tensor]] = []
 _uploads: set[int] = set()
 
 
 def reset() -> None:
-    """Forgets every stream and every late copy."""
+    """Forgets every late copy."""
     _here.__dict__.clear()
-    _defaults.clear()
     _downloads.clear()
     _uploads.clear()
 
@@ -40,60 +39,17 @@ def current_device() -> int:
     return getattr(_here, "device", 0)
 
 
-def set_device(device: Any) -> None:
-    _here.device = indexed(device).index
-
-
-def capture() -> Any:
-    """The graph that this thread captures; None if it captures none."""
-    return getattr(_here, "capture", None)
-
-
-def set_capture(graph: Any) -> None:
-    _here.capture = graph
-
-
-class Stream:
-    """A queue of one device; what is put in has run."""
-
-    def __init__(self, device: Any = None, **_: Any) -> None:
-        self.device = indexed(device if device is not None else current_device())
-        self.is_default, self.capturing = False, False
-
-    @property
-    def device_index(self) -> int:
-        return self.device.index
-
-    def wait_stream(self, _: Stream) -> None: ...
-
-    def wait_event(self, _: Event) -> None: ...
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def synchronize(self) -> None:
-        wait("stream")
-
-    def query(self) -> bool:
-        arrive()
-        return True
-
-
 class Event:
     """A mark in a stream."""
 
     def __init__(self, enable_timing: bool = False, **_: Any) -> None:
         self._timed, self._at = enable_timing, 0.0
 
-    def record(self, _: Stream | None = None) -> None:
+    def record(self, _: object = None) -> None:
         self._at = perf_counter()
 
     def synchronize(self) -> None:
         wait("event")
-
-    def wait(self, _: Stream | None = None) -> None: ...
 
     def query(self) -> bool:
         arrive()
@@ -103,42 +59,6 @@ class Event:
         if not (self._timed and other._timed and self._at and other._at):
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return 1000 * (other._at - self._at)
-
-
-def default_stream(device: Any = None) -> Stream:
-    index = current_device() if device is None else indexed(device).index
-    if index not in _defaults:
-        _defaults[index] = Stream(index)
-        _defaults[index].is_default = True
-    return _defaults[index]
-
-
-def current_stream(device: Any = None) -> Stream:
-    index = current_device() if device is None else indexed(device).index
-    return getattr(_here, "streams", {}).get(index) or default_stream(index)
-
-
-def set_stream(stream: Stream) -> None:
-    _here.streams = {**getattr(_here, "streams", {}), stream.device.index: stream}
-    _here.device = stream.device.index
-
-
-class OnStream:
-    """`torch.cuda.stream`: a stream and its device are the current ones within."""
-
-    def __init__(self, stream: Stream | None) -> None:
-        self._stream = stream
-
-    def __enter__(self) -> None:
-        if self._stream is not None:
-            self._before = current_stream()
-            self._there = current_stream(self._stream.device)
-            set_stream(self._stream)
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            set_stream(self._there)
-            set_stream(self._before)
 
 
 class OnDevice:
@@ -156,11 +76,7 @@ class OnDevice:
 
 
 def wait(kind: str) -> None:
-    """The host waits until what is queued is done; while it captures it may not."""
-    graph = capture()
-    if graph is not None:
-        graph.spoilt = True
-        raise torch.AcceleratorError(f"CUDA error: operation not permitted when stream is capturing ({kind})")
+    """The host waits until what is queued is done."""
     gpu.now().waits[kind, gpu.line()] += 1
     arrive()
 
@@ -196,15 +112,10 @@ def check_written(host: torch.Tensor) -> None:
 def patches() -> dict[str, object]:
     """What stands in `torch.cuda`."""
     return {
-        "Stream": Stream,
         "Event": Event,
-        "stream": OnStream,
         "device": OnDevice,
         "current_device": current_device,
-        "set_device": set_device,
-        "current_stream": current_stream,
-        "default_stream": default_stream,
-        "set_stream": set_stream,
+        "set_device": lambda device: setattr(_here, "device", indexed(device).index),
+        "current_stream": lambda *_: SimpleNamespace(synchronize=lambda: wait("stream")),
         "synchronize": lambda *_: wait("device"),
-        "is_current_stream_capturing": lambda: capture() is not None,
     }
