@@ -79,10 +79,6 @@ def with_node_budget(strategy: S, target: Runner) -> S:
 def prepare(strategy: Strategy, pair: ModelPair) -> None:
     """Measures what `node_budget="auto"` needs, if this machine does not know it: call it before a clock starts."""
     with_node_budget(strategy, pair.target)
-    for name in type(strategy).model_fields:
-        part = getattr(strategy, name)
-        if isinstance(part, Strategy):
-            prepare(part, pair)
 
 
 def seconds(runner: Runner | HeadRunner, rows: int) -> float:

@@ -94,7 +94,7 @@ def test_it_is_measured_before_a_texts_clock_starts(measured, monkeypatch):
     monkeypatch.setattr("speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0)
     for strategy, measures in (
         (speclab.LinearSpeculation(), False),
-        (speclab.DualDraft(first=speclab.DynaTree(), second=speclab.PromptLookup()), True),
+        (speclab.FixedTree(), True),
         (speclab.DynaTree(), False),  # known by now
     ):
         speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
