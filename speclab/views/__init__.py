@@ -4,111 +4,264 @@
 
     views.tree(step)            views.mask(step, 6, theme="dark")            views.timeline(trace)
 
-Each is a plotly Figure: its layout can be changed, `write_image` saves it. `graph` gives the draft tree as a networkx
-graph, `text` the text as HTML. Nothing is loaded until it is asked for, and no module in here has the name of one of
-these functions, so they are right in whatever order modules are imported.
+`graph` gives the draft tree as a networkx graph, `text` the text as HTML. Modules in here have other names than these
+functions: an import of a module of the same name would hide the function.
 """
 
 from __future__ import annotations
 
-import inspect
+import os
 import re
-from collections.abc import Callable
-from functools import wraps
 from html import unescape
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speclab.errors import NotRecordedError
+from speclab.views.phases import Phase, Position
+from speclab.views.theme import ThemeName
+from speclab.views.theme import figure as _figure
 
 if TYPE_CHECKING:
-    from speclab.views.palette import ThemeName
+    from networkx import DiGraph
+    from plotly.graph_objects import Figure
 
-_FIGURES = {
-    "tree": ("draft_tree.tree_spec", ""),
-    "mask": ("attention_mask.mask_spec", ""),
-    "cache": ("cache_slots.cache_spec", "This iteration has no record of its caches."),
-    "node": ("node_chart.node_spec", ""),
-    "residual": ("node_chart.residual_parts", "This iteration drew from no residual: decode at a temperature above 0."),
-    "drafts": ("proposals.drafts_drawing", "This iteration has one draft tree: use tree(step)."),
-    "beside": ("side_by_side.trees_spec", ""),
-    "whatif": ("whatif_tree.whatif_spec", ""),
-    "attention": ("attention_chart.attention_drawing", ""),
-    "timeline": ("metrics_chart.timeline_spec", ""),
-    "metrics": ("metrics_chart.metrics_drawing", "This run has no iteration yet: decode one first."),
-    "strategy": ("drafter_state.course_drawing", "This strategy says nothing of its own, as GOOSE and others do."),
-    "routing": ("proposals.routing_drawing", "No iteration of this run had two draft trees."),
-    "compare": ("runs.compared_drawing", "Nothing was compared: no strategy had run when the comparison stopped."),
-    "curve": ("setting_curve.curve_drawing", "A table of strategies has no figure: curve a setting's range."),
-    "forks": ("runs.forks_spec", ""),
-    "race": ("race_chart.race", "This run has no iteration yet: decode one first."),
-}
-"""By public name: what draws it, and what is said where it has nothing to draw."""
-_OTHERS = {
-    "graph": "networks.graph",
-    "text": "token_text.text_html",
-    "export_html": "export.export_html",
-    "save_view": "export.save_view",
-    "snapshot": "export.snapshot",
-}
-__all__ = sorted([*_FIGURES, *_OTHERS])
+    from speclab.analysis.compare import Comparison
+    from speclab.analysis.curves import Curve
+    from speclab.analysis.whatif import WhatIf
+    from speclab.trace.records import Step, Trace
+
+__all__ = [
+    "cache", "compare", "curve", "drafts", "export_html", "graph", "mask", "metrics", "node", "pair", "residual",
+    "text", "timeline", "tree", "whatif",
+]  # fmt: skip
 
 
 class Html(str):
-    """HTML that a notebook shows."""
+    """HTML that a notebook shows; its words where only text is shown."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:  # its words, where only text is shown
+    def __repr__(self) -> str:
         return unescape(" ".join(re.sub(r"<style.*?</style>|<[^>]*>", " ", self, flags=re.DOTALL).split()))
 
     def _repr_html_(self) -> str:
         return str(self)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _FIGURES:
-        return _figure(name, *_FIGURES[name])
-    if name not in _OTHERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = _at(_OTHERS[name])
-    return _html(found) if name in {"text", "snapshot"} else found
+def tree(
+    step: Step,
+    selected: int | None = None,
+    *,
+    phase: Phase = "all",
+    level: int | None = None,
+    width: int = 900,
+    height: int = 380,
+    theme: ThemeName = "light",
+) -> Figure:
+    """The draft tree of an iteration: depth to the right, verdicts as colours and symbols, tokens beside the nodes.
+
+    Args:
+        step: the iteration.
+        selected: a node to ring.
+        phase: how far the iteration has come.
+        level: in "draft" levels drafted so far, in "accept" decisions taken so far; None for all of them.
+        width: pixels.
+        height: pixels; what is too high is folded into stubs such as `+37`.
+        theme: "light" or "dark".
+    """
+    from speclab.views.tree_picture import draw_tree
+
+    _check(step, selected)
+    drawn = draw_tree(step, selected, position=Position(phase, level), width=width, height=height)
+    return _figure(drawn, theme)
 
 
-def __dir__() -> list[str]:
-    return __all__
+def mask(
+    step: Step,
+    selected: int | None = None,
+    *,
+    phase: Phase = "all",
+    level: int | None = None,
+    compare: bool = False,
+    theme: ThemeName = "light",
+) -> Figure:
+    """The attention mask of the verification pass: one row per node, the prefix folded into a band.
+
+    Args:
+        step: the iteration.
+        selected: a node whose row and column are framed.
+        phase: before "verify", the expected mask of the nodes drafted so far; from then on the mask that was given.
+        level: as for `tree`.
+        compare: a dot on every entry that the tree demands.
+        theme: "light" or "dark".
+    """
+    from speclab.views.mask_picture import draw_mask
+
+    _check(step, selected)
+    return _figure(draw_mask(step, selected, position=Position(phase, level), compare=compare), theme)
 
 
-def _at(home: str) -> Callable[..., Any]:
-    module, _, name = home.partition(".")
-    return getattr(import_module(f"{__name__}.{module}"), name)  # type: ignore[no-any-return]
+def cache(step: Step, selected: int | None = None, *, prompt_length: int = 0, theme: ThemeName = "light") -> Figure:
+    """The KV caches of an iteration, slot by slot, during the pass and after the commit, with arrows for moved rows.
+
+    Args:
+        step: the iteration.
+        selected: a node whose slot is framed.
+        prompt_length: how many of the first slots hold the prompt, to be marked.
+        theme: "light" or "dark".
+
+    Raises:
+        NotRecordedError: the iteration has no record of its caches.
+    """
+    from speclab.views.cache_picture import draw_cache
+
+    _check(step, selected)
+    if not step.caches:
+        raise NotRecordedError("This iteration has no record of its caches.")
+    return _figure(draw_cache(step, selected, prompt_length=prompt_length), theme)
 
 
-def _html(draw: Callable[..., str]) -> Callable[..., Html]:
-    @wraps(draw)
-    def shown(*given: Any, **named: Any) -> Html:
-        return Html(draw(*given, **named))
+def node(step: Step, selected: int = 0, *, theme: ThemeName = "light") -> Figure:
+    """The most probable next tokens after a node, for the target and for the draft, side by side.
 
-    return shown
+    Raises:
+        NotRecordedError: there is no such node.
+    """
+    from speclab.views.node_picture import draw_node
+
+    _check(step, selected)
+    return _figure(draw_node(step, selected), theme)
 
 
-def _figure(name: str, home: str, lacks: str) -> Callable[..., Any]:
-    """What draws, made to give a plotly figure in the colours of a theme."""
-    draw = _at(home)
+def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
+    """Where sampling stopped: the target's and the draft's distribution, and the residual that the target drew from.
 
-    @wraps(draw)
-    def shown(*given: Any, theme: ThemeName = "light", **named: Any) -> Any:
-        from speclab.errors import NotRecordedError
+    Raises:
+        NotRecordedError: the iteration drew nothing, as at temperature 0.
+    """
+    from speclab.views.node_picture import draw_residual
 
-        try:
-            drawn = draw(*given, **named)
-        except IndexError:
-            raise NotRecordedError(f"There is nothing to draw for {given[1:] or named}: no such node here.") from None
-        for part in [drawn] if isinstance(drawn, dict) else drawn:
-            if isinstance(part, dict):
-                return _at("figures.figure")(part, theme)
-        raise NotRecordedError(lacks)
+    if step.residual is None:
+        raise NotRecordedError("This iteration drew from no residual: decode at a temperature above 0.")
+    return _figure(draw_residual(step), theme)
 
-    own = inspect.signature(draw)
-    look = inspect.Parameter("theme", inspect.Parameter.KEYWORD_ONLY, default="light", annotation="ThemeName")
-    shown.__signature__ = own.replace(parameters=[*own.parameters.values(), look], return_annotation="Figure")  # type: ignore[attr-defined]
-    shown.__name__ = shown.__qualname__ = name
-    return shown
+
+def drafts(step: Step, *, theme: ThemeName = "light") -> Figure:
+    """The trees that were proposed in an iteration, side by side, with the confidence that decided between them.
+
+    Raises:
+        NotRecordedError: there was one tree only.
+    """
+    from speclab.views.decisions import draw_drafts
+
+    if not step.proposals:
+        raise NotRecordedError("This iteration has one draft tree: use tree(step).")
+    return _figure(draw_drafts(step), theme)
+
+
+def pair(
+    before: Step, after: Step, names: tuple[str, str] = ("before", "after"), *, theme: ThemeName = "light"
+) -> Figure:
+    """Two iterations side by side on the same columns, both trees whole, such as one decoded again in a fork."""
+    from speclab.views.decisions import draw_pair
+
+    return _figure(draw_pair(before, after, names), theme)
+
+
+def whatif(step: Step, found: WhatIf, *, width: int = 900, height: int = 380, theme: ThemeName = "light") -> Figure:
+    """What another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
+    from speclab.views.preview import draw_whatif
+
+    return _figure(draw_whatif(step, found, width=width, height=height), theme)
+
+
+def timeline(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
+    """One bar per iteration: accepted tokens, the target's token, and how deep was drafted.
+
+    Args:
+        trace: the run.
+        cursor: iterations shown, all by default; the next ones are fainter.
+        theme: "light" or "dark".
+    """
+    from speclab.views.run_picture import draw_timeline
+
+    return _figure(draw_timeline(trace, cursor), theme)
+
+
+def metrics(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
+    """Tokens per iteration, and milliseconds by phase, over the iterations up to `cursor`.
+
+    Raises:
+        NotRecordedError: the run has no iteration yet.
+    """
+    from speclab.views.run_picture import draw_metrics
+
+    if not trace.steps[:cursor]:
+        raise NotRecordedError("This run has no iteration yet: decode one first.")
+    return _figure(draw_metrics(trace, cursor), theme)
+
+
+def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "light") -> Figure:
+    """Tokens per iteration of several runs, one bar each: a `speclab.compare(…)`, or recorded runs.
+
+    Raises:
+        NotRecordedError: there is no run.
+    """
+    from speclab.trace.records import Trace
+    from speclab.views.compare_picture import draw_compare, runs_of
+
+    runs = runs_of(comparison, *others) if isinstance(comparison, Trace) else comparison
+    if not runs.runs:
+        raise NotRecordedError("Nothing was compared: no strategy had run when the comparison stopped.")
+    return _figure(draw_compare(runs), theme)
+
+
+def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
+    """Tokens per iteration over the range of a setting, by replays (`speclab.analysis.curves`)."""
+    from speclab.views.compare_picture import draw_curve
+
+    return _figure(draw_curve(found), theme)
+
+
+def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGraph[int | str]:
+    """The draft tree as a networkx graph with an edge from each parent to its children.
+
+    Nodes are the numbers of the tree, and "own" for the target's own token. Attributes of nodes: token, text, label,
+    parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob, target_choice, target_choice_text,
+    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row; those not known at `phase` are absent.
+    Attributes of the graph: index, prefix_length, phase, rule and the settings of the iteration.
+    """
+    from speclab.views.networks import step_graph
+
+    return step_graph(step, Position(phase, level))
+
+
+def text(trace: Trace, cursor: int | None = None) -> Html:
+    """The prompt and the text of `cursor` iterations as HTML: who wrote each token, and where iterations begin."""
+    from speclab.views.export import read
+    from speclab.views.text_html import text_html
+
+    return Html(f"<style>{read('page.css')}</style>{text_html(trace, cursor)}")
+
+
+def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
+    """Writes a run as one page whose iterations and phases can be stepped without a kernel; returns the path.
+
+    Args:
+        trace: the run.
+        path: of the file.
+        cursor: iterations shown when the page opens; by default the first.
+        note: a sentence above the run.
+
+    Raises:
+        TraceError: the folder is missing, read-only or full.
+        SpeclabError: plotly is missing.
+    """
+    from speclab.views.export import export_html as export
+
+    return export(trace, path, cursor=cursor, note=note)
+
+
+def _check(step: Step, selected: int | None) -> None:
+    if selected is not None and not 0 <= selected < len(step.tree):
+        raise NotRecordedError(f"There is no node {selected}: the tree has {len(step.tree)} nodes, from 0.")

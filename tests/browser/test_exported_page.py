@@ -1,109 +1,158 @@
-"""The exported page, opened from a file: iterations, phases and nodes, in both themes, and nothing asked of anybody."""
+"""The exported page, opened from a file: iterations, phases, nodes and tabs, in both themes, and no outside request."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
+from made_run import made_run
 from opened import ARTIFACTS, PATIENCE
 
-from speclab.lab.lab import recorded
-from speclab.views.explain import why
-from speclab.views.export import describe, export_html
-from speclab.views.playback import positions
-from speclab.views.registry import Frame
+from speclab.views.export import export_html
+from speclab.views.phases import positions
+from speclab.views.sentences import node_sentence, position_sentence
 
 pytestmark = pytest.mark.browser
-EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>'
-RECORDED = recorded()
-RUN = replace(
-    RECORDED,
-    texts=dict.fromkeys(RECORDED.texts, EVIL) | {RECORDED.first_token: "$x$ &lt;"},
-    steps=tuple(replace(step, texts=dict.fromkeys(step.texts, EVIL)) for step in RECORDED.steps[:12]),
+EVIL = '<img src=x onerror="window.hacked=1"><b>bold</b>\x1b[31m\u202e$x$'
+RUN = made_run(12, 14)
+HOSTILE = replace(
+    RUN,
+    texts=dict.fromkeys(RUN.texts, EVIL),
+    steps=tuple(replace(step, texts=dict.fromkeys(step.texts, EVIL)) for step in RUN.steps),
 )
-"""A run of tokens that would be markup."""
-_POINT = "[data-view=tree] .scatterlayer .points path >> nth=1"
+"""The same run with tokens that would be markup."""
+NODE = ".speclab-tree .scatterlayer .points path"
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return export_html(RUN, tmp_path_factory.mktemp("exported") / "run.html", cursor=2, note="What <if>?")
+def opened(browser, path, scheme="light", width=1280, height=800):
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page.set_default_timeout(PATIENCE)
+    page.heard = []
+    page.on("request", lambda request: page.heard.append(request.url))
+    page.on("console", lambda message: page.heard.append(message.text))
+    page.on("pageerror", lambda error: page.heard.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelector('.speclab-tree')?.data")
+    return page
 
 
 @pytest.fixture(params=["light", "dark"])
-def opened(request, browser, path):
-    page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=request.param)
-    page.set_default_timeout(PATIENCE)
-    heard: list[str] = []
-    page.on("request", lambda request: heard.append(request.url))
-    page.on("console", lambda message: heard.append(message.text))
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    page.goto(path.as_uri())
-    page.wait_for_function("document.querySelector('#place').textContent")
+def page(request, browser, tmp_path):
+    path = export_html(RUN, tmp_path / "run.html", cursor=2, note="What <if>?")
+    page = opened(browser, path, request.param)
     yield page
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"exported_{request.param}.png")
-    hacked = page.evaluate("window.hacked")
+    page.screenshot(path=ARTIFACTS / f"exported_{request.param}.png", full_page=True)
+    heard = page.heard
     page.close()
-    assert hacked is None
     assert heard == [path.as_uri()], "the page asked for something, or complained"
 
 
-def test_iterations_phases_and_nodes_are_reached_by_keyboard_and_by_mouse(opened):
+def shows(page, cursor: int, tick: int = -1) -> None:
+    """Waits until an iteration is shown at a position."""
+    sentence = ""
+    if cursor:
+        step = RUN.steps[cursor - 1]
+        sentence = position_sentence(step, positions(step)[tick])
+    page.wait_for_function(
+        "([place, sentence]) => document.querySelector('.sl-place').textContent === place"
+        " && document.querySelector('.sl-said').textContent.includes(sentence)",
+        arg=[f"{cursor} of {len(RUN.steps)}", sentence],
+    )
+
+
+def test_iterations_and_phases_are_reached_by_keyboard_and_by_mouse(page):
     last = len(RUN.steps)
+    shows(page, 2)
+    for key, cursor in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", last), ("ArrowRight", last), ("Home", 0)):
+        page.keyboard.press(key)
+        shows(page, cursor)
+    page.keyboard.press("PageDown")
+    shows(page, min(10, last))
+    page.click(".sl-back")
+    shows(page, min(10, last) - 1)
+    page.keyboard.press("Home")
+    for tick in range(len(positions(RUN.steps[0]))):
+        page.keyboard.press("]")
+        shows(page, 1, tick)
+    page.click("[data-phase=draft]")
+    level = int(RUN.steps[0].tree.depth.max())
+    shows(page, 1, level)
+    page.click("[data-phase=draft]")
+    shows(page, 1, 0)
+    page.keyboard.press("[")
+    shows(page, 0)
+    box = page.locator(".speclab-timeline .nsewdrag").bounding_box()
+    bar = page.evaluate("document.querySelector('.speclab-timeline')._fullLayout.xaxis.d2p(3)")
+    page.mouse.click(box["x"] + bar, box["y"] + 0.9 * box["height"])
+    shows(page, 3)
+    assert page.locator(".sl-body > span:visible").count() == 4, "the prompt and three iterations"
 
-    def shows(i: int, tick: int = -1) -> None:
-        frame = Frame(RUN, i, positions(RUN.steps[i - 1])[tick]) if i else Frame(RUN, 0)
-        said = " ".join(describe(frame).split())
-        opened.wait_for_function(
-            "([i, said]) => document.querySelector('#at').value == i"
-            " && document.querySelector('#said').textContent.replace(/\\s+/g, ' ') === said",
-            arg=[i, said],
-        )  # fmt: skip
-        assert opened.locator("[data-after]:not([hidden])").count() == frame.committed + 1 if i else 1
 
-    shows(2)
-    for key, i in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", last), ("ArrowRight", last), ("Home", 0)):
-        opened.keyboard.press(key)
-        shows(i)
-    opened.keyboard.press("PageDown")
-    shows(10)
-    opened.click("[data-by='-1']")
-    shows(9)
-    opened.focus("#at")
-    opened.keyboard.press("ArrowRight")
-    shows(10)
-    for tick in range(len(positions(RUN.steps[10]))):
-        opened.keyboard.press("]")
-        shows(11, tick)
-    opened.click("[data-phase=draft]")
-    shows(11, 0)
-    opened.keyboard.press("[")
-    shows(10)
-    for fold in opened.locator("details:not([hidden]) summary").all():
-        fold.click()
-    opened.keyboard.press("ArrowLeft")
-    shows(9)
-    step = RUN.steps[8]
-    say = lambda words: opened.locator("#node", has_text=words).wait_for()  # noqa: E731
-    opened.evaluate("document.querySelector('#said').innerHTML = '<a href=\"#\" data-node=\"1\">node 1</a>'")
-    opened.click("#said a")
-    say(why(step, 1))
-    opened.focus("[data-view=tree] [role=application]")
-    opened.keyboard.press("ArrowLeft")
-    say(why(step, 0))
-    assert opened.input_value("#at") == "9", "not from iteration to iteration"
-    shapes = "document.querySelector('[data-view=%s] .js-plotly-plot').layout.shapes.length"
-    marked = [opened.evaluate(shapes % name) for name in ("tree", "mask")]
-    opened.click(_POINT, force=True)
-    say(re.compile(r"Node \d+"))
-    assert [opened.evaluate(shapes % name) for name in ("tree", "mask")] >= marked
-    opened.keyboard.press("Escape")
-    opened.locator("#node b").wait_for(state="detached")
-    opened.evaluate("scrollTo(0, 0)")
-    bars = opened.locator("[data-view=timeline] .bars .point path")
-    assert bars.count() > 3
-    box = opened.locator("[data-view=timeline] .nsewdrag").bounding_box()
-    opened.mouse.click(box["x"] + 0.5 * box["width"] / last, box["y"] + 0.8 * box["height"])
-    opened.wait_for_function("document.querySelector('#at').value == 1")
+def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
+    step = RUN.steps[1]
+    page.focus(".speclab-tree")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    sentence = "".join(node_sentence(step, 1))
+    page.wait_for_function("words => document.querySelector('.sl-node-line').textContent === words", arg=sentence)
+    shapes = "name => document.querySelector(name).layout.shapes.length"
+    before = page.evaluate(shapes, ".speclab-mask")
+    assert page.evaluate(shapes, ".speclab-tree") == 1
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.querySelector('.sl-node-line').textContent === 'Click a node.'")
+    assert page.evaluate(shapes, ".speclab-mask") == before - 2
+    page.locator(NODE).nth(2).click(force=True)
+    page.wait_for_function("document.querySelector('.sl-node-line').textContent.startsWith('Node ')")
+    page.click("[data-tab=node]")
+    assert page.locator(".sl-panel .js-plotly-plot").count() == 1
+    page.click("[data-tab=metrics]")
+    page.wait_for_function("document.querySelector('.sl-panel .js-plotly-plot').data[0].x.length === 2")
+    page.focus("[data-tab=metrics]")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('[data-tab=caches]').getAttribute('aria-selected') === 'true'")
+
+
+def test_traces_are_few_and_none_is_empty_and_the_commit_shows_the_caches(page):
+    for name in ("tree", "mask", "timeline"):
+        sizes = page.evaluate(
+            f"document.querySelector('.speclab-{name}').data.map(trace => (trace.x ?? trace.z).length)"
+        )
+        assert 0 < len(sizes) <= 6
+        assert 0 not in sizes
+    count = page.evaluate("document.querySelector('.speclab-tree').data.find(trace => trace.name === 'nodes').x.length")
+    assert count == len(RUN.steps[1].tree) + (RUN.steps[1].bonus is not None)
+    page.click("[data-phase=commit]")
+    page.wait_for_selector(".sl-commit .speclab-cache .heatmaplayer image", state="attached")
+    assert page.locator(".speclab-tree").is_hidden()
+    page.click("[data-phase=all]")
+    page.wait_for_selector(".speclab-tree", state="visible")
+
+
+def test_nothing_moves_between_steps_and_phases(page):
+    places = "['.sl-stage', '.speclab-status', '.speclab-text'].map(name => document.querySelector(name).offsetTop)"
+    first = page.evaluate(places)
+    for key in ("ArrowRight", "ArrowRight", "[", "[", "ArrowLeft"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(60)
+        assert page.evaluate(places) == first
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_hostile_tokens_are_shown_as_text(browser, tmp_path, width, height):
+    path = export_html(HOSTILE, tmp_path / "run.html")
+    page = opened(browser, path, width=width, height=height)
+    for tab in ("node", "metrics", "caches"):
+        page.click(f"[data-tab={tab}]")
+    for phase in ("draft", "verify", "accept", "commit", "all"):
+        page.click(f"[data-phase={phase}]")
+    page.click("text=as table")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img[src=x]").count() == 0
+    assert page.locator(".sl-body b", has_text="bold").count() == 0
+    assert "\u202e" not in page.inner_text("body")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=ARTIFACTS / f"exported_hostile_{width}.png")
+    assert page.heard == [path.as_uri()]
+    page.close()

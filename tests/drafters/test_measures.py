@@ -8,7 +8,7 @@ from sessions import session_of
 import speclab
 from speclab.drafters import strategies
 from speclab.drafters.measures import measure_of, measured
-from speclab.views.whatif_tree import strip, strip_caption
+from speclab.views.preview import dots
 
 
 def thresholds(kind: type) -> dict[str, str]:
@@ -49,12 +49,11 @@ def test_every_event_and_node_is_among_the_values(step):
     assert measured(step, "nodes") == (len(step.tree),)
 
 
-def test_the_strip_says_in_words_what_its_dots_show(step):
+def test_dots_are_counted_in_words(step):
     values = measured(step, "path probability")
-    drawn = strip(step, "path probability", 0.02, lambda value: value)
+    drawn = dots(step, "path probability", 0.02, lambda value: value)
     assert drawn.count("<circle") == len(values)
     words = f"{len(step.tree) - 1} of {len(values)} paths reach it"
     assert f'aria-label="{words}"' in drawn
     assert f">{words}<" in drawn
-    assert strip_caption((), "confidence", 0.5) == "nothing to compare in this iteration"
-    assert f"{len(step.tree)} in this tree" in strip(step, "nodes", 3, lambda value: value / 256)
+    assert f"{len(step.tree)} in this tree" in dots(step, "nodes", 3, lambda value: value / 256)

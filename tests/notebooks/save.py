@@ -29,8 +29,7 @@ from nbclient import NotebookClient
 from playwright.sync_api import Page, sync_playwright
 
 import speclab.views
-from speclab.views.figures import indexed_png
-from speclab.views.palette import THEMES
+from speclab.views.theme import THEMES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
@@ -72,7 +71,7 @@ class Painter:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        colors = "".join(f"--sl-{role}:{getattr(THEMES['light'], role)};" for role in THEMES["light"].__slots__)
+        colors = "".join([f"{role[4:-1]}:{color};" for role, color in THEMES["light"].items()])
         page.set_content(f"<!doctype html><meta charset=utf-8><style>{_STYLE % colors}</style><body></body>")
         page.add_script_tag(path=Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
         script = Path(speclab.views.__file__).with_name("plots.js").read_text(encoding="utf-8")

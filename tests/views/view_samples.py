@@ -242,14 +242,12 @@ def steps(draw: st.DrawFn, max_nodes: int = 30) -> Step:
 def parse(markup: str) -> ElementTree.Element:
     """The root of a view; a token that broke out of its text would show as an element, a handler or an address."""
     markup.encode("utf-8")
-    root = ElementTree.fromstring(f"<div>{markup}</div>")
+    root = ElementTree.fromstring(f"<div>{markup.replace('&nbsp;', ' ')}</div>")
     for element in root.iter():
         assert element.tag.rpartition("}")[2] not in {"script", "iframe"}, element.tag
-        link = element.tag == "a" and {"data-node", "data-iteration"} & {*element.keys()}
-        assert link or element.tag.rpartition("}")[2] != "a", "a link leads to a node or an iteration"
-        for key, value in element.attrib.items():
+        for key in element.attrib:
             assert not key.lower().startswith("on"), key
-            assert not key.endswith("href") or value.startswith("data:image/png;base64,") or (link and value == "#")
+            assert not key.endswith("href"), key
     return root
 
 

@@ -1,0 +1,221 @@
+"""The KV caches over one iteration: a strip for each, 64 slots per row, during the pass and after the commit.
+
+Kept rows are numbered along the path (1, 2, 3 …), so that a move shows as the same number elsewhere; arrows lead there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from speclab.files import byte_count
+from speclab.trace.records import CacheRecord, Step
+from speclab.views.theme import INK, LOOKS, MUTED, PLOT_MONO, Spec, code_map, note, spec
+from speclab.views.tokens import plot_text, plural, quoted
+
+ROW, PITCH, LEFT = 64, 18, 84
+"""Slots per row, pixels of a row, and pixels left of it."""
+ORDER = "123456789abcdefghijklmnopqrstuvwxyz"
+TARGET = "target"
+_BLUE = LOOKS["accepted"].color
+STATES: dict[str, tuple[str, str, str]] = {
+    "prompt": ("prompt", "#8FA3B5", "·"),
+    "committed": ("committed", "rgba(143,163,181,.5)", ""),
+    "written now": ("committed, written now", "rgba(143,163,181,.7)", "+"),
+    "kept": ("on the path: kept", _BLUE, "1"),
+    "dropped": ("off the path: dropped", "rgba(213,94,0,.25)", "×"),
+    "rebuilt": ("committed, passed again", _BLUE, "r"),
+    "free": ("allocated, free", "rgba(125,135,145,.13)", ""),
+}
+"""For every state of a slot its meaning, its colour and its sign."""
+_CODES = {state: code for code, state in enumerate(STATES)}
+
+
+def slots(record: CacheRecord, prefix: int, prompt: int, *, after: bool) -> list[str]:
+    """The state of every slot in use, during the pass or after the commit.
+
+    `prefix`: entries that the committed text had; `prompt`: how many of them hold the prompt.
+    """
+    end = record.after if after else record.before + record.written
+    states = []
+    for slot in range(end):
+        if slot < min(record.before, prefix):
+            states.append("prompt" if slot < prompt else "committed")
+        elif slot < prefix:
+            states.append("written now")
+        elif after:
+            states.append("kept" if record.kept else "rebuilt")
+        else:
+            states.append("kept" if slot in record.kept else "dropped")
+    return states
+
+
+@dataclass
+class _Strips:
+    """The picture while it is put together, from top to bottom."""
+
+    cells: list[list[int]] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)
+    notes: list[Spec] = field(default_factory=list)
+    signs: list[tuple[int, int, str, str, bool, int | None]] = field(default_factory=list)
+    moves: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
+
+    def heading(self, text: str) -> None:
+        font = {"size": 12, "color": INK}
+        place = {"xref": "x", "yref": "y", "yanchor": "middle"}
+        self.notes.append(note(plot_text(text), -0.5, len(self.cells), **place, font=font))
+        self.cells.append([])
+
+    def row(self, label: str, states: list[str]) -> int:
+        self.labels[len(self.cells)] = label
+        self.cells.append([_CODES[state] for state in states])
+        return len(self.cells) - 1
+
+
+def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 0) -> Spec:
+    """The caches of an iteration; without a record of a cache an empty picture.
+
+    `selected`: a node whose slot in the target's cache is framed.
+    """
+    strips = _Strips()
+    for record in step.caches:
+        _add(strips, step, record, prompt_length)
+    framed = [sign for sign in strips.signs if selected is not None and sign[5] == selected]
+    line = {"color": INK, "width": 2}
+    shapes = [
+        {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}
+        for x, y, *_ in framed
+    ]
+    font = {"size": 11, "family": PLOT_MONO, "color": MUTED}
+    count = len(strips.cells)
+    ticks = {"tickvals": list(strips.labels), "ticktext": list(strips.labels.values()), "tickfont": font}
+    return spec(
+        _traces(strips, font),
+        cache_sentence(step),
+        "caches",
+        height=PITCH * max(count, 1) + 16,
+        margin={"l": LEFT, "r": 12, "t": 8, "b": 8},
+        xaxis={"visible": False, "range": [-0.5, ROW - 0.5], "fixedrange": True},
+        yaxis={"range": [count - 0.5, -0.5], **ticks, "showgrid": False, "showline": False, "fixedrange": True},
+        annotations=strips.notes,
+        shapes=shapes,
+        dragmode=False,
+    )
+
+
+def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
+    """One cache: the rows of the pass that are of interest, then those after the commit."""
+    prefix = step.prefix_length
+    strips.heading(f"{record.name.capitalize()} cache: {_sizes(record)}")
+    first = max(min(record.before, record.after, prefix) - 1, 0) // ROW * ROW
+    if first:
+        held = f", {min(prompt, first)} of the prompt" if prompt else ""
+        strips.heading(f"slots 0 to {first - 1}: committed{held}")
+    places: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
+    landed = {slot: record.after - len(record.kept) + i for i, slot in enumerate(record.kept)}
+    origins = {goal: slot for slot, goal in landed.items()}
+    for after in (False, True):
+        if after:
+            strips.cells.append([])  # room for arrows
+        states = slots(record, prefix, prompt, after=after)
+        end = max(min(-(-len(states) // ROW) * ROW, record.capacity), len(states), first + 1)
+        states += ["free"] * (end - len(states))
+        for start in range(first, end, ROW):
+            # "during 0" could be taken for a number of passes
+            label = f"{'after' if after else 'during'}, {start}…" if start == first else f"{start}…"
+            y = strips.row(label, states[start : start + ROW])
+            for x, state in enumerate(states[start : start + ROW]):
+                slot = start + x
+                places[after][slot] = (x, y)
+                origin = origins.get(slot, -1) if after else slot
+                strips.signs += _sign(step, record, (x, y), slot, state, origin, landed.get(slot, slot))
+    for old, new in record.moved:
+        if old in places[False] and new in places[True]:
+            strips.moves.append((places[False][old], places[True][new]))
+
+
+def _sign(
+    step: Step, record: CacheRecord, place: tuple[int, int], slot: int, state: str, origin: int, goal: int
+) -> list[tuple[int, int, str, str, bool, int | None]]:
+    """The sign in a slot, its tooltip, whether it is on blue, and its node; nothing for a plain slot."""
+    if not STATES[state][2]:
+        return []
+    node = None
+    if record.name == TARGET and step.prefix_length <= origin < step.prefix_length + len(step.tree):
+        node = origin - step.prefix_length  # which slots hold which nodes of a draft is not recorded
+    held = "" if node is None else f" node {node} {quoted(int(step.tree.token[node]), step.texts)},"
+    moved = f", moved to slot {goal}" if goal != slot and origin == slot else ""
+    sign = STATES[state][2]
+    if state == "kept" and origin in record.kept:
+        order = record.kept.index(origin)
+        sign = ORDER[order] if order < len(ORDER) else "•"
+    tip = plot_text(f"slot {slot}:{held} {STATES[state][0]}{moved}")
+    return [(*place, sign, tip, state in {"kept", "rebuilt"}, node)]
+
+
+def _traces(strips: _Strips, font: Spec) -> list[Spec]:
+    """The cells, the signs in them, and arrows from where a row was to where it is now."""
+    cells = [[*row, *[None] * (ROW - len(row))] for row in strips.cells]
+    heat = code_map(cells, [color for _, color, _ in STATES.values()])
+    traces: list[Spec] = [{**heat, "ygap": 2, "hoverinfo": "skip"}]
+    if strips.signs:
+        x, y, sign, tip, strong, node = zip(*strips.signs, strict=True)
+        color = ["#FFFFFF" if each else INK for each in strong]
+        traces.append({
+            "type": "scatter", "mode": "text", "x": x, "y": y, "text": sign, "hovertext": tip, "hoverinfo": "text",
+            "customdata": node, "textfont": {**font, "color": color},
+        })  # fmt: skip
+    if strips.moves:
+        steps: list[Any] = [each for start, end in strips.moves for each in (start, end, None)]
+        marker = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * len(strips.moves), "color": MUTED}
+        traces.append({
+            "type": "scatter", "mode": "lines+markers", "x": [each and each[0] for each in steps],
+            "y": [each and each[1] for each in steps], "line": {"color": MUTED, "width": 1.5}, "marker": marker,
+            "hoverinfo": "skip",
+        })  # fmt: skip
+    return traces
+
+
+def key(step: Step) -> list[tuple[str, str, str]]:
+    """Meaning, colour and sign of every state that occurs."""
+    used = {"free"}
+    for record in step.caches:
+        used |= {*slots(record, step.prefix_length, 1, after=False), *slots(record, step.prefix_length, 1, after=True)}
+    return [look for state, look in STATES.items() if state in used]
+
+
+def _sizes(record: CacheRecord) -> str:
+    return f"{record.before + record.written} → {record.after} slots"
+
+
+def cache_sentence(step: Step) -> str:
+    """One sentence per cache: see `cache_lines`."""
+    return " ".join(cache_lines(step)) or "Caches: none."
+
+
+def cache_lines(step: Step) -> list[str]:
+    """For each cache a line such as `Target cache: 73 → 55 slots, 2.4 MiB; 3 kept, 1 moved; checks: ✓ length …`"""
+    lines = []
+    for record in step.caches:
+        memory = byte_count(record.after * record.slot_bytes)
+        marks = " ".join([f"{'✓' if passed else '✗'} {name}" for name, passed in checks(record).items()])
+        kept = f"{plural(record.written, 'row')} written, {len(record.kept)} kept, {len(record.moved)} moved"
+        lines.append(f"{record.name.capitalize()} cache: {_sizes(record)}, {memory}; {kept}; checks: {marks}.")
+    return lines
+
+
+def checks(record: CacheRecord) -> dict[str, bool]:
+    """What must hold after a commit, and whether it does.
+
+    The target has exactly the committed entries, a draft at most as many; positions increase; moved rows only go
+    towards the front, none onto another; the allocated slots suffice.
+    """
+    goals = [goal for _, goal in record.moved]
+    exact = record.name == TARGET
+    return {
+        "length": record.after == record.committed if exact else record.after <= record.committed,
+        "positions": list(record.kept) == sorted(set(record.kept)),
+        "moves": all(slot > goal and slot in record.kept for slot, goal in record.moved)
+        and goals == sorted(set(goals)),
+        "space": max(record.before + record.written, record.after) <= record.capacity,
+    }

@@ -1,0 +1,167 @@
+"""What followed a node: the target's and the draft's distribution side by side, and where sampling stopped, the draw.
+
+Acceptance tries the children of a node in order (Leviathan et al. 2023; SpecInfer, Algorithm 2): one is accepted with
+probability min(1, p / q); a rejection leaves the target the residual norm(max(p - q, 0)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from speclab.trace.records import Residual, Step, Trial
+from speclab.views.sentences import node_sentence
+from speclab.views.theme import INK, LOOKS, PLOT_MONO, SOURCE_COLORS, Spec, fill, note, spec
+from speclab.views.tokens import clip, label, percent, plot_text, plural, quoted, table, width
+
+MOST = 9
+"""Tokens drawn: the children, the target's choice, and the most probable besides."""
+PANELS = {
+    "p": ("target p", "after this node"),
+    "q": ("draft q", "after this node"),
+    "residual": ("residual", "max(0, p − q), scaled to 1"),
+}
+Probabilities = Mapping[int, float]
+
+
+def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
+    """Horizontal bars, one panel per name of `PANELS`, without their rows: columns `@place`, `@ticks` and the names."""
+    data = []
+    notes = []
+    axes: dict[str, Any] = {}
+    for number, name in enumerate(names):
+        key = str(number + 1) if number else ""
+        title, meaning = PANELS[name]
+        data.append({
+            "type": "bar", "orientation": "h", "x": f"@{name}", "y": "@place", "xaxis": f"x{key}", "yaxis": "y",
+            "text": f"@{name} text", "textposition": "outside", "cliponaxis": False, "customdata": "@node",
+            "marker": {"color": SOURCE_COLORS[number]}, "textfont": {"size": 11, "color": INK}, "hoverinfo": "skip",
+        })  # fmt: skip
+        start, end = number / len(names), (number + 0.8) / len(names)
+        quiet = {"showticklabels": False, "showgrid": False, "fixedrange": True}
+        axes[f"xaxis{key}"] = {**quiet, "domain": [start, end], "range": [0, 1.02]}
+        notes.append(note(f"<b>{title}</b>  {meaning}", start, 1))
+    ticks = {"tickvals": "@place", "ticktext": "@ticks", "tickfont": {"size": 12, "family": PLOT_MONO, "color": INK}}
+    rows = {"autorange": "reversed", "fixedrange": True, "showgrid": False, "automargin": True}
+    margin = {"l": 8, "r": 8, "t": 28, "b": 6}
+    layout = {"height": 60 + 22 * MOST, "margin": margin, "bargap": 0.3, "dragmode": False}
+    return spec(data, "", "node", annotations=notes, yaxis={**ticks, **rows}, **axes, **layout)
+
+
+def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
+    """The rows of `bars_template` for a node: the same tokens in both panels, the most probable first."""
+    record = step.nodes[node]
+    target, draft = dict(record.target_top), dict(record.draft_top)
+    children = {int(step.tree.token[child]): child for child in reversed(step.tree.children[node])}
+    for token, child in children.items():
+        draft.setdefault(token, step.nodes[child].draft_prob)
+        probability = step.nodes[child].target_prob
+        if probability is not None:
+            target.setdefault(token, probability)
+    said = {token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}" for token, child in children.items()}
+    said[record.target_choice] = f"{said.get(record.target_choice, '')} ★ chosen".strip()
+    return _columns(step, {"p": target, "q": draft}, said, children)
+
+
+def _columns(
+    step: Step, panels: Mapping[str, Probabilities], said: Mapping[int, str], nodes: Mapping[int, int]
+) -> dict[str, list[Any]]:
+    first = next(iter(panels.values()))
+    every = {token for probs in panels.values() for token in probs} | set(said)
+    order = sorted(every, key=lambda token: (-first.get(token, 0.0), -max(p.get(token, 0.0) for p in panels.values())))
+    others = [token for token in order if token not in said][: max(MOST - len(said), 3)]
+    tokens = [token for token in order if token in said or token in others]
+    names = [clip(label(token, step.texts), 18) for token in tokens]
+    room = max([width(name) for name in names], default=0) + 2
+    ticks = []
+    for name, token in zip(names, tokens, strict=True):
+        padding = "\u00a0" * (room - width(name))
+        ticks.append(plot_text(name) + padding + said.get(token, ""))
+    columns: dict[str, list[Any]] = {
+        "place": list(range(len(tokens))),
+        "ticks": ticks,
+        "node": [nodes.get(token) for token in tokens],
+    }
+    for name, probs in panels.items():
+        columns[name] = [None if token not in probs else round(probs[token], 4) for token in tokens]
+        columns[f"{name} text"] = ["" if value is None else percent(value) for value in columns[name]]
+    return columns
+
+
+def draw_node(step: Step, node: int) -> Spec:
+    """The most probable next tokens after a node, for the target and for the draft."""
+    drawn = fill(bars_template(), node_columns(step, node))
+    drawn["layout"]["meta"]["sentence"] = "".join(node_sentence(step, node))
+    return drawn
+
+
+def draw_residual(step: Step) -> Spec:
+    """Where sampling stopped: p, q (if candidates were sampled) and the residual that the target drew from."""
+    left = step.residual
+    if left is None:
+        return {}
+    panels = {"p": {each.token: each.target for each in left.tokens}}
+    draft = {each.token: each.draft for each in left.tokens if each.draft is not None}
+    if draft:
+        panels["q"] = draft
+    panels["residual"] = {each.token: each.residual for each in left.tokens}
+    said = {token: f"node {node}" for token, node in candidates(step, left).items()}
+    for trial in left.trials:
+        said[int(step.tree.token[trial.node])] = f"node {trial.node} ✕ rejected"
+    if step.bonus is not None:
+        said[step.bonus] = "★ drawn"
+    drawn = fill(bars_template(tuple(panels)), _columns(step, panels, said, candidates(step, left)))
+    drawn["layout"]["meta"]["sentence"] = residual_sentence(step)
+    return drawn
+
+
+def candidates(step: Step, left: Residual) -> dict[int, int]:
+    """The recorded tokens of the children at which sampling stopped, each with its node, in their order."""
+    nodes = (0,) if left.node is None else step.tree.children[left.node]
+    recorded = {each.token for each in left.tokens}
+    return {int(step.tree.token[node]): node for node in nodes if int(step.tree.token[node]) in recorded}
+
+
+def residual_sentence(step: Step) -> str:
+    """What was tried and rejected, and what the target drew; empty if nothing was drawn."""
+    left = step.residual
+    if left is None or step.bonus is None:
+        return ""
+    drawn = quoted(step.bonus, step.texts)
+    probability = {each.token: each.target for each in left.tokens}.get(step.bonus, 0.0)
+    where = "before the root" if left.node is None else f"after node {left.node}"
+    own = f"The target sampled {drawn} {where} (p = {percent(probability)})"
+    if not left.trials:
+        tried = candidates(step, left)
+        if not tried:
+            return f"{own}; there was no candidate."
+        names = " or ".join([quoted(token, step.texts) for token in tried])
+        return f"{own}; a candidate, {names}, would have been accepted if it had been drawn."
+    tests = [_test(step, trial) for trial in left.trials]
+    return f"{'; '.join(tests)}. The target then sampled {drawn} from the residual."
+
+
+def _test(step: Step, trial: Trial) -> str:
+    token = quoted(int(step.tree.token[trial.node]), step.texts)
+    ratio = percent(_ratio(trial))
+    return f"{token} was rejected: p / q = {percent(trial.target)} / {percent(trial.against)}, accepted with {ratio}"
+
+
+def _ratio(trial: Trial) -> float:
+    return min(1.0, trial.target / trial.against) if trial.against else 1.0
+
+
+def draws_table(step: Step) -> str:
+    """The children tried, in order, and the token that the target drew, as an HTML table."""
+    left = step.residual
+    if left is None:
+        return ""
+    rows = [
+        (number, f"{label(int(step.tree.token[trial.node]), step.texts)} (node {trial.node})", f"{trial.target:.4f}",
+         f"{trial.against:.4f}", f"{_ratio(trial):.4f}", "rejected")
+        for number, trial in enumerate(left.trials, start=1)
+    ]  # fmt: skip
+    if step.bonus is not None:
+        rows.append((len(rows) + 1, label(step.bonus, step.texts), "", "", "", "drawn by the target"))
+    head = ("draw", "token", "p left", "q left", "min(1, p / q)", "outcome")
+    return table(f"{plural(len(rows), 'draw')}, rule: {step.rule}", head, rows)

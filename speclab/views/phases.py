@@ -1,0 +1,132 @@
+"""An iteration, phase by phase, read back from its Step: what is known of each node at each position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from speclab.trace.records import Event, Step
+
+Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much of an iteration is shown; by default all of it.
+
+    `level` counts, in draft, the levels drafted so far (0: the root alone), in accept the decisions taken so far.
+    None: the phase is over.
+    """
+
+    phase: Phase = "all"
+    level: int | None = None
+
+    def reached(self, phase: Phase) -> bool:
+        """Whether `phase` has begun."""
+        return PHASES.index(self.phase) >= PHASES.index(phase)
+
+
+WHOLE = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The target chose `choice` after node `node` (-1: before a drafted root).
+
+    `winner`: the candidate with that token, None if no candidate has it.
+    """
+
+    node: int
+    choice: int
+    candidates: tuple[int, ...]
+    winner: int | None
+
+
+def verified_root(step: Step) -> bool:
+    """Whether node 0 was committed before the iteration began."""
+    return step.nodes[0].verdict == "root"
+
+
+def last_on_path(step: Step) -> int:
+    """The node that the target's own token follows; -1 if a drafted root was rejected."""
+    if step.accepted:
+        return step.accepted[-1]
+    return 0 if verified_root(step) else -1
+
+
+def own_kind(step: Step) -> Literal["bonus", "corrected"]:
+    """ "bonus" if the path was accepted to a leaf, "corrected" if the target chose none of the candidates."""
+    node = last_on_path(step)
+    return "corrected" if node < 0 or step.tree.children[node] else "bonus"
+
+
+def decisions(step: Step) -> list[Decision]:
+    """The decisions of acceptance in order; the last has no winner, unless the text ended inside the path."""
+    node = 0 if verified_root(step) else -1
+    taken = []
+    winners: list[int | None] = [*step.accepted]
+    if step.bonus is not None:
+        winners.append(None)
+    for winner in winners:
+        candidates = step.tree.children[node] if node >= 0 else (0,)
+        taken.append(Decision(node, _choice(step, node), candidates, winner))
+        node = node if winner is None else winner
+    return taken
+
+
+def _choice(step: Step, node: int) -> int:
+    if node >= 0:
+        return step.nodes[node].target_choice
+    return int(step.tree.token[0]) if step.root_choice is None else step.root_choice
+
+
+def positions(step: Step) -> list[Position]:
+    """Every position of an iteration in order."""
+    draft = [Position("draft", level) for level in range(int(step.tree.depth.max()) + 1)]
+    accept = [Position("accept", level + 1) for level in range(len(decisions(step)))]
+    after = [Position("commit"), WHOLE]
+    return [*draft, Position("flatten"), Position("verify"), *accept, *after]
+
+
+def node_kinds(step: Step, position: Position = WHOLE) -> list[str | None]:
+    """For each node a key of `LOOKS`; "drafted" if its verdict is not known yet, None if it is not drafted yet."""
+    kinds: list[str | None] = [node.verdict for node in step.nodes]
+    if position.reached("commit") or (position.phase == "accept" and position.level is None):
+        return kinds
+    decided = decisions(step)[: position.level] if position.phase == "accept" else []
+    known = {node for decision in decided for node in decision.candidates}
+    for node, verdict in enumerate(kinds):
+        if node not in known and verdict != "root":
+            kinds[node] = "drafted"
+        if position.phase == "draft" and position.level is not None and step.tree.depth[node] > position.level:
+            kinds[node] = None
+    return kinds
+
+
+def own_shown(step: Step, position: Position = WHOLE) -> bool:
+    """Whether the target's own token is known by then."""
+    if step.bonus is None:
+        return False
+    ended = position.level is None or position.level >= len(decisions(step))
+    return position.reached("commit") or (position.phase == "accept" and ended)
+
+
+def fresh(step: Step, position: Position = WHOLE) -> set[int]:
+    """The nodes that this position has added or judged."""
+    if position.level is None:
+        return set()
+    if position.phase == "accept":
+        return {
+            node for decision in decisions(step)[position.level - 1 : position.level] for node in decision.candidates
+        }
+    return {node for node, depth in enumerate(step.tree.depth.tolist()) if depth == position.level and node}
+
+
+def events_until(step: Step, position: Position = WHOLE) -> list[Event]:
+    """The drafting events so far: a level's decisions come before the next level, pruning comes last."""
+    level = position.level
+    if position.phase != "draft" or level is None or level >= step.tree.depth.max():
+        return list(step.events)
+    early = [event for event in step.events if event.kind != "prune"]
+    return [event for event in early if event.node is None or step.tree.depth[event.node] < level]

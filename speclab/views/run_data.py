@@ -1,0 +1,109 @@
+"""A run as plain JSON for the page: a header, and each iteration once, with everything that the page shows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speclab.trace.records import Step, Trace
+from speclab.views import cache_picture, mask_picture, node_picture, run_picture, sentences, text_html, tree_picture
+from speclab.views.decisions import decided_table, drafts_sentence, draw_drafts
+from speclab.views.networks import step_graph
+from speclab.views.phases import PHASES, Position, fresh, node_kinds, positions
+from speclab.views.theme import LOOKS, template
+from speclab.views.tokens import label, plot_lines
+
+Data = dict[str, Any]
+
+
+def header(trace: Trace, title: str | None = None) -> Data:
+    """What is the same for all iterations: the title, the prompt, how things look, pictures without iterations."""
+    looks = {
+        look.code: {"label": look.label, "color": look.color, "symbol": look.symbol, "sign": look.sign,
+                    "filled": look.filled, "kind": kind}
+        for kind, look in LOOKS.items()
+    }  # fmt: skip
+    return {
+        "title": title or sentences.title(trace),
+        "prompt": text_html.prompt_piece(trace),
+        "legend": text_html.legend(),
+        "sentence": f"Before the first iteration: {sentences.prompt_words(trace)}, and the prefill's first token.",
+        "max_tokens": trace.settings.get("max_new_tokens"),
+        "phases": list(PHASES),
+        "looks": looks,
+        "links": tree_picture.LINKS,
+        "template": template(),
+        "mask": {"words": mask_picture.WORDS},
+        "timeline": run_picture.timeline_template(),
+        "metrics": run_picture.metrics_template(),
+        "numbers": run_picture.NUMBERS,
+        "node": node_picture.bars_template(),
+    }
+
+
+def iteration(step: Step, trace: Trace) -> Data:
+    """Everything that the page shows of an iteration. Only the steps of `trace` up to this one are read."""
+    made = tree_picture.tree_table(step_graph(step))
+    frame, codes = mask_picture.mask_frame(step)
+    nodes = len(step.tree)
+    return {
+        "index": step.index,
+        "tokens": len(trace.token_ids(step.index + 1)),
+        "sentence": sentences.summary(step),
+        "ending": sentences.ending(step),
+        "last": step.accepted[-1] if step.accepted else 0,
+        "positions": [_position(step, made, position) for position in positions(step)],
+        "tree": made,
+        "notes": {phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify")},
+        "tree_rows": tree_picture.tree_rows(step),
+        "mask": {
+            "figure": frame,
+            "codes": ["".join(map(str, row)) for row in codes.tolist()],
+            "names": mask_picture.mask_names(step),
+            "verdict": mask_picture.verdict(step),
+        },
+        "cache": cache_picture.draw_cache(step, prompt_length=len(trace.prompt_ids)) if step.caches else None,
+        "cache_lines": cache_picture.cache_lines(step),
+        "cache_key": cache_picture.key(step),
+        "nodes": [_node(step, node) for node in range(nodes)],
+        "residual": _residual(step),
+        "text": text_html.text_piece(step),
+        "timeline": run_picture.timeline_point(step),
+        "metrics": run_picture.metrics_point(step),
+        "decided": decided_table(step),
+        "drafts": {"figure": draw_drafts(step), "sentence": drafts_sentence(step)} if step.proposals else None,
+    }
+
+
+def _position(step: Step, made: Data, position: Position) -> Data:
+    kinds = tree_picture.codes(made, tree_picture.step_kinds(step, position))
+    return {
+        "phase": position.phase,
+        "level": position.level,
+        "kinds": kinds,
+        "present": sum(kind is not None for kind in node_kinds(step, position)),
+        "fresh": sorted(fresh(step, position)),
+        "sentence": sentences.position_sentence(step, position),
+    }
+
+
+def _node(step: Step, node: int) -> Data:
+    drafted, verified, grown = sentences.node_sentence(step, node)
+    before, after = sentences.tips(step, [node])[0]
+    return {
+        "sentence": [drafted, verified, grown],
+        "tip": [plot_lines(*before), plot_lines(*after)],
+        "columns": node_picture.node_columns(step, node),
+        "top": [[token, label(token, step.texts)] for token, _ in step.nodes[node].draft_top],
+    }
+
+
+def _residual(step: Step) -> Data | None:
+    """Where sampling stopped; None at temperature 0."""
+    if step.residual is None:
+        return None
+    return {
+        "node": step.residual.node or 0,
+        "sentence": node_picture.residual_sentence(step),
+        "figure": node_picture.draw_residual(step),
+        "table": node_picture.draws_table(step),
+    }

@@ -1,0 +1,121 @@
+"""The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
+
+One piece of HTML per iteration, so that a step adds its own piece only. Each kind has a tint and a line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
+from speclab.trace.records import Step, Trace
+from speclab.views.phases import decisions, last_on_path, own_kind
+from speclab.views.sentences import prompt_words
+from speclab.views.theme import LOOKS
+from speclab.views.tokens import display, label, percent, plural, quoted
+
+HEAD = TAIL = 48
+"""Prompt tokens shown before and after what is left out of a long prompt."""
+
+
+def text_html(trace: Trace, cursor: int | None = None) -> str:
+    """The prompt and the text of `cursor` iterations, with a legend."""
+    pieces = "".join([prompt_piece(trace), *(text_piece(step) for step in trace.steps[:cursor])])
+    sentence = escape(text_sentence(trace, cursor))
+    body = f'<div class="sl-body" dir="auto" role="document" aria-label="{sentence}">{pieces}</div>'
+    return f'<div class="speclab-text">{legend()}{body}</div>'
+
+
+def text_sentence(trace: Trace, cursor: int | None = None) -> str:
+    """`Text: 30 prompt tokens, then 41 generated in 12 iterations.`"""
+    count = len(trace.token_ids(len(trace.steps) if cursor is None else cursor))
+    iterations = plural(len(trace.steps[:cursor]), "iteration")
+    return f"Text: {prompt_words(trace)}, then {count} generated in {iterations}."
+
+
+def legend() -> str:
+    """What the tints mean."""
+    kinds = [("first", "first token"), *((kind, LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected"))]
+    entries = [f'<span class="sl-t sl-{kind}">{name}</span>' for kind, name in kinds]
+    entries.append('<span><span class="sl-x">×2</span> rejected, click to unfold</span>')
+    entries.append('<span><span class="sl-mark">3<b>+5</b></span> iteration, tokens gained</span>')
+    return f'<div class="sl-legend">{" ".join(entries)}</div>'
+
+
+def prompt_piece(trace: Trace) -> str:
+    """The prompt (of a long one the head and the tail) and the first token, which the prefill gave."""
+    count = len(trace.prompt_ids)
+    if count <= HEAD + TAIL + 16:
+        runs = [*_prompt(trace, 0, count)]
+    else:
+        gap = f'<span class="sl-gap">… {count - HEAD - TAIL} tokens …</span>'
+        runs = [*_prompt(trace, 0, HEAD), gap, *_prompt(trace, count - TAIL, count)]
+    tip = f"{quoted(trace.first_token, trace.texts)} · id {trace.first_token} · from the prefill"
+    return f'<span class="sl-p">{"".join(runs)}</span>' + _token(trace.first_token, trace.texts, "first", tip)
+
+
+def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
+    """Tokens of the prompt; what the chat template wrote is set apart from the messages."""
+    parts: Sequence[tuple[str | None, int, int]] = trace.prompt_parts() or [(None, 0, last)]
+    for role, start, stop in parts:
+        tokens = trace.prompt_ids[max(start, first) : min(stop, last)]
+        words = "".join([readable(token, trace.texts) for token in tokens])
+        if role is None:
+            yield words
+        elif tokens and role:
+            yield f'<span class="sl-role" title="{escape(display(role))} message">{words}</span>'
+        elif tokens:  # on one line: the template's line breaks are not what a person reads
+            words = words.replace("\n", "")
+            yield f'<span class="sl-template" title="written by the chat template">{words}</span>'
+
+
+def text_piece(step: Step) -> str:
+    """The tokens of an iteration, after a mark with its number and the tokens that it gained."""
+    number, gained = step.index + 1, len(step.committed)
+    tip = f"iteration {number}: {plural(gained, 'token')} gained"
+    pieces = [f'<span class="sl-mark" data-iteration="{number}" title="{tip}">{number}<b>+{gained}</b></span>']
+    rejected = {decision.winner: decision.candidates for decision in decisions(step)}
+    nodes: list[int | None] = [*step.accepted, *[None] * gained]
+    for token, node in zip(step.committed, nodes, strict=False):
+        kind = "accepted" if node is not None else own_kind(step)
+        source = "target" if node is None else step.tree.source[node]
+        losers = [int(step.tree.token[each]) for each in rejected.get(node, ()) if each != node]
+        tip = f"{quoted(token, step.texts)} · id {token} · {kind} · from {source} · iteration {number}"
+        probability = _probability(step, node)
+        if probability is not None:
+            tip += f" · target {percent(probability)}"
+        if losers:
+            tip += f" · chosen over {', '.join([quoted(each, step.texts) for each in losers])}"
+        if kind == "corrected" and losers:
+            pieces.append(_struck(losers, step.texts))
+        pieces.append(_token(token, step.texts, kind, tip))
+    return "".join(pieces)
+
+
+def _probability(step: Step, node: int | None) -> float | None:
+    if node is not None:
+        return step.nodes[node].target_prob
+    last = last_on_path(step)
+    return dict(step.nodes[last].target_top).get(step.bonus or 0) if last >= 0 else None
+
+
+def _struck(tokens: Sequence[int], texts: Mapping[int, str]) -> str:
+    """The candidates that the target's own token replaced: their number, and struck out when unfolded."""
+    words = "".join([f"<s>{escape(label(token, texts))}</s>" for token in tokens])
+    tip = escape(f"{plural(len(tokens), 'candidate')} rejected here")
+    return f'<span class="sl-x" tabindex="0" title="{tip}">×{len(tokens)}<span class="sl-fold">{words}</span></span>'
+
+
+def _token(token: int, texts: Mapping[int, str], kind: str, tip: str) -> str:
+    body = readable(token, texts)
+    gap = " " if body.startswith(" ") else ""  # outside the tint, so that a line breaks cleanly
+    return f'{gap}<span class="sl-t sl-{kind}" title="{escape(tip)}">{body.removeprefix(" ")}</span>'
+
+
+def readable(token: int, texts: Mapping[int, str]) -> str:
+    """A token as one reads it: spaces stay spaces, a line break is shown and made, hidden characters get a code."""
+    raw = texts.get(token, "")
+    if not raw.strip(" "):
+        return escape(label(token, texts))
+    words = [display(word) if word else "" for word in raw.split(" ")]
+    return escape(" ".join(words)).replace("⏎", "⏎\n")

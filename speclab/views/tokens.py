@@ -1,0 +1,122 @@
+"""Tokens and values as words: nothing invisible, nothing that HTML or plotly would read as markup."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from html import escape
+
+_VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+_RUN = re.compile(r"([␣⏎⇥])\1{3,}")
+# Control, format (bidi overrides, zero width), surrogate, private, unassigned; line, paragraph and other separators.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+_MARKS = {"Mn", "Mc", "Me"}
+
+
+@lru_cache(maxsize=8192)
+def display(text: str) -> str:
+    r"""`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
+
+    >>> display(" the"), display("\n\n"), display("        "), display("\u200b"), display("")
+    ('␣the', '⏎⏎', '␣×8', '<U+200B>', '∅')
+    """
+    if not text:
+        return "∅"
+    visible = "".join(map(_visible, text))
+    if unicodedata.category(text[0]) in _MARKS:
+        visible = "◌" + visible
+    return _RUN.sub(lambda run: f"{run[1]}×{len(run[0])}", visible)
+
+
+def _visible(char: str) -> str:
+    if char in _VISIBLE:
+        return _VISIBLE[char]
+    return f"<U+{ord(char):04X}>" if unicodedata.category(char) in _HIDDEN else char
+
+
+def label(token: int, texts: Mapping[int, str]) -> str:
+    """The visible text of a token id, `#id` if its text is not known."""
+    return display(texts[token]) if token in texts else f"#{token}"
+
+
+def quoted(token: int, texts: Mapping[int, str]) -> str:
+    """A token in a sentence, with plain spaces: `' the'`."""
+    visible = label(token, texts)
+    if "×" not in visible and texts.get(token, "").strip():
+        visible = visible.replace("␣", " ")
+    return f"'{clip(visible, 24)}'"
+
+
+@lru_cache(maxsize=8192)
+def width(text: str) -> int:
+    """Columns of `text` in a monospaced font; wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    columns = 0
+    for char in text:
+        if unicodedata.category(char) not in _MARKS:
+            columns += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return columns
+
+
+def clip(text: str, columns: int) -> str:
+    """`text`, or its beginning and `…`, in at most `columns` columns."""
+    if width(text) <= columns:
+        return text
+    end = 0
+    while width(text[: end + 1]) < columns:
+        end += 1
+    return text[:end] + "…"
+
+
+def plot_text(text: str) -> str:
+    """Text that plotly shows unchanged: it would read `<b>` and `&lt;` as markup, and `$…$` as a formula."""
+    return html.escape(text, quote=False).replace("$", "&#36;")
+
+
+def plot_lines(*lines: str) -> str:
+    """A tooltip of several lines."""
+    return "<br>".join([plot_text(line) for line in lines if line])
+
+
+def percent(probability: float) -> str:
+    """0.934 → `93 %`, 0.0374 → `3.7 %`, 0.0002 → `<0.1 %`."""
+    share = 100 * probability
+    if share >= 9.95 or share == 0:
+        return f"{share:.0f} %"
+    return f"{share:.1f} %" if share >= 0.1 else "<0.1 %"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 level`, `3 levels`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`4.2 ms`, `1.38 s`."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+class Markup(str):
+    """HTML in a cell of a table; other strings are escaped there."""
+
+    __slots__ = ()
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """An HTML table; everything in it is escaped but `Markup`."""
+    heading = "".join([f'<th scope="col">{escape(name)}</th>' for name in head])
+    body = "".join(["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows])
+    start = f'<table class="speclab-table"><caption>{escape(caption)}</caption>'
+    return f"{start}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Markup):
+        return f"<td>{value}</td>"
+    number = isinstance(value, int | float)
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f'<td class="sl-number">{text}</td>' if number else f"<td>{escape(text)}</td>"

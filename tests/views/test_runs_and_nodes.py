@@ -1,0 +1,295 @@
+"""Timeline, metrics, the distributions after a node, comparisons, curves, previews, and the public functions."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sessions import PROMPT
+from table_runner import mixed_probs, random_probs, table_pair
+from view_samples import draft_tree, five_nodes, large, odd_tokens, one_node, sixty_nodes, trace, words
+
+import speclab
+from speclab import views
+from speclab.analysis.compare import ComparedRun, Comparison
+from speclab.analysis.curves import Curve, Point
+from speclab.analysis.whatif import in_force, what_if
+from speclab.errors import NotRecordedError
+from speclab.trace.records import Proposal, Residual, TokenProb, Trial
+from speclab.tree import DraftTree
+from speclab.views.compare_picture import compare_table, curve_sentence, draw_compare, draw_curve
+from speclab.views.decisions import decided_table, drafts_sentence, draw_drafts, draw_pair
+from speclab.views.node_picture import draw_node, draw_residual, draws_table, residual_sentence
+from speclab.views.preview import dots, preview, whatif_preview, whatif_sentence
+from speclab.views.run_data import header, iteration
+from speclab.views.run_picture import draw_metrics, draw_timeline, metrics_rows, metrics_sentence
+from speclab.views.theme import figure
+
+# The run
+
+
+def test_the_timeline_has_a_bar_per_iteration_and_frames_the_one_shown():
+    run = trace(12)
+    drawn = draw_timeline(run, 5)
+    assert drawn["data"][0]["x"] == list(range(1, 13))
+    assert drawn["data"][1]["y"] == [len(step.accepted) for step in run.steps]
+    frame, veil = drawn["layout"]["shapes"]
+    assert (frame["x0"], frame["x1"], veil["x0"]) == (4.5, 5.5, 5.5)
+    assert max(drawn["layout"]["xaxis"]["tickvals"]) == 12, "no ticks for iterations that do not exist"
+    kinds = {trace["name"] for trace in drawn["data"]}
+    assert {"drafted", "accepted"} < kinds <= {"drafted", "accepted", "bonus", "corrected"}
+    long = trace(400)
+    assert len(draw_timeline(long, 390)["data"][0]["x"]) == 120
+    figure(draw_timeline(replace(run, steps=()), 0))
+
+
+def test_metrics_are_of_the_iterations_until_the_cursor():
+    run = trace(12)
+    drawn = draw_metrics(run, 4)
+    assert drawn["data"][0]["x"] == [1, 2, 3, 4]
+    tokens = [sum(pair) for pair in zip(drawn["data"][0]["y"], drawn["data"][1]["y"], strict=True)]
+    assert tokens == [len(step.committed) for step in run.steps[:4]]
+    seconds = sum(sum(bar["y"]) for bar in drawn["data"][2:]) / 1000
+    assert seconds == pytest.approx(sum(sum(step.seconds.values()) for step in run.steps[:4]), abs=1e-4)
+    assert f"{sum(tokens) / 4:.2f} tokens per iteration" in metrics_sentence(run, 4)
+    listed = words(metrics_rows(run))
+    assert f"{run.metrics.tokens_per_iteration:.2f}" in listed
+    assert "accepted / drafted tokens" in listed
+
+
+# Nodes
+
+
+def test_target_and_draft_share_their_rows_and_children_are_marked():
+    step = five_nodes()
+    drawn = draw_node(step, 1)
+    target, draft = drawn["data"]
+    assert target["y"] == draft["y"]
+    ticks = drawn["layout"]["yaxis"]["ticktext"]
+    chosen = next(place for place, tick in enumerate(ticks) if "★ chosen" in tick)
+    assert "node 3 ●" in ticks[chosen]
+    assert draft["x"][chosen] == pytest.approx(0.7)
+    assert target["customdata"][chosen] == 3
+    for make in (odd_tokens, large, one_node):
+        for node in range(0, len(make().tree), 17):
+            figure(draw_node(make(), node))
+
+
+def stopped(draft: bool = True):
+    """' the' and ' old' were rejected; the target then drew ' said' from the residual."""
+    tree = DraftTree.of([5, 0, 1], [-1, 0, 0], [0.0, math.log(0.8), math.log(0.1)], "draft")
+    rows = [(3, 0.75, 0.5, 0.05), (0, 0.0, 0.31, 0.8), (1, 0.05, 0.1, 0.1), (2, 0.2, 0.09, 0.05)]
+    tokens = tuple(TokenProb(token, left, p, q if draft else None) for token, left, p, q in rows)
+    trials = (Trial(1, 0.31, 0.8), Trial(2, 0.1, 0.5)) if draft else ()
+    step = replace(five_nodes(), tree=tree, nodes=five_nodes().nodes[:3], accepted=(), bonus=3)
+    return replace(step, rule="draws without replacement", residual=Residual(0, tokens, trials))
+
+
+def test_where_sampling_stopped_the_draws_and_the_residual_are_shown():
+    step = stopped()
+    p, q, residual = draw_residual(step)["data"]
+    assert (p["x"][0], q["x"][0], residual["x"][0]) == (0.5, 0.05, 0.75)
+    assert residual_sentence(step) == (
+        "' the' was rejected: p / q = 31 % / 80 %, accepted with 39 %; ' old' was rejected: p / q = 10 % / 50 %, "
+        "accepted with 20 %. The target then sampled ' said' from the residual."
+    )
+    listed = words(draws_table(step))
+    assert "0.3875" in listed
+    assert "drawn by the target" in listed
+    assert len(draw_residual(stopped(draft=False))["data"]) == 2
+    assert "The target sampled ' said' after node 0 (p = 50 %)" in residual_sentence(stopped(draft=False))
+    figure(draw_residual(step))
+
+
+# What decided, and two trees
+
+
+def test_what_decided_an_iteration_is_one_table_with_values_before_and_after():
+    adapted = trace(12).steps[4]
+    listed = words(decided_table(adapted))
+    assert "base depth" in listed
+    assert "acceptance 0.84 is above 0.8" in listed
+    assert decided_table(five_nodes()) == "", "a strategy that adapts nothing has no table"
+
+
+def test_of_two_proposed_trees_what_the_text_tells_of_the_other_is_known():
+    probs = [math.log(each) for each in (1, 0.5, 0.1, 0.6, 0.5, 0.5)]
+    other = DraftTree.of([0, 1, 5, 2, 3, 6], [-1, 0, 0, 1, 3, 4], probs, "prose")
+    step = five_nodes()
+    proposals = (Proposal("prose", other, 0.25, 0.3, False), Proposal("code", step.tree, 0.5, 0.5, True))
+    step = replace(step, proposals=proposals)
+    drawn = draw_drafts(step)
+    figure(drawn)
+    titles = [note["text"] for note in drawn["layout"]["annotations"]]
+    assert titles == [
+        "<b>prose: not verified, mean confidence 0.2500 (weighted 0.3000)</b>",
+        "<b>code: verified, mean confidence 0.5000</b>",
+    ]
+    marks = [trace["marker"]["color"] for trace in drawn["data"] if trace.get("name") == "nodes"]
+    assert marks[0].count("#0072B2") == 3, "' old', ' woman' and ' said' are on the text"
+    assert marks[1].count("#0072B2") == 2
+    assert drafts_sentence(step).endswith("Code was verified.")
+    first, second = drawn["layout"]["xaxis"], drawn["layout"]["xaxis2"]
+    assert first["domain"][1] < second["domain"][0]
+
+
+def test_an_iteration_decoded_again_stands_beside_itself_with_both_trees_whole():
+    drawn = draw_pair(sixty_nodes(), five_nodes(), ("As it was", "With depth 2"))
+    marks = [trace for trace in drawn["data"] if trace.get("name") == "nodes"]
+    assert [len(trace["x"]) for trace in marks] == [61, 6]
+    assert "With depth 2: 4 nodes drafted, 2 accepted" in drawn["layout"]["annotations"][1]["text"]
+    columns = [{*trace["x"]} for trace in marks]
+    assert columns[1] <= columns[0], "the same columns"
+    figure(drawn)
+
+
+# What would be
+
+
+@pytest.fixture(scope="module")
+def iterations():
+    target = random_probs(24, 3, low=0.5, high=2.5)
+    models = table_pair(target, mixed_probs(target, random_probs(24, 4), 0.15), 24)
+    run = speclab.Session(models, speclab.FixedTree(depth=3, branching=2), PROMPT, max_new_tokens=24)
+    run.run()
+    return run.steps
+
+
+def test_what_would_be_gone_or_new_is_told_apart(iterations):
+    step = iterations[0]
+
+    def seen(**changes):
+        return what_if(step, in_force(step).changed(**changes))
+
+    fewer = whatif_preview(step, seen(depth=2))
+    assert fewer["kinds"].count("g") == 8, "the lowest level"
+    same = whatif_preview(step, seen())
+    assert not {"g", "n"} & {*same["kinds"]}
+    assert "the same tree, 15 nodes" in same["sentence"]
+    more = whatif_preview(step, seen(branching=3))
+    new = [node for node in more["tree"]["id"] if str(node).startswith("new ")]
+    assert len(new) == more["kinds"].count("n") > 0
+    assert "→ ?" in more["second"].values()
+    assert "did not record" in more["sentence"]
+    short = next(step for step in iterations if len(step.accepted) == 3)
+    found = what_if(short, in_force(short).changed(depth=1))
+    assert whatif_sentence(short, found) == "Preview: 3 nodes instead of 15, 1 accepted instead of 3."
+    views.whatif(step, seen(branching=3))
+
+
+def test_a_tree_built_by_hand_is_previewed_without_verdicts():
+    step = five_nodes()
+    tree = DraftTree.of([0, 1, 8, 20], [-1, 0, 0, 2], [0.0, -0.5, -1.2, -0.1], "you")
+    found = preview(step, tree, [0, 1, 2, None], "By hand: 4 nodes.")
+    kinds = dict(zip(found["tree"]["id"], found["kinds"], strict=True))
+    assert kinds == {0: "r", 1: "d", 2: "d", 3: "g", 4: "g", "new 3": "n"}
+    assert found["tree"]["label"][found["tree"]["id"].index("new 3")] == "␣it"
+
+
+def test_dots_stand_where_the_values_are_and_are_counted_in_words():
+    drawn = dots(five_nodes(), "path probability", 0.35, lambda value: value)
+    assert drawn.count("<circle") == 4
+    assert drawn.count('fill="currentColor"') == 2
+    assert "2 of 4 paths reach it" in drawn
+
+
+# Comparing
+
+
+def test_every_run_has_a_bar_and_a_row_and_differences_are_named():
+    one, other = trace(6), replace(trace(6), first_token=5)
+    runs = (ComparedRun("plain <b>", one), ComparedRun("tree", other), ComparedRun("head", None, "no head here"))
+    compared = Comparison(runs)
+    drawn = draw_compare(compared)
+    assert drawn["data"][0]["text"][0] == "did not run"
+    assert "<b>" not in drawn["layout"]["yaxis"]["ticktext"][2]
+    listed = words(compare_table(compared))
+    assert "differs from token 1" in listed
+    assert "did not run: no head here" in listed
+    views.compare(compared)
+    views.compare(one, other)
+
+
+def test_a_curve_marks_the_current_value_and_the_best():
+    strategy = speclab.FixedTree(depth=3)
+    points = tuple(
+        Point(
+            (depth,), strategy.changed(depth=depth), 10, 1.0 + depth / 4, 50.0, refused="too deep" if depth == 5 else ""
+        )
+        for depth in (1, 2, 3, 4, 5)
+    )
+    curve = Curve(strategy, {"depth": (1, 2, 3, 4, 5)}, Point((), iterations=40), points)
+    (line,) = draw_curve(curve)["data"]
+    assert line["y"] == [1.25, 1.5, 1.75, 2.0], "what was refused has no point"
+    assert line["marker"]["symbol"] == ["circle", "circle", "square", "star"]
+    assert curve_sentence(curve) == (
+        "On 40 tokens of text: most tokens per iteration at depth 4: 2.00; now, at depth 3: 1.75."
+    )
+    views.curve(curve, theme="dark")
+
+
+# The public functions, and the data of the page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_view_is_a_figure_in_the_colours_of_its_theme(theme):
+    step, run = five_nodes(), trace(4)
+    for made in (
+        views.tree(step, 1, theme=theme), views.mask(step, 1, compare=True, theme=theme), views.node(step, theme=theme),
+        views.cache(step, 1, prompt_length=5, theme=theme), views.timeline(run, 2, theme=theme),
+        views.metrics(run, theme=theme), views.residual(stopped(), theme=theme), views.pair(step, step, theme=theme),
+    ):  # fmt: skip
+        assert "var(--" not in made.to_json()
+        assert made.layout.meta["sentence"].strip().endswith(".")
+        assert made.layout.paper_bgcolor == {"light": "#FFFFFF", "dark": "#111111"}[theme]
+
+
+def test_signatures_are_real_and_docstrings_are_there():
+    for name in views.__all__:
+        function = getattr(views, name)
+        assert function.__doc__, name
+        assert "args" not in inspect.signature(function).parameters
+    assert list(inspect.signature(views.tree).parameters)[:2] == ["step", "selected"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda: views.tree(five_nodes(), 9), "There is no node 9: the tree has 5 nodes, from 0."),
+        (lambda: views.residual(five_nodes()), "decode at a temperature above 0"),
+        (lambda: views.drafts(five_nodes()), "one draft tree"),
+        (lambda: views.metrics(replace(trace(1), steps=())), "no iteration yet"),
+        (lambda: views.cache(replace(five_nodes(), caches=())), "no record of its caches"),
+    ],
+)
+def test_what_a_record_lacks_is_one_sentence(draw, words):
+    with pytest.raises(NotRecordedError, match=words):
+        draw()
+
+
+def test_views_load_neither_plotly_nor_torch_until_a_figure_is_made():
+    code = "import sys; from speclab import views; views.tree; print({'plotly', 'torch'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    modules = {path.stem for path in Path(views.__file__).parent.glob("*.py")}
+    assert not modules & {*views.__all__}, "a module of the name of a function would hide it"
+
+
+def test_an_iteration_is_plain_json_of_some_fifty_kilobytes_and_tells_every_position():
+    run = trace(6)
+    data = iteration(run.steps[2], run)
+    assert json.loads(json.dumps(data))["index"] == 2
+    assert len(json.dumps(data)) < 70_000
+    assert len(json.dumps(iteration(sixty_nodes(), replace(run, steps=(sixty_nodes(0),) * 5)))) < 140_000
+    assert [len(each["kinds"]) for each in data["positions"]] == [len(data["tree"]["id"])] * len(data["positions"])
+    assert data["tokens"] == 1 + sum(len(step.committed) for step in run.steps[:3])
+    json.dumps(header(run))
+    big = np.array([len(iteration(odd_tokens(), run)["nodes"])])
+    assert big[0] == len(odd_tokens().tree)
+    assert draft_tree([-1]).token is not None

@@ -1,0 +1,175 @@
+"""The draft tree: every node at its place or counted in a stub, its verdict by symbol, what is known at each phase."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from view_samples import drafted_root, ended_inside, five_nodes, large, odd_tokens, one_node, sixty_nodes, steps, words
+
+from speclab import views
+from speclab.views.networks import CHAR, GAPS, MARK, OWN, columns, fold, leaf_rows, step_graph
+from speclab.views.phases import Position, positions
+from speclab.views.theme import LOOKS, figure
+from speclab.views.tokens import label, plot_text
+from speclab.views.tree_picture import codes, draw_tree, step_kinds, tree_rows, tree_table
+
+SAMPLES = [one_node, five_nodes, sixty_nodes, large, odd_tokens, drafted_root, ended_inside]
+
+
+def nodes(drawn) -> dict:
+    """Of every drawn node: x, y, size, border, symbol, tooltip."""
+    trace = next(trace for trace in drawn["data"] if trace.get("name") == "nodes")
+    marker = trace["marker"]
+    rows = zip(
+        trace["customdata"], trace["x"], trace["y"], marker["size"], marker["line"]["width"], marker["symbol"],
+        trace["hovertext"], strict=True,
+    )  # fmt: skip
+    return {node: rest for node, *rest in rows}
+
+
+def texts(drawn) -> list[str]:
+    return [text for trace in drawn["data"] if trace["mode"] == "text" for text in trace["text"]]
+
+
+@settings(max_examples=20)
+@given(steps(max_nodes=60), st.integers(1, 64), st.integers(0, 59))
+def test_every_node_has_its_place_or_is_counted_in_a_stub_and_the_path_is_never_folded(step, rows, extra):
+    whole, kept = step_graph(step), min(extra, len(step.tree) - 1)
+    small = fold(whole, rows, [kept])
+    hidden = [node for data in small.nodes.values() for node in data.get("folded", ())]
+    assert Counter(hidden) + Counter(node for node in small if node in whole) == Counter(whole)
+    assert {0, kept, *step.accepted} <= set(small)
+    assert (OWN in small) == (step.bonus is not None)
+    stubs = [data for data in small.nodes.values() if "folded" in data]
+    assert all(data["label"] == f"+{len(data['folded'])}" and len(data["folded"]) > 1 for data in stubs)
+    leaves = sum(not small.out_degree(node) for node in small)
+    assert leaves <= max(rows, len(fold(whole, 0, [kept])))
+
+
+@settings(max_examples=20)
+@given(steps(max_nodes=60))
+def test_no_two_links_cross(step):
+    made = step_graph(step)
+    rows = leaf_rows(made)
+    for node in made:
+        below = [rows[child] for child in made.successors(node)]
+        assert below == sorted(below)
+        assert not below or rows[node] == (below[0] + below[-1]) / 2
+    for depth in {data["depth"] for data in made.nodes.values()}:
+        order = sorted((node for node in made if made.nodes[node]["depth"] == depth), key=rows.get)
+        parents = [rows.get(made.nodes[node]["parent"], 0) for node in order]
+        assert parents == sorted(parents)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.integers(300, 1600))
+def test_columns_cut_nothing_that_has_room_and_no_label_reaches_the_next_column(widths, room):
+    x, chars = columns(widths, room)
+    needed = sum(MARK + CHAR * width for width in widths) + GAPS[0] * (len(widths) - 1) + 34
+    assert (chars == widths) == (needed <= room) or max(widths) <= 4
+    ends = [left + MARK + CHAR * each for left, each in zip(x, chars, strict=True)]
+    assert all(following - end >= GAPS[0] - 1e-6 for end, (_, following) in zip(ends, pairwise(x), strict=False))
+    short = [width for width, each in zip(widths, chars, strict=True) if each < width]
+    assert all(width > max(chars, default=0) for width in short), "the longest labels are cut, and only these"
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_every_position_is_a_figure_without_empty_traces_in_which_nothing_jumps(make):
+    step = make()
+    last = nodes(draw_tree(step))
+    for position in positions(step):
+        drawn = draw_tree(step, position=position)
+        assert all(len(trace["x"]) for trace in drawn["data"])
+        assert len(drawn["data"]) <= 6
+        now = nodes(drawn)
+        assert all(now[node][:2] == last[node][:2] for node in now)
+    figure(drawn, "dark")
+
+
+def test_a_large_tree_is_folded_to_the_height():
+    assert len(nodes(draw_tree(large()))) < 60
+    top, bottom = sorted(draw_tree(large())["layout"]["yaxis"]["range"])
+    assert all(top <= y <= bottom for _, y, *_ in nodes(draw_tree(large())).values())
+    assert len(nodes(draw_tree(large(), height=8000))) > 200
+
+
+@settings(max_examples=10)
+@given(steps())
+@example(odd_tokens())
+def test_every_token_can_be_read_and_stays_text(step):
+    drawn = draw_tree(step, width=4000, height=4000)
+    read, listed = texts(drawn), words(tree_rows(step))
+    for node in step.nodes:
+        assert f"{node.index} {plot_text(label(node.token, step.texts))}" in read
+        assert label(node.token, step.texts) in listed
+    tips = [tip.replace("<br>", "") for *_, tip in nodes(drawn).values()]
+    assert not any(sign in text for text in (*read, *tips) for sign in "<>$\n\u202e\x00\x1b")
+
+
+def test_symbols_sizes_and_borders_show_verdicts_and_probabilities():
+    step = five_nodes()
+    found = nodes(draw_tree(step))
+    for record in step.nodes:
+        assert found[record.index][4] == LOOKS[record.verdict].symbol
+        tip = found[record.index][5]
+        for fact in (f"id {record.token}", "depth", "draft", "path", "KV slot", "mask row", "from ", record.verdict):
+            assert fact in tip
+    assert found[OWN][4] == LOOKS["bonus"].symbol
+    for name, place in (("path_prob", 2), ("target_prob", 3)):
+        order = sorted((1, 2, 3, 4), key=lambda node, name=name: getattr(step.nodes[node], name))
+        assert order == sorted((1, 2, 3, 4), key=lambda node, place=place: found[node][place])
+    assert len({(look.symbol, look.filled, look.color) for look in LOOKS.values()}) == len(LOOKS)
+    path = max(draw_tree(step)["data"], key=lambda trace: trace.get("line", {}).get("width", 0))
+    assert path["x"].count(None) == len(step.accepted) + 1
+
+
+def test_phases_show_what_is_known_by_then():
+    step = five_nodes()
+    drafted = draw_tree(step, position=Position("draft", 1))
+    assert nodes(drafted).keys() == {0, 1, 2}
+    assert any("×2" in text for text in texts(drafted))
+    assert not any("target's choice" in tip for *_, tip in nodes(drafted).values())
+    verified = draw_tree(step, position=Position("verify"))
+    assert sum(text.startswith("→") for text in texts(verified)) == 5
+    table = tree_table(step_graph(step))
+    assert [codes(table, step_kinds(step, position)) for position in positions(step)] == [
+        "r-----", "rdd---", "rddddd"[:5] + "-", "rdddd-", "rdddd-", "raxdd-", "raxax-", "raxaxb", "raxaxb", "raxaxb",
+    ]  # fmt: skip
+
+
+def test_a_selected_node_has_a_ring():
+    plain, ringed = nodes(draw_tree(five_nodes())), nodes(draw_tree(five_nodes(), 2))
+    assert ringed[2][3] >= 2.5 > plain[2][3]
+
+
+def test_the_graph_holds_the_record():
+    step = five_nodes()
+    made = views.graph(step)
+    assert nx.is_arborescence(made)
+    assert list(made.edges) == [(0, 1), (0, 2), (1, 3), (1, 4), (3, OWN)]
+    assert (made.graph["index"], made.graph["prefix_length"]) == (step.index, step.prefix_length)
+    assert made.graph["node_budget"] == 256
+    for node in step.nodes:
+        data = made.nodes[node.index]
+        for name in ("token", "draft_prob", "path_prob", "target_choice", "verdict", "reason", "kv_slot", "entropy"):
+            assert data[name] == pytest.approx(getattr(node, name))
+        assert data.get("target_prob") == node.target_prob
+        assert (data["text"], data["depth"]) == (step.texts[node.token], step.tree.depth[node.index])
+    assert [node for node, data in made.nodes.items() if data["accepted"]] == list(step.accepted)
+    assert made.nodes[OWN]["verdict"] == "bonus"
+    assert OWN not in views.graph(ended_inside())
+
+
+@settings(max_examples=20)
+@given(steps())
+def test_the_graph_leaves_out_what_is_not_known_yet(step):
+    for position in positions(step):
+        made = step_graph(step, position)
+        assert any("target_choice" in data for data in made.nodes.values()) == position.reached("verify")
+        judged = any(data["verdict"] not in {"drafted", "root"} for data in made.nodes.values())
+        assert not judged or position.reached("accept")
+    assert len(step_graph(step, Position("draft", 0))) == 1

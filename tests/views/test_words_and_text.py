@@ -1,0 +1,154 @@
+"""Sentences, phases, tokens and the text: every token as text, whatever it holds."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from view_samples import (
+    ANY_TEXTS,
+    drafted_root,
+    ended_inside,
+    five_nodes,
+    odd_tokens,
+    one_node,
+    parse,
+    steps,
+    trace,
+    words,
+)
+
+from speclab import views
+from speclab.prompts import Message
+from speclab.views.phases import Position, decisions, node_kinds, positions
+from speclab.views.sentences import node_sentence, position_sentence, summary, title
+from speclab.views.text_html import prompt_piece, text_html, text_piece
+from speclab.views.tokens import clip, display, label, percent, plot_text, quoted, table, width
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        (five_nodes(), "Iteration 3: 4 drafted, 2 accepted; bonus ' said'."),
+        (one_node(), "Iteration 1: nothing drafted; the target wrote ' old'."),
+        (drafted_root(accept=False), "Iteration 1: 7 drafted, none accepted; the target wrote ' and'."),
+        (ended_inside(), "Iteration 1: 5 drafted, 2 accepted; the text ends here."),
+        (replace(five_nodes(), note="A near-tie was broken"),
+         "Iteration 3: 4 drafted, 2 accepted; bonus ' said'. A near-tie was broken."),
+    ],
+)  # fmt: skip
+def test_one_sentence_per_iteration(step, sentence):
+    assert summary(step) == sentence
+
+
+def test_one_sentence_per_position():
+    step = five_nodes()
+    sentences = [position_sentence(step, position) for position in positions(step)]
+    assert len(set(sentences)) == len(sentences)
+    assert sentences[2] == "Iteration 3, draft: level 2 of 2, 2 nodes added."
+    assert sentences[5].endswith("decision 1 of 3: after node 0 the target chose ' old', which is node 1: accepted.")
+    assert "the path was accepted to its end" in sentences[7]
+    assert sentences[-1] == summary(step)
+
+
+def test_a_node_says_its_probabilities_its_verdict_and_what_the_target_chose():
+    step = five_nodes()
+    drafted, verdict, grown = node_sentence(step, 2)
+    assert drafted == "Node 2 ' miller', drafted with 30 %"
+    assert verdict == ": rejected, the target chose ' old' (61 %)."
+    assert "Not expanded: path probability below the threshold" in grown
+    assert "accepted, the target chose it too" in node_sentence(step, 1)[1]
+    assert "not reached" in node_sentence(odd_tokens(), 22)[1]
+    assert "the root: the newest token" in node_sentence(step, 0)[0]
+
+
+@settings(max_examples=20)
+@given(steps())
+def test_positions_only_ever_add_and_nothing_is_judged_before_the_acceptance(step):
+    seen = [node_kinds(step, position) for position in positions(step)]
+    for before, after in pairwise(seen):
+        known = [(old, new) for old, new in zip(before, after, strict=True) if old not in {None, "drafted"}]
+        assert all(old == new for old, new in known)
+    for position, kinds in zip(positions(step), seen, strict=True):
+        assert position.reached("accept") or {*kinds} <= {None, "drafted", "root"}
+    assert seen[-1] == [node.verdict for node in step.nodes]
+
+
+def test_the_accepted_path_decision_by_decision():
+    taken = [(each.node, each.candidates, each.winner) for each in decisions(five_nodes())]
+    assert taken == [(0, (1, 2), 1), (1, (3, 4), 3), (3, (), None)]
+    assert [each.winner for each in decisions(ended_inside())] == [1, 3]
+    assert decisions(drafted_root(accept=False))[0].node == -1
+    assert position_sentence(ended_inside(), Position("accept")).endswith("accepted.")
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [(" the", "␣the"), ("\n\n", "⏎⏎"), ("        ", "␣×8"), ("\u200b", "<U+200B>"), ("", "∅"), ("\u0301", "◌\u0301"),
+     ("\x1b[31m", "<U+001B>[31m"), ("\u202eabc", "<U+202E>abc"), ("\t", "⇥")],
+)  # fmt: skip
+def test_display(text, visible):
+    assert display(text) == visible
+
+
+@given(st.text(max_size=30), st.integers(1, 20))
+@example("\u2028<b>\x00", 4)
+def test_nothing_invisible_is_left_and_clipping_keeps_its_columns(text, most):
+    shown = display(text)
+    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp", "Zs"}
+    assert not any(unicodedata.category(char) in hidden for char in shown)
+    assert width(clip(shown, most)) <= most
+    assert not set(plot_text(text)) & {"<", ">", "$"}
+
+
+def test_tokens_without_a_text_and_per_cent():
+    assert (label(7, {}), quoted(7, {}), quoted(0, {0: " city"})) == ("#7", "'#7'", "' city'")
+    assert quoted(0, {0: "   "}) == "'␣␣␣'"
+    assert [percent(each) for each in (0.934, 0.0374, 0.0002, 0.0, 1.0)] == ["93 %", "3.7 %", "<0.1 %", "0 %", "100 %"]
+
+
+def test_every_generated_token_is_in_the_text_once_and_iterations_are_marked():
+    run = trace()
+    shown = words(text_html(run))
+    for step in run.steps:
+        piece = words(text_piece(step))
+        assert piece.startswith(f"{step.index + 1}+{len(step.committed)}")
+        for token in step.committed:
+            read = display(run.texts[token]).replace("␣", " ").replace("⏎", "⏎\n")
+            assert read in piece
+            piece = piece[piece.index(read) + len(read) :]
+    assert len(words(text_html(run, 3))) < len(shown)
+
+
+@settings(max_examples=15)
+@given(steps())
+@example(odd_tokens())
+def test_no_token_breaks_out_of_text_sentence_or_table(step):
+    parse(text_piece(step))
+    parse(table("tokens", ("a",), [(label(token, step.texts),) for token in step.tree.token.tolist()]))
+    for node in range(len(step.tree)):
+        assert not set("".join(node_sentence(step, node))) & {"\u202e", "\x00", "\u200b", "\x1b"}
+    run = replace(trace(1), steps=(step,), texts=ANY_TEXTS)
+    assert "<script" not in views.text(run)
+    assert "alert" not in repr(views.text(trace(1)))
+
+
+def test_a_correction_shows_what_was_rejected_and_long_prompts_are_folded():
+    corrected = drafted_root(accept=False)
+    assert "<s>" in text_piece(corrected)
+    assert "×1" in words(text_piece(corrected))
+    assert "sl-bonus" in text_piece(five_nodes())
+    long = replace(trace(1), prompt_ids=tuple(range(20)) * 30)
+    assert "504 tokens" in words(prompt_piece(long))
+
+
+def test_what_a_chat_template_wrote_is_set_apart():
+    run = replace(trace(2), messages=(Message("user", "…", 4, 20),))
+    piece = prompt_piece(run)
+    assert piece.count("sl-template") == 2
+    assert piece.count("user message") == 1
+    assert title(run).count(" · ") == 4
