@@ -1,92 +1,60 @@
-"""The lab as one widget: the last value of a cell shows it, and what its controls do, its methods do."""
+"""The lab as one widget: the last value of a cell shows it, and what its buttons do, its methods do."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import CancelledError, wait
-from functools import wraps
+from concurrent.futures import CancelledError as Dropped
+from concurrent.futures import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
-from ipywidgets import HTML, VBox
+from ipywidgets import VBox
 
 from speclab.drafters.base import Strategy, checked
 from speclab.drafters.chain import Autoregressive
 from speclab.drafters.dynatree import DynaTree
-from speclab.errors import SettingsError, TraceError
-from speclab.lab.actions import Actions
-from speclab.lab.config import ConfigForm
-from speclab.lab.controller import SessionController
-from speclab.lab.models import drafts_of
-from speclab.lab.panels import Panels, WhatIfPreview
+from speclab.errors import SettingsError
+from speclab.lab.commands import PHASES, Commands
+from speclab.lab.compare_tab import CompareBox
 from speclab.lab.screen import Screen
-from speclab.lab.state import LabState, ModelChoice, Prompt
-from speclab.lab.status import Status
-from speclab.lab.transport import Transport
-from speclab.lab.widgets import on_change
+from speclab.lab.settings_tab import Sliders, close
+from speclab.lab.setup import SetupForm, chats_with, heads_and_draft, setup_line
+from speclab.lab.state import LabConfig, LabState, ModelChoice
 from speclab.lab.worker import Worker
-from speclab.models.presets import PRESETS
+from speclab.models.presets import PRESETS, find
+from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
-from speclab.trace.files import load_trace
-from speclab.trace.records import Trace
-from speclab.views.export import describe, snapshot
-from speclab.views.registry import Frame
-from speclab.views.runs import Fork
+from speclab.trace.conditions import Condition
+from speclab.trace.records import Step
+from speclab.views.export import describe, export_html, snapshot
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
     from speclab.models.pair import ModelPair
 
-P = ParamSpec("P")
-T = TypeVar("T")
-RECORDINGS = Path(__file__).parent
 REAL = "smollm2"
-"""The pair that a lab opens with, where it was fetched; else the shipped family does."""
-_NOTHING = Trace((), 0, (), {}, {}, {})
-_STYLE = Path(__file__).with_name("style.css")
-_log = logging.getLogger(__name__)
-
-
-def recording(name: str) -> Path:
-    """Where the run lies that is shown before the models of this preset are loaded."""
-    return RECORDINGS / f"recorded_{name}.json.gz"
-
-
-def recorded(name: str = "mini") -> Trace:
-    """The run that is shown before these models are loaded; an empty one where there is none or it is damaged."""
-    try:
-        return load_trace(recording(name)) if recording(name).exists() else _NOTHING
-    except TraceError as error:
-        _log.warning("%s", error)
-        return _NOTHING
-
-
-def _asked(work: Callable[Concatenate[SessionController, P], T]) -> Callable[Concatenate[Lab, P], T | None]:
-    """A method of the lab that asks the controller for its own, and waits; None where it failed."""
-
-    @wraps(work)
-    def asked(lab: Lab, *arguments: P.args, **named: P.kwargs) -> T | None:
-        return lab._wait(getattr(lab._controller, work.__name__), *arguments, **named)  # type: ignore[no-any-return]
-
-    return asked  # type: ignore[return-value]
+"""The preset that a lab opens with, where it was fetched; else the shipped family."""
 
 
 class Lab(VBox):
     """A microscope over a Session.
 
-    Methods do what the buttons do, but return only when it is done and drawn. What a person can get wrong (a prompt, a
-    setting, a model that is not there) is said in the error panel, and in `state.error`, and nothing is raised.
+    Methods do what the buttons do, and return when it is done. They raise what goes wrong; after a click the page
+    shows it instead.
 
     Args:
-        pair: the models, or the name of a preset, loaded when the lab is first shown or stepped; by default "smollm2"
-            where it was fetched (`speclab fetch smollm2`), else "mini".
+        pair: the models, or the name of a preset, loaded when a page shows the lab or a method needs them; by default
+            "smollm2" where it was fetched (`speclab fetch smollm2`), else "mini".
         strategy: by default DynaTree with settings for a low-confidence draft.
         prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
-            the first shipped example: a user's question where there is a template, else a text to continue.
-        predict: whether it is asked of each iteration what will be accepted, before that is shown.
+            a shipped example.
+        predict: whether each iteration stops after drafting, for a person to predict what will be accepted.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
+
+    Raises:
+        SpeclabError: there is no such preset, or the strategy, the prompt or a setting cannot be.
     """
 
     def __init__(
@@ -94,169 +62,197 @@ class Lab(VBox):
         pair: ModelPair | str | None = None,
         strategy: Strategy | None = None,
         *,
-        prompt: Prompt | None = None,
+        prompt: PromptInput | None = None,
         predict: bool = False,
         **settings: Any,
     ) -> None:
-        self._prepared = False
-        self.state = LabState(frame=Frame(_NOTHING))
-        self._worker = Worker(self._interrupt)
-        models = self._named(pair) if pair is None or isinstance(pair, str) else None
-        given = None if isinstance(pair, str) else pair
+        given, choice = (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
         if strategy is None:
-            strategy = DynaTree() if any(drafts_of(models, given)) else Autoregressive()
-        checked(strategy)
-        session = self._session_settings(settings)
-        self.config = form = ConfigForm(
-            self.state, given, models, strategy, prompt, session,
-            lambda redo: self._actions.ask(do.redo if redo else do.apply), lambda: do.session,
-        )  # fmt: skip
-        stops = self._worker.cancelled, self._worker.stopped
-        self._controller = do = SessionController(self.state, *stops, given, form.read, form.write)
-        self._actions = Actions(self.state, self._worker, do)
-        self.screen, preview = Screen(self._hear), WhatIfPreview(self.state)
-        self.transport = Transport(self.state, self._actions, self.screen, self.config.note)
-        present = "speclab-presenting"
-        on_change(self.transport.present, lambda on: (self.add_class if on else self.remove_class)(present))
-        self.status = Status(self.state, self.screen, do.models.usage, preview.sentence)
-        self.panels = Panels(self.state, self._actions, self.screen, preview, self.status, self.config.strategy)
-        style = HTML(f"<style>{_STYLE.read_text(encoding='utf-8')}</style>")
-        rows = [self.config, self.transport, self.transport.unfolded, self.panels]
-        self.screen.complete()
-        super().__init__([style, *rows, self.screen], _dom_classes=["speclab-lab"])
-        if given is not None and not self.state.error:
+            drafts = any(heads_and_draft(choice, given))
+            strategy = DynaTree.for_unsure_draft() if drafts else Autoregressive()
+        if prompt is None:
+            chats = chats_with(choice, given)
+            text = examples(chat=chats)[0].text
+            prompt = as_messages(text) if chats else text
+        wanted = LabConfig(choice, checked(strategy), prompt, SessionSettings(**settings))
+        self.state = state = LabState(wanted)
+        state.predict = predict
+        self._commands = do = Commands(state, given, self._cancelled, self._update, lambda m: self._screen.post(m))
+        self._worker = Worker(state, self._update, do.cancel)
+        self._screen = Screen(state, self._hear, self._setup, lambda: self._worker.began)
+        self._form = SetupForm(state, given, self._preview)
+        self._sliders = Sliders(
+            state,
+            self._preview,
+            lambda: self._ask(do.redo, "Decoding again", "step"),
+            lambda name: self._ask(lambda: do.curve(name), "Replaying", "settings"),
+        )
+        self._choices = CompareBox(lambda names: self._ask(lambda: do.compare(names), "Comparing", "compare"))
+        boxes = [self._form, self._screen, self._sliders, self._choices]
+        super().__init__(boxes, _dom_classes=["speclab-lab"])
+        if given is not None:
             self._wait(do.start)
-        elif models is not None and prompt is None:
-            do.begin(recorded(models.name))
-        if predict:
-            self._wait(do.predicting, at_once=True)
-        if pair is None and models != ModelChoice(REAL):
-            self.state.status = f"{self.state.status} A real model in place of the mini family: speclab fetch {REAL}."
 
     @property
     def session(self) -> Session | None:
-        """The session; None until the models are loaded and the first step is asked for."""
-        return self._controller.session
+        """The session; None until the models are loaded."""
+        return self._commands.session
 
-    run_live = _asked(SessionController.live)
-    step = _asked(SessionController.step)
-    back = _asked(SessionController.back)
-    goto = _asked(SessionController.goto)
-    phase = _asked(SessionController.phase)
-    run = _asked(SessionController.run)
-    play = _asked(SessionController.play)
-    predicting = _asked(SessionController.predicting)
-    predict = _asked(SessionController.predict)
-    reveal = _asked(SessionController.reveal)
-    redo = _asked(SessionController.redo)
-    verify = _asked(SessionController.verify)
-    select = _asked(SessionController.select)
-    switch = _asked(SessionController.switch)
-    drop = _asked(SessionController.drop)
-    pin = _asked(SessionController.pin)
-    sample = _asked(SessionController.sample)
-    compare = _asked(SessionController.compare)  # type: ignore[arg-type]  # a setting could be called self
-    open_trace = _asked(SessionController.open_trace)
+    def step(self) -> Step:
+        """Goes on by one iteration. The first call gives the first iteration, also where a page shows it already."""
+        return self._wait(self._commands.next, "Decoding")  # type: ignore[no-any-return]
+
+    def back(self) -> Step | None:
+        """Shows the iteration before; None at the beginning. No model call."""
+        return self._wait(self._commands.back)  # type: ignore[no-any-return]
+
+    def goto(self, index: int) -> Step | None:
+        """Shows the text after `index` iterations. No model call."""
+        return self._wait(lambda: self._commands.goto(index))  # type: ignore[no-any-return]
+
+    def phase(self, name: str) -> None:
+        """Shows a phase of the iteration: draft, flatten, verify, accept, commit, or all of it."""
+        self._wait(lambda: self._commands.phase(name))
+
+    def run(self, until: Condition | None = None) -> Step | None:
+        """Decodes until `until` holds, the text ends, or `stop`; the last step.
+
+        `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
+        """
+        return self._wait(lambda: self._commands.run(until), "Decoding")  # type: ignore[no-any-return]
 
     def stop(self) -> None:
-        """Stops what runs; what was decoded stays."""
-        self._actions.stop()
+        """Ends what runs, from any thread; what was decoded stays."""
+        self._worker.stop()
 
-    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session | None:
+    def select(self, node: int | None) -> None:
+        """Selects a node of the tree shown; None selects none."""
+        self._wait(lambda: self._commands.select(node))
+
+    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
-        session: Session | None = self._wait(self._controller.fork, strategy=strategy, **settings)
-        if session is not None:
-            self.config.write_settings(session.strategy, session.settings.model_dump())
-        return session
+        return self._wait(lambda: self._commands.fork(strategy, **settings), "Forking")  # type: ignore[no-any-return]
 
-    @property
-    def forks(self) -> list[Fork]:
-        """Every run of this lab and every fork of one, with what its caches take; `present` marks the one shown."""
-        return list(self._controller.runs.describe())
+    def pin(self) -> None:
+        """Keeps the iteration shown beside those that come (tab Compare); once more lets it go."""
+        self._wait(self._commands.pin)
 
     def snapshot(self) -> str:
-        """What is shown as static HTML, which needs no kernel."""
-        return snapshot(self.state.frame)
+        """The iteration shown as static HTML, which needs neither scripts nor a kernel."""
+        return snapshot(self.state.trace, self.state.cursor)
 
-    def export(self, path: str | os.PathLike[str]) -> Path | None:
-        """Writes the run, and the one kept beside it, as one HTML page whose steps can be scrubbed without a kernel.
-
-        The path; None if it failed.
-        """
-        return self._wait(self._controller.save, "page", path)  # type: ignore[no-any-return]
-
-    def save_view(self, name: str, path: str | os.PathLike[str]) -> Path | None:
-        """Writes a view of `speclab.views.registry` as .svg, .png or .html; the path, None if it failed."""
-        return self._wait(self._controller.save, name, path)  # type: ignore[no-any-return]
-
-    def save_trace(self, path: str | os.PathLike[str]) -> Path | None:
-        """Writes the run shown, to be opened again; the path, None if it failed."""
-        return self._wait(self._controller.save, "trace", path)  # type: ignore[no-any-return]
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the run as one HTML page whose iterations can be stepped through without a kernel."""
+        if self.state.trace is None:
+            raise SettingsError("There is no run yet: step() decodes the first iteration.")
+        return export_html(self.state.trace, path)
 
     def close(self) -> None:
-        """Stops the workers and lets the widgets go."""
-        if hasattr(self, "config"):  # else it was never finished
-            self.config.close()
-            self._actions.close()
+        """Ends the thread and frees widgets, session and caches."""
+        worker = getattr(self, "_worker", None)  # None: its arguments were refused
+        if worker is None or worker.closed:
+            return
+        worker.close()
+        self.state.unobserve_all()
+        self._commands.free()
+        self._sliders.free()
+        for box in self.children:
+            close(box)
+        self.layout.close()
         super().close()
 
-    def _named(self, name: str | None) -> ModelChoice:
-        """A preset by name, or the default one; where there is none of this name, the panel says so."""
-        default = "mini" if PRESETS[REAL].missing else REAL
-        if name is not None and name not in PRESETS:
-            self.state.fail(
-                f"There is no pair named {name!r}: choose one of {', '.join(PRESETS)}; {default} stands in."
-            )
-            name = default
-        return ModelChoice(name or default)
-
-    def _session_settings(self, given: dict[str, Any]) -> SessionSettings:
-        """The settings given; where one cannot be, the panel says so and its default stands in."""
-        kept = {}
-        for name, value in given.items():
-            try:
-                SessionSettings(**{name: value})
-            except SettingsError as error:
-                self.state.fail(f"{error}; its default stands in.")
-            else:
-                kept[name] = value
-        return SessionSettings(**kept)
+    # From the page.
 
     def _hear(self, said: dict[str, Any]) -> None:
-        """What a person did on the screen, or how large it is."""
-        do, ask = self._controller, self._actions.ask
-        if isinstance(said.get("node"), int):
-            ask(do.select, said["node"])
-        elif isinstance(said.get("cell"), list):
-            ask(self.panels.editor.flip_cell, *map(int, said["cell"]))
-        elif isinstance(said.get("iteration"), int):
-            ask(do.goto, said["iteration"])
-        elif isinstance(said.get("run"), int):
-            ask(do.switch, said["run"])
-        elif isinstance(said.get("key"), str):
-            self.transport.key(said["key"])
-        elif isinstance(said.get("room"), dict):
-            do.resize(said["room"])
-        elif said.get("drawn") and not self._prepared:  # not before: to load models would hold up the first pictures
-            self._prepared = True
-            ask(do.prepare)
+        """What a page says or asks for; it comes on any thread, and is queued for the worker."""
+        do, node, until = self._commands, said.get("node", 0), said.get("until") or {}
+        condition = (until.get("kind", "end"), until.get("value"))
+        orders: dict[str, tuple[Callable[[], Any], str, str]] = {
+            "hello": (self._begin, "", "step"),
+            "step": (do.step, "Decoding", "step"),
+            "run": (lambda: do.run_until(*condition), "Decoding", "until"),
+            "condition": (lambda: do.hint(*condition), "", "until"),
+            "add": (lambda: do.add(node, said.get("token"), said.get("text")), "", "hand"),
+            "prune": (lambda: do.prune(node), "", "hand"),
+            "undo": (do.undo, "", "hand"),
+            "verify": (do.verify, "Verifying", "hand"),
+            "switch": (lambda: do.switch(int(said["run"])), "", "compare"),
+            "save": (lambda: do.save(said["what"]), "Saving", "files"),
+            "open": (lambda: do.open_trace(said["name"], said["data"]), "Opening", "files"),
+        }
+        match said.get("do"):
+            case "shown":
+                self._at(said)
+            case "stop":
+                self.stop()
+            case "change":
+                self._form.toggle()
+            case "predict_mode":
+                self.state.predict = bool(said.get("on"))
+            case str(name) if name in orders:
+                self._screen.greeted = self._screen.greeted or name == "hello"
+                self._ask(*orders[name])
 
-    def _interrupt(self) -> None:
-        self._controller.interrupt()
+    def _at(self, said: dict[str, Any]) -> None:
+        """Where the person is: iteration, phase, node and tab."""
+        state = self.state
+        steps = state.trace.steps if state.trace is not None else ()
+        cursor, phase, node = said.get("cursor"), said.get("phase"), said.get("node")
+        late = said.get("moves", self._screen.moves) != self._screen.moves or state.busy
+        if isinstance(cursor, int) and 0 <= cursor <= len(steps) and phase in PHASES and not late:
+            node = node if isinstance(node, int) else None
+            self._screen.at(cursor, phase, node)
+            state.cursor, state.phase, state.selected = cursor, phase, node
+            self._ask(self._commands.place, key="place")
+        if said.get("tab") == "settings":
+            self._sliders.fill()
+        elif said.get("tab") == "compare":
+            self._choices.fill()
 
-    def _wait(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        result = self._actions.ask(work, *arguments, **named)
+    def _begin(self) -> None:
+        """Answers a page that is new: with what there is, and the first iteration where there is none."""
+        self._update()
+        if self.session is None or not self.session.steps:
+            self._commands.begin()
+
+    def _preview(self) -> None:
+        self._ask(self._commands.preview, "", "prompt", key="preview")
+
+    def _ask(self, work: Callable[[], Any], busy: str = "", where: str = "page", key: str = "") -> None:
+        self._worker.submit(work, busy, where, key)
+
+    def _wait(self, work: Callable[[], Any], busy: str = "") -> Any:
+        """Waits for the worker; raises what went wrong. Ctrl-C stops what runs."""
+        result = self._worker.submit(work, busy)
         try:
             while not wait([result], timeout=0.2).done:  # in pieces, so that Ctrl-C is heard on every system
                 pass
             return result.result()
-        except CancelledError:
+        except Dropped:
             return None
         except KeyboardInterrupt:
             self.stop()
-            self._worker.wait()
+            self._worker.wait(10)
             raise
+
+    def _update(self) -> None:
+        self._screen.update()
+
+    def _cancelled(self) -> Event:
+        return self._worker.cancelled
+
+    def _setup(self) -> str:
+        return setup_line(self.state.applied or self.state.wanted, self._commands.pair)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options) or {}
-        return {**bundle, "text/plain": describe(self.state.frame), "text/html": self.snapshot()}
+        words = describe(self.state.trace, self.state.cursor)
+        return {**bundle, "text/plain": words, "text/html": self.snapshot()}
+
+
+def _preset(name: str | None) -> ModelChoice:
+    """A preset by name, or the default one; raises where it is not here."""
+    if name is None:
+        return ModelChoice("mini" if PRESETS[REAL].missing else REAL)
+    find(name)
+    return ModelChoice(name)

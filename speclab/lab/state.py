@@ -1,183 +1,152 @@
-"""What the lab shows and does, as one traitlets object that everything else observes; what a person chose, as data."""
+"""What the lab shows and does, as one traitlets object; and what a run is made of, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
-from threading import RLock
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from traitlets import HasTraits, Instance, Int, Tuple, Unicode, Union
+from traitlets import Dict, HasTraits, Instance, Int, Unicode
 
-from speclab.analysis.compare import Comparison
-from speclab.analysis.curves import Curve
 from speclab.drafters.base import Strategy
-from speclab.lab.widgets import batch_updates
 from speclab.models.presets import PRESETS
-from speclab.prompts import PromptInput
-from speclab.trace.conditions import stateful
-from speclab.trace.records import Step
-from speclab.views.registry import Frame
-
-Prompt = PromptInput
+from speclab.prompts import PromptInput, is_conversation
+from speclab.settings import SessionSettings
+from speclab.trace.records import Step, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which models, and where they run. `name`: of a preset, empty if `target` names the models; None: as loaded.
-
-    `heads`: hub ids or folders of draft heads, for models of one's own.
-    """
+    """A preset by name; or, with an empty name, models by hub id or folder."""
 
     name: str = "mini"
     target: str = ""
     draft: str = ""
-    device: str | None = None
-    dtype: str | None = None
     heads: tuple[str, ...] = ()
+    device: str | None = None
 
     def arguments(self) -> dict[str, Any]:
         """For `load_pair`."""
-        own = {"target": self.target, "draft": self.draft or None, "heads": self.heads}
-        return {**(own if self.target else {"name": self.name}), "device": self.device, "dtype": self.dtype}
+        if self.name:
+            return {"name": self.name, "device": self.device}
+        return {"target": self.target, "draft": self.draft or None, "heads": self.heads, "device": self.device}
 
-    @property
-    def all_heads(self) -> tuple[str, ...]:
-        """Those named, or those of the preset."""
-        return self.heads if self.target else tuple(PRESETS[self.name].heads)
-
-
-@dataclass(frozen=True, slots=True)
-class PendingChange:
-    """A strategy in force and the one that Apply would put in its place, for a session of these `settings`.
-
-    `alone`: whether nothing else would change: not the models, the prompt or the settings of the session.
-    """
-
-    before: Strategy
-    after: Strategy
-    settings: Mapping[str, Any]
-    alone: bool
+    def __str__(self) -> str:
+        if not self.name:
+            return Path(self.target).name
+        return Path(PRESETS[self.name].target).name if PRESETS[self.name].hub else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class LabConfig:
-    """Everything a session is made of. `models` None: the pair that was given to the lab."""
+    """What a session is made of. `models` None: the pair that the lab was given."""
 
     models: ModelChoice | None
     strategy: Strategy
-    prompt: Prompt
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def change_from(self, other: LabConfig) -> PendingChange | None:
-        """What Apply would change of the strategy; None where that is nothing."""
-        if self.strategy == other.strategy:
-            return None
-        alone = replace(self, strategy=other.strategy) == other
-        return PendingChange(other.strategy, self.strategy, self.settings, alone=alone)
+    prompt: PromptInput
+    settings: SessionSettings
 
     def forks_from(self, other: LabConfig) -> bool:
         """Whether a fork of the other's session is enough: models and prompt are the same."""
         return (self.models, self.prompt) == (other.models, other.prompt)
 
-
-@dataclass(frozen=True, slots=True)
-class SetBreakpoint:
-    """A condition to run until, and how it is called. `hits`: the iterations of `steps` where it holds, from 1 on."""
-
-    label: str
-    condition: Callable[[Step], bool]
-    hits: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
-
-    def over(self, steps: tuple[Step, ...]) -> SetBreakpoint:
-        """The same over this run; asked only of the iterations that are new."""
-        known = len(self.steps)
-        if known > len(steps) or (known and self.steps[-1] is not steps[known - 1]):
-            return replace(self, hits=(), steps=()).over(steps)
-        holds = stateful(self.condition, steps[known - 1] if known else None)
-        new = [index for index, step in enumerate(steps[known:], known + 1) if holds(step)]
-        return self if known == len(steps) else replace(self, hits=(*self.hits, *new), steps=steps)
+    def changed(self, strategy: Strategy | None = None, settings: Mapping[str, Any] | None = None) -> LabConfig:
+        """A copy; settings that the session does not have are the strategy's."""
+        given = dict(settings or {})
+        own = {name: given.pop(name) for name in SessionSettings.model_fields if name in given}
+        chosen = strategy or self.strategy
+        chosen = chosen.changed(**given) if given else chosen
+        return replace(self, strategy=chosen, settings=self.settings.changed(**own) if own else self.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Of a comparison: the strategies in their order, the tokens of each so far, and those it may have."""
+def differences(old: LabConfig, new: LabConfig) -> list[str]:
+    """What changed, in words: `node budget 24 → 12`."""
+    words = []
+    if new.models != old.models:
+        words.append(f"models {old.models or 'given'} → {new.models or 'given'}")
+    if new.prompt != old.prompt:
+        words.append("prompt")
+    if type(new.strategy) is not type(old.strategy):
+        words.append(f"strategy {type(old.strategy).__name__} → {type(new.strategy).__name__}")
+    else:
+        words += _changed_values(old.strategy.model_dump(), new.strategy.model_dump())
+    return words + _changed_values(old.settings.model_dump(), new.settings.model_dump())
 
-    tokens: Mapping[str, int]
-    most: int
-    at_work: str
+
+def _changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    pairs = [(name, old.get(name), value) for name, value in new.items() if old.get(name) != value]
+    return [f"{name.replace('_', ' ')} {_written(before)} → {_written(after)}" for name, before, after in pairs]
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def prompt_text(prompt: PromptInput) -> str:
+    """The text of a prompt as a person would type it: of messages, the last one."""
+    if isinstance(prompt, str):
+        return prompt
+    if is_conversation(prompt):
+        return str(prompt[-1]["content"])
+    return " ".join(map(str, prompt))
 
 
 class LabState(HasTraits):
-    """One change of `frame` is one redraw; what stays equal is not drawn again.
+    """What a lab shows. Commands change it on the worker's thread; the screen tells the page what changed.
 
-    `busy`: what the worker does, empty when it is idle. `done` of `total`: tokens of the run under way. `error`: one
-    sentence, empty when there is none; `details`: what a developer wants to know of it. `applied`: what the run shown,
-    or else the session, was made of, forks included; None before there is one. `change`: of the strategy, set in the
-    form and not applied; None where there is none; `pending`: everything that Step would apply first, in words, and
-    `refused`: why what is set cannot be; both empty where there is nothing. `breakpoints`: what a run stops at, counted
-    over the run shown. `forks`: every run kept. `compared`: strategies on one prompt, once they ran; `progress` while
-    they do. `sampled`: runs of example prompts, kept as records alone; `sampling`: while they are decoded, how many are
-    done, of how many, and which is at work. `curve`: replays of the text with other settings, as far as they have come;
-    a sentence where there can be none.
+    `trace`: the run shown, None before there is one. `cursor`: iterations shown. `phase`: draft, flatten, verify,
+    accept, commit or all. `selected`: a node. `busy`: what the worker does, empty when idle. `sentence`: what came of
+    it, besides what the iteration itself says. `error`: one sentence, empty when there is none. `wanted`: what the
+    form and the sliders say. `panels`: messages on what stage and tabs show besides the run (preview, curve, redone,
+    compared, …), by name.
     """
 
-    frame: Any = Instance(Frame)
+    trace = Instance(Trace, allow_none=True)
+    cursor = Int()
+    phase = Unicode("all")
+    selected = Int(None, allow_none=True)
     busy = Unicode()
-    done = Int()
-    total = Int()
-    status = Unicode()
+    sentence = Unicode()
     error = Unicode()
-    details = Unicode()
-    applied: Any = Instance(LabConfig, allow_none=True)
-    change: Any = Instance(PendingChange, allow_none=True)
-    pending = Unicode()
-    refused = Unicode()
-    breakpoints: Any = Tuple()
-    forks: Any = Tuple()
-    compared: Any = Instance(Comparison, allow_none=True)
-    progress: Any = Instance(Progress, allow_none=True)
-    sampled: Any = Tuple()
-    sampling: Any = Tuple()
-    curve: Any = Union([Instance(Curve), Unicode()], allow_none=True)
+    wanted = Instance(LabConfig)
+    panels = Dict()
 
-    trace = property(attrgetter("frame.trace"), doc="The run on the screen.")
-    cursor = property(attrgetter("frame.cursor"), doc="Iterations shown.")
-    step = property(attrgetter("frame.step"), doc="The iteration shown; None before the first.")
-    position = property(attrgetter("frame.position"), doc="How much of the iteration is shown.")
-    phase = property(
-        attrgetter("frame.position.phase"), doc="The phase shown: draft, flatten, verify, accept, commit, adapt."
-    )
-    selected = property(attrgetter("frame.selected"), doc="The selected node.")
-    pinned = property(attrgetter("frame.pinned"), doc="The step kept for comparison.")
+    def __init__(self, wanted: LabConfig) -> None:
+        super().__init__(wanted=wanted)
+        self.where = ""  # beside what an error is shown: step, prompt, until, settings, hand, compare, files
+        self.applied: LabConfig | None = None  # what the run shown was made of
+        self.number = -1  # of the run shown
+        self.live = False  # whether a session stands behind it
+        self.predict = False
 
-    def __init__(self, **traits: Any) -> None:
-        self._lock = RLock()
-        super().__init__(**traits)
+    @property
+    def step(self) -> Step | None:
+        """The iteration shown; None before the first."""
+        steps = self.trace.steps if self.trace is not None else ()
+        return steps[self.cursor - 1] if 0 < self.cursor <= len(steps) else None
 
-    def change_frame(self, **changes: Any) -> None:
-        """Shows the frame with these attributes changed; from any thread."""
-        with self._lock:
-            self._set(frame=replace(self.frame, **changes))
+    @property
+    def pending(self) -> str:
+        """What the next Step would apply first, as a sentence; empty where nothing changed."""
+        if self.applied is None or self.wanted == self.applied:
+            return ""
+        words = "; ".join(differences(self.applied, self.wanted))
+        if not self.wanted.forks_from(self.applied):
+            return f"Changed: {words}. It starts a new run."
+        return f"Changed: {words}. Applies from iteration {self.cursor + 1} on."
 
-    def update(self, **changes: Any) -> None:
-        """Changes several traits, and notifies of each when all are changed: what depends on two is drawn once.
+    def fail(self, where: str, sentence: str) -> None:
+        """Shows an error beside what caused it; an empty sentence takes it away."""
+        self.where = where
+        self.error = sentence
 
-        Name `status` first: a browser then has it last, when all it speaks of is on the screen. Another frame is laid
-        out for the same room: a page may have told of a new one since that frame was made.
-        """
-        with self._lock:
-            if "frame" in changes:
-                changes["frame"] = replace(changes["frame"], room=self.frame.room)
-            self._set(**changes)
+    def preview(self, data: Any) -> None:
+        """Shows on the tree what would be drafted; None takes it away."""
+        if data is not None or self.panels.get("preview", {}).get("preview") is not None:
+            self.panels = {**self.panels, "preview": {"type": "preview", "index": self.cursor - 1, "preview": data}}
 
-    def _set(self, **changes: Any) -> None:
-        with self._lock, batch_updates(), self.hold_trait_notifications():
-            for name, value in changes.items():
-                setattr(self, name, value)
-
-    def fail(self, sentence: str, details: str = "") -> None:
-        """Shows an error until it is dismissed."""
-        self.details, self.error = details, sentence
+    def put(self, tab: str, place: str, *parts: Any) -> None:
+        """Shows figures and HTML in a place of a tab; without parts the place is empty."""
+        if parts or place in self.panels:
+            self.panels = {**self.panels, place: {"type": "parts", "tab": tab, "place": place, "parts": list(parts)}}

@@ -1,75 +1,84 @@
-"""One thread for all model work of a lab, so that a click returns at once and Stop is heard."""
+"""One thread for all work of a lab, so that a click returns at once and Stop is heard."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError as Dropped
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread, current_thread
+from time import monotonic
 from typing import Any
 
-Work = Callable[[], Any]
+from speclab.errors import CancelledError, SpeclabError
+from speclab.lab.state import LabState
+
+OWNED = {"prompt", "settings"}
+"""Errors of a form, which takes them away itself when what is typed there can be."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class _Request:
-    work: Work
-    key: str = ""
-    yields: bool = False
+class Request:
+    """Work to do. `where`: beside what an error is shown; empty where the caller waits and gets it raised."""
+
+    work: Callable[[], Any]
+    busy: str
+    where: str
+    key: str
     result: Future[Any] = field(default_factory=Future)
 
 
 class Worker:
-    """Runs requests one after another on a thread of its own.
+    """Runs requests one after another; says in the state what it does and what failed.
 
-    `interrupt`: called, from any thread, to stop what runs now. `cancelled`: set while what runs now should end;
-    `stopped`: set while that is because of a Stop, and not because something newer was asked for.
+    `cancelled`: set while what runs should end. `update`: tells the page what changed; called on this thread alone.
     """
 
-    def __init__(self, interrupt: Callable[[], None]) -> None:
-        self.cancelled, self.stopped = Event(), Event()
-        self._interrupt = interrupt
-        self._waiting: deque[_Request] = deque()
+    def __init__(self, state: LabState, update: Callable[[], None], interrupt: Callable[[], None]) -> None:
+        self.cancelled = Event()
+        self.began = 0.0
+        self._state, self._update, self._interrupt = state, update, interrupt
+        self._waiting: deque[Request] = deque()
         self._changed = Condition()
-        self._thread: Thread | None = None
-        self._running: _Request | None = None
+        self._running: Request | None = None
         self._closed = False
+        self._thread: Thread | None = None
 
-    def submit(self, work: Work, key: str = "", *, yields: bool = False) -> Future[Any]:
-        """Queues `work`; from the worker's own thread it runs at once. `key` and `yields`: as of `actions.action`."""
-        request = _Request(work, key, yields)
-        if current_thread() is self._thread:
-            _run(request)
+    def submit(self, work: Callable[[], Any], busy: str = "", where: str = "", key: str = "") -> Future[Any]:
+        """Queues work. `busy`: shown while it runs. `key`: of several waiting with one key only the newest counts."""
+        request = Request(work, busy, where, key)
+        if current_thread() is self._thread:  # a condition or an observer that calls the lab
+            request.result.set_result(work())
             return request.result
         with self._changed:
             if self._closed:
-                request.result.set_exception(CancelledError("the lab is closed"))
+                request.result.set_exception(CancelledError("The lab is closed: make a new one."))
                 return request.result
             if key:
                 self._drop(key)
             self._waiting.append(request)
-            ends = self._running is not None and self._running.yields
-            if ends:
-                self.cancelled.set()
             if self._thread is None:
                 self._thread = Thread(target=self._loop, name="speclab-lab", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        if ends:
-            self._interrupt()
         return request.result
 
-    def cancel(self) -> None:
-        """Drops what waits and interrupts what runs."""
+    def stop(self) -> None:
+        """Drops what waits and ends what runs."""
         with self._changed:
-            self._drop(None)
-            runs = self._running is not None
-            if runs:
-                self.stopped.set()
-                self.cancelled.set()
-        if runs:
-            self._interrupt()
+            self._drop()
+            if self._running is None:
+                return
+            self.cancelled.set()
+        self._interrupt()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more work."""
+        return self._closed
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing runs and nothing waits; whether it came to that."""
@@ -78,35 +87,63 @@ class Worker:
 
     def close(self) -> None:
         """Ends the thread once what runs now has ended."""
-        self.cancel()
+        self.stop()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._thread is not None and self._thread is not current_thread():
+            self._thread.join(10)
 
-    def _drop(self, key: str | None) -> None:
-        for request in [request for request in self._waiting if key in {None, request.key}]:
+    def _drop(self, key: str = "") -> None:
+        for request in [request for request in self._waiting if not key or request.key == key]:
             self._waiting.remove(request)
-            request.result.set_exception(CancelledError("something newer was asked for"))
+            request.result.set_exception(Dropped())
 
     def _loop(self) -> None:
         while True:
             with self._changed:
                 self._running = None
                 self.cancelled.clear()
-                self.stopped.clear()
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
                 if self._closed:
-                    self._drop(None)
+                    self._drop()
                     return
                 self._running = self._waiting.popleft()
-                if self._running.yields and self._waiting:
-                    self.cancelled.set()
-            _run(self._running)
+            self._run(self._running)
 
-
-def _run(request: _Request) -> None:
-    try:
-        request.result.set_result(request.work())
-    except BaseException as error:  # whoever waits for the result gets it
-        request.result.set_exception(error)
+    def _run(self, request: Request) -> None:
+        state = self._state
+        error: BaseException | None = None
+        self.began = monotonic()
+        if request.busy:
+            state.busy, state.sentence = request.busy, ""
+            self._update()
+        try:
+            result = request.work()
+            if state.where not in OWNED and (request.busy or request.where == state.where):
+                state.fail("", "")
+        except CancelledError as stopped:
+            state.sentence, error = str(stopped), stopped
+        except SpeclabError as refused:
+            error = refused
+            if request.where and str(refused) != state.error:
+                state.fail(request.where, str(refused))
+        except BaseException as bug:  # a bug is shown too, not lost with the thread
+            error = bug
+            if request.where:
+                _log.exception("the lab failed")
+                sentence = (
+                    f"Something went wrong inside speclab ({type(bug).__name__}: {bug}); nothing decoded is lost."
+                )
+                state.fail(request.where, sentence)
+        state.busy = ""
+        try:
+            self._update()
+        except Exception as bug:  # a page that cannot be drawn must not end the thread
+            _log.exception("the page could not be told")
+            error = error or bug
+        if error is None:
+            request.result.set_result(result)
+        else:
+            request.result.set_exception(error)

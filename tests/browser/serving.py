@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,19 +14,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from speclab import host
 
-ROOT = Path(__file__).parents[2]
-NOTEBOOK = "00_lab.ipynb"
 PATIENCE = 180.0
 """Seconds. A server that is up is noticed at once; only one that never comes costs this much."""
+FRESH = "import speclab\nlab = speclab.Lab('mini', prompt='Once upon a time', max_new_tokens=120)\nlab"
 
 
 @dataclass(frozen=True)
 class Home:
-    """A folder with a copy of the notebooks; a port and a token that nobody else has."""
+    """A folder with notebooks of one cell; a port and a token that nobody else has."""
 
     folder: Path
     port: int
@@ -35,22 +34,21 @@ class Home:
 
     @classmethod
     def make(cls, folder: Path) -> Home:
-        shutil.copytree(ROOT / "notebooks", folder / "notebooks")
         return cls(folder, _free(), secrets.token_hex(16))
 
-    @property
-    def notebook(self) -> Path:
-        return self.folder / "notebooks" / NOTEBOOK
-
-    def another(self, name: str) -> str:
-        """Puts a second copy of the lab's notebook beside it, for a page and a kernel of its own; its name."""
-        return shutil.copy(ROOT / "notebooks" / NOTEBOOK, self.notebook.with_stem(name)).name
+    def notebook(self, name: str, *cells: str) -> Path:
+        """A new notebook with these cells."""
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        book = nbformat.v4.new_notebook(metadata=kernel, cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        path = self.folder / f"{name}.ipynb"
+        nbformat.write(book, path)
+        return path
 
     def address(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}/{path}?token={self.token}"
 
 
-def jupyter(home: Home) -> list[str]:
+def jupyter(home: Home, notebook: Path) -> list[str]:
     """As `speclab lab` starts it: JupyterLab, and Notebook 7 beside it where that is installed."""
     told = {
         "ServerApp.port": home.port,
@@ -61,12 +59,12 @@ def jupyter(home: Home) -> list[str]:
         "JupyterNotebookApp.expose_app_in_browser": True,
         "AsyncIOLoopKernelRestarter.time_to_dead": 0.5,  # seconds; a kernel that is killed is missed sooner
     }
-    return host.jupyter_command(home.notebook, [*(f"--{name}={value}" for name, value in told.items()), "--no-browser"])
+    return host.jupyter_command(notebook, [*(f"--{name}={value}" for name, value in told.items()), "--no-browser"])
 
 
 def voila(home: Home) -> list[str]:
-    """As `speclab app` starts it."""
-    return host.app_command(home.notebook, ["--no-browser", f"--port={home.port}", "--Voila.ip=127.0.0.1"])
+    """As `speclab app` starts it, on its own notebook."""
+    return host.app_command(None, ["--no-browser", f"--port={home.port}", "--Voila.ip=127.0.0.1"])
 
 
 def _free() -> int:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from opened import CURSOR, PAINTED
+from opened import PAINTED, text
+from serving import FRESH
 
 pytestmark = pytest.mark.browser
 
-EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;"
-TABS = ".speclab-tabs .lm-TabBar-tab"
+EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;\x1b[31m\u202eabc"
 HURT = f"""
-import json, tempfile
-from dataclasses import replace
 import speclab
-from speclab.lab.lab import recorded
+from dataclasses import replace
 
-evil = {EVIL!r}
-run = recorded()
-texts = {{token: text if i % 2 else evil for i, (token, text) in enumerate(run.texts.items())}}
-steps = [replace(step, texts={{token: texts.get(token, evil) for token in step.texts}}) for step in run.steps]
-path = tempfile.mkdtemp() + "/evil.json.gz"
-replace(run, texts=texts, steps=tuple(steps)).save(path)
-lab.close()
-lab = speclab.Lab('mini')
-lab.open_trace(path)
-lab.select(1)
+pair = speclab.load_pair()
+pair.token_text = lambda token, evil={EVIL!r}: evil if token % 2 else f"t{{token}}"
+pair.token_texts = lambda tokens: {{int(token): pair.token_text(int(token)) for token in tokens}}
+lab = speclab.Lab(pair, prompt={EVIL!r}, max_new_tokens=80)
 lab
 """
 NO_WEBGL = """() => {
@@ -33,52 +25,43 @@ NO_WEBGL = """() => {
     return kind.startsWith('webgl') ? null : get.call(this, kind, ...rest);
   };
 }"""
-NO_PLOTLY = """
-import speclab.lab.screen as screen
-
-kept, screen._plotly = screen._plotly, lambda: b""
-lab.close()
-lab = speclab.Lab('mini')
-lab
-"""
+NO_PLOTLY = "import speclab.lab.screen as screen\nkept, screen.plotly_js = screen.plotly_js, lambda: b''\n"
 
 
 def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
-    lab.run(2, HURT)
-    lab.wait(PAINTED)
+    lab.fresh(HURT)
     for _ in range(3):
-        lab.page.keyboard.press("Escape")
         lab.step()
-    tabs = lab.page.locator(TABS)
-    for i in range(tabs.count()):
-        tabs.nth(i).click()
-        lab.rest()
-    nodes = lab.page.locator(".speclab-tree .main-svg").first.bounding_box()
-    for i in range(12):  # tooltips too
-        lab.page.mouse.move(
-            nodes["x"] + 20 + i * nodes["width"] / 14, nodes["y"] + nodes["height"] / 2 + (i % 3 - 1) * 20
-        )
+    for tab in ("settings", "caches", "node", "metrics", "compare"):
+        lab.tab(tab)
+    lab.page.get_by_role("button", name="as table").first.click()
+    stage = lab.page.locator(".speclab-tree .main-svg").first.bounding_box()
+    for i in range(12):  # hover boxes too
+        x = stage["x"] + 20 + i * stage["width"] / 14
+        lab.page.mouse.move(x, stage["y"] + stage["height"] / 2 + (i % 3 - 1) * 20)
         lab.page.wait_for_timeout(60)
     lab.rest()
+    lab.shot("hostile")
     assert lab.read("window.speclabHurt") is None
     assert lab.read("document.querySelectorAll('.speclab-lab img, .speclab-lab .main-svg a').length") == 0
-    assert "<img" in lab.read("document.querySelector('.speclab-text').innerText")
+    assert "<img" in lab.read(text("speclab-text"))
+    assert "\x1b" not in lab.read(text("speclab-text"))
+    assert "\u202e" not in lab.read(text("speclab-text"))
     assert lab.complaints == []
 
 
 def test_pictures_need_no_webgl(lab):
     lab.page.evaluate(NO_WEBGL)
-    lab.run(2, "lab.close()\nlab = speclab.Lab('mini')\nlab")
-    lab.wait(PAINTED)
+    lab.fresh(FRESH)
     assert lab.step() == 2
     assert lab.complaints == []
 
 
-def test_without_plotly_one_sentence_names_the_way_out_and_the_rest_works(lab):
+def test_without_plotly_one_sentence_names_the_way_out(lab):
     lab.read("delete globalThis.speclabPlotly")
-    lab.run(2, NO_PLOTLY)
-    lab.wait("document.querySelector('.speclab-tree[role=alert]')?.innerText.includes('pip install')")
-    lab.page.click("button.speclab-step")
-    lab.says("Iteration 2:")
-    lab.run(2, "screen._plotly = kept\nlab.close()\nlab = speclab.Lab('mini')\nlab")
-    lab.wait(f"{PAINTED} && {CURSOR} === 1")
+    lab.execute(NO_PLOTLY)
+    lab.page.evaluate("jupyterapp.commands.execute('notebook:run-cell')")
+    lab.wait("document.querySelector('.speclab-lab [role=alert]')?.innerText.includes('pip install plotly')")
+    lab.execute("screen.plotly_js = kept")
+    lab.fresh(FRESH)
+    lab.wait(PAINTED)

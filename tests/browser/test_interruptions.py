@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from opened import BADGE, CURSOR, KERNEL_IDLE, PAINTED, STATUS, Opened
-from serving import NOTEBOOK
+from opened import CURSOR, KERNEL, KERNEL_IDLE, PAINTED, STATUS, STEP, Opened, text
+from serving import FRESH
 
 pytestmark = pytest.mark.browser
 
-FRESH = """import speclab
-lab = speclab.Lab("mini", prompt="The storm had been growing since noon, and", max_new_tokens=96)
-lab"""
-KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-SHOWN = f"document.querySelector('button.speclab-step') && {PAINTED}"
-GONE = "getComputedStyle(document.querySelector('.speclab-lab'), '::before').content"
-LIVE = f"{BADGE} === 'live' && {CURSOR} === 1"
+SHOWN = f"{STEP} && {PAINTED}"
 RESTARTED = (
     f"window.restarts = 0, {KERNEL}.statusChanged.connect((_, now) => window.restarts += now.endsWith('restarting'))"
 )
 KILL = f"{KERNEL}.requestExecute({{code: 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)'}}) && 1"
+GONE = f"{text('sl-pending')}.includes('run the cell again')"
 
 
 def command(lab: Opened, name: str) -> None:
@@ -26,74 +21,60 @@ def command(lab: Opened, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def lab(notebook):
-    """A lab, one live iteration decoded, in a saved notebook that is trusted: no other has made an output in it."""
-    command(notebook, "notebook:clear-all-cell-outputs")
-    notebook.run(2, FRESH)
-    notebook.page.locator("button.speclab-step").wait_for(state="visible")
-    notebook.page.click("button.speclab-step")
-    notebook.wait(LIVE)
-    command(notebook, "docmanager:save")
-    yield notebook
-    notebook.complaints.clear()  # of a socket and of kernels that are gone; other files ask for theirs
-
-
-def begin_anew(lab: Opened) -> None:
-    """Runs the lab's cell in a new kernel, and decodes."""
-    lab.run(2, FRESH)
-    lab.wait(f"{STATUS}.startsWith('mini is loaded')")
-    lab.page.click("button.speclab-step")
-    lab.wait(LIVE)
-
-
-def test_a_page_that_is_reloaded_finds_its_lab_at_work(lab):
-    before = lab.cursor()
-    lab.page.reload()
-    lab.wait(KERNEL_IDLE)
-    lab.wait(f"{SHOWN} && {CURSOR} === {before}")
+def saved(lab):
+    """A lab some iterations in, in a saved notebook."""
     lab.step()
+    lab.step()
+    command(lab, "docmanager:save")
+    yield lab
+    lab.complaints.clear()  # of a socket and of kernels that are gone
 
 
-def test_two_tabs_show_the_same_lab(lab, browser, server):
-    other = Opened.at(browser, server.address(f"lab/tree/{NOTEBOOK}"))
+def test_a_page_that_is_reloaded_finds_its_lab_at_work(saved):
+    before = saved.cursor()
+    saved.page.reload()
+    saved.wait(KERNEL_IDLE)
+    saved.wait(f"{SHOWN} && {CURSOR} === '{before} of {before}'")
+    saved.step()
+
+
+def test_two_tabs_show_the_same_lab(saved, browser, server):
+    other = Opened.at(browser, server.address("lab/tree/test_interruptions.ipynb"))
     other.wait(KERNEL_IDLE)
     other.wait(SHOWN)
-    cursor = lab.step()
-    other.wait(f"{CURSOR} === {cursor}")
+    cursor = saved.step()
+    other.at_iteration(cursor, cursor)
     cursor = other.step()
-    lab.wait(f"{CURSOR} === {cursor}")
+    saved.at_iteration(cursor, cursor)
     other.page.close()
 
 
-def test_a_lost_socket_comes_back_and_with_it_what_was_decoded_meanwhile(lab):
-    cursor = lab.cursor()
-    lab.page.click("button.speclab-step")
-    lab.read(f"(window.lost = {KERNEL}._ws).close(4000)")
-    lab.wait(f"{KERNEL}._ws !== window.lost && {KERNEL}.connectionStatus === 'connected'")
-    lab.wait(f"{CURSOR} === {cursor + 1}")
-    lab.step()
-
-
-def test_a_lab_shown_again_goes_on(lab):
-    before = lab.cursor()
-    lab.run(2, "lab")
-    lab.wait(f"{SHOWN} && {CURSOR} === {before}")
-    lab.step()
+def test_a_lost_socket_comes_back_and_with_it_what_was_decoded_meanwhile(saved):
+    cursor = saved.cursor()
+    saved.page.click("button.speclab-step")
+    saved.read(f"(window.lost = {KERNEL}._ws).close(4000)")
+    saved.wait(f"{KERNEL}._ws !== window.lost && {KERNEL}.connectionStatus === 'connected'")
+    saved.at_iteration(cursor + 1, cursor + 1)
+    saved.step()
 
 
 @pytest.mark.parametrize("end", [f"{KERNEL}.restart().then(() => 1)", KILL], ids=["restarted", "killed"])
-def test_a_new_kernel_leaves_the_picture_and_the_cell_brings_a_lab_back(lab, end):
-    lab.rest()
-    shown = lab.read(STATUS)
-    lab.read(RESTARTED)
-    lab.read(end)
-    lab.wait("window.restarts")
-    lab.wait(KERNEL_IDLE)
+def test_a_page_whose_kernel_is_gone_says_so_and_goes_on_stepping_through_what_was_decoded(saved, end):
+    saved.rest()
+    count = int(saved.read(CURSOR).split()[-1])
+    saved.read(RESTARTED)
+    saved.read(end)
+    saved.wait("window.restarts")
+    saved.wait(KERNEL_IDLE)
     if end == KILL:  # of which JupyterLab tells
-        lab.page.click(".jp-Dialog .jp-mod-accept")
-    assert lab.read(STATUS) == shown
-    assert lab.read(PAINTED), "the pictures stay"
-    lab.wait(f"{GONE}.includes('Run the cell again')")
-    lab.shot("kernel_gone")
-    begin_anew(lab)
-    lab.step()
+        saved.page.click(".jp-Dialog .jp-mod-accept")
+    saved.wait(GONE)
+    assert saved.read(f"{STEP}.disabled && document.querySelector('.speclab-change').disabled")
+    saved.page.click("button.sl-back")
+    saved.at_iteration(count - 1, count)
+    saved.phase("verify")
+    saved.wait(f"{STATUS} !== ''")
+    saved.shot("kernel_gone")
+    saved.fresh(FRESH)
+    saved.step()
+    saved.step()

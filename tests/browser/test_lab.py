@@ -1,143 +1,236 @@
-"""The lab's notebook as it is shipped: it runs, its buttons work, mistakes are said, nothing leaves the machine."""
+"""A lab in JupyterLab: steps, phases, keys, run until, settings, by hand, predict, compare, the form, errors, files."""
 
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
-from opened import BADGE, CURSOR, ERROR, PAINTED, STATUS
-from serving import NOTEBOOK, ROOT
+from opened import CURSOR, ERROR, MASK, PENDING, STATUS, STEP, TREE, quiet, text
+
+import speclab
 
 pytestmark = pytest.mark.browser
+_quiet = pytest.fixture(autouse=True)(quiet)
 
-WHAT = "(({data}) => data.map(({customdata, hovertext, marker, z}) => [customdata, hovertext, marker?.symbol, z]))"
-"""Of a picture: what is drawn, and not where: the room for it may change while a page is laid out."""
-HELD = "JSON.stringify({}(document.querySelector('.speclab-{} > *').held))"
-SEEN = {"tree": HELD.format(WHAT, "tree"), "mask": HELD.format(WHAT, "mask"), "status": STATUS}
-BAR = "document.querySelector('.speclab-status').innerText"
-HOLD = """
-import speclab.lab.decoding
-from ipywidgets.widgets.widget import _instances
-
-speclab.lab.decoding.REDRAW_SECONDS = 0
-*_, shown = (each for each in _instances.values() if isinstance(each, speclab.Lab))  # other files left theirs
-
-def hold(change):
-    if change['new'].cursor > {at} + 1:
-        shown.state.unobserve(hold, 'frame')
-        shown._worker.cancelled.wait(300)
-
-shown.state.observe(hold, 'frame')
-"""
-"""Of a run, one iteration after `at` is shown, and the next waits until Stop is heard: it would soon be over."""
-
-SHIPPED = json.loads((ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8"))["cells"][2]["source"]
-KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-EXECUTE = f"""async code => {{
-  const {{content}} = await {KERNEL}.requestExecute({{code}}).done;
-  if (content.status !== 'ok') throw new Error(content.evalue);
-}}"""
-CLOSE = "lab.close()"
-"""The lab further down, which the notebook's own code steps."""
-WRITE = "source => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[2].setSource(source)"
+PANEL = text("sl-panel")
+FOCUS = "document.querySelector('.speclab-body').focus()"
+POINT = """([name, index]) => {
+  const points = document.querySelectorAll(`.speclab-${name} .scatterlayer .points path`);
+  const box = points[index].getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+}"""
 
 
-@pytest.fixture(scope="module")
-def lab(notebook):
-    """The notebook after all its cells ran, its first lab in view."""
-    notebook.page.evaluate(WRITE, "".join(SHIPPED))  # other files write labs of their own there
-    notebook.run()
-    notebook.page.evaluate(EXECUTE, CLOSE)
-    notebook.wait("document.querySelectorAll('.speclab-lab').length === 1")
-    notebook.page.evaluate("() => jupyterapp.shell.currentWidget.content.scrollToItem(2, 'start')")
-    notebook.wait(PAINTED)
-    notebook.rest(laid_out=True)
-    return notebook
-
-
-def see(lab) -> dict[str, str]:
+def click_node(lab, node):
     lab.rest()
-    return {name: lab.read(js) for name, js in SEEN.items()}
-
-
-def differs(before: dict[str, str], *names: str) -> str:
-    return " && ".join(f"{SEEN[name]} !== {json.dumps(before[name])}" for name in names)
-
-
-def equals(before: dict[str, str], *names: str) -> str:
-    return " && ".join(f"{SEEN[name]} === {json.dumps(before[name])}" for name in names)
-
-
-def click(lab, name: str, until: str) -> dict[str, str]:
-    """Clicks a button, waits for an expression to hold, and tells what is seen then."""
-    lab.page.click(f"button.speclab-{name}")
-    lab.wait(until)
-    return see(lab)
+    chosen = f"/^Node {node}\\b/.test({text('sl-node-line')})"
+    if not lab.read(chosen):  # else a click would let it go
+        lab.page.mouse.click(*lab.page.evaluate(POINT, ["tree", node]))
+    lab.wait(chosen)
 
 
 def test_step_changes_every_picture_and_back_restores_them(lab):
-    first = see(lab)
-    second = click(lab, "step", differs(first, "tree", "mask", "status"))
-    click(lab, "back", f"{equals(first, 'tree', 'mask')} && {differs(second, 'status')}")
-    click(lab, "step", equals(second, "tree", "mask", "status"))
+    first = lab.read(TREE), lab.read(MASK), lab.read(STATUS)
+    lab.step()
+    assert lab.read(TREE) != first[0]
+    assert lab.read(MASK) != first[1]
+    second = lab.read(TREE)
+    lab.page.click("button.sl-back")
+    lab.at_iteration(1, 2)
+    lab.wait(f"{TREE} === {json.dumps(first[0])} && {MASK} === {json.dumps(first[1])}")
+    lab.page.click("button.speclab-step")
+    lab.at_iteration(2, 2)
+    lab.wait(f"{TREE} === {json.dumps(second)}")
 
 
-def test_phases_replay_the_iteration_and_the_mask_grows_with_the_tree(lab):
-    before = see(lab)
-    lab.page.click(".speclab-phases button:has-text('draft')")
-    lab.wait(f"{differs(before, 'tree', 'mask')} && {STATUS}.startsWith('Draft')")
-    lab.shot("phase_draft")
-    lab.page.click(".speclab-phases button:has-text('commit')")
-    lab.wait(f"{STATUS}.startsWith('Commit')")
-    lab.wait("document.querySelectorAll('.speclab-tree .js-plotly-plot').length === 2")
-    lab.shot("phase_commit")
-    lab.page.click(".speclab-phases button:has-text('adapt')")
-    lab.wait(equals(before, "tree", "mask", "status"))
+def test_keys_move_through_iterations_and_positions_and_space_decodes(lab):
+    lab.read(FOCUS)
+    count = int(lab.read(CURSOR).split()[-1])
+    lab.page.keyboard.press("Home")
+    lab.wait(f"{CURSOR}.startsWith('0 of')")
+    lab.page.keyboard.press("ArrowRight")
+    lab.at_iteration(1)
+    lab.page.keyboard.press("End")
+    lab.at_iteration(count, count)
+    lab.page.keyboard.press("[")
+    lab.wait("document.querySelector('[data-phase=all]').getAttribute('aria-pressed') === 'false'")
+    lab.page.keyboard.press("]")
+    lab.wait("document.querySelector('[data-phase=all]').getAttribute('aria-pressed') === 'true'")
+    lab.page.keyboard.press(" ")
+    lab.at_iteration(count + 1, count + 1)
 
 
-def test_run_live_takes_over_and_stop_ends_a_run_and_keeps_what_was_decoded(lab):
-    at = lab.cursor()
-    lab.page.click("button.speclab-live")
-    lab.wait(f"{BADGE} === 'live'")
-    assert lab.cursor() == at, "in the same place"
-    lab.page.evaluate(EXECUTE, HOLD.format(at=at))
-    lab.page.click("button.speclab-run")
-    lab.wait(f"{CURSOR} > {at}")
-    lab.page.click("button.speclab-stop")
-    lab.says("Stopped")
+def test_a_node_is_selected_in_tree_and_mask_and_python_knows(lab):
+    click_node(lab, 1)
+    lab.wait("document.querySelectorAll('.speclab-mask .shapelayer path').length >= 2")
     lab.rest()
-    assert lab.cursor() > at
-    done, total = re.search(r"(\d+) of (\d+) tokens", lab.read(BAR)).groups()
-    assert int(done) < int(total)
-    click(lab, "step", differs(see(lab), "status"))
+    lab.execute("assert lab.state.selected == 1, lab.state.selected")
+    lab.tab("node")
+    lab.wait(f"{PANEL}.includes('%') || document.querySelector('.sl-panel .main-svg')")
+    lab.shot("tab_node")
+    lab.execute("lab.goto(1); lab.phase('accept'); lab.select(0)")
+    lab.at_iteration(1)
+    lab.wait("document.querySelector('[data-phase=accept]').getAttribute('aria-pressed') === 'true'")
 
 
-def test_a_mistake_is_said_beside_the_field_or_in_the_panel_until_it_is_dismissed(lab):
-    page, before = lab.page, see(lab)
-    page.click("button.speclab-until")
-    page.select_option(".speclab-condition select", label="the tree has more nodes than")
-    lab.wait("document.querySelector('.speclab-argument input').value")  # the kernel writes a number into it first
-    page.fill(".speclab-argument input", "many")
-    lab.wait("document.querySelector('.speclab-hint [role=alert]')?.innerText.includes('many')")
-    page.click("button.speclab-until")
-    page.click("button.speclab-more")
-    path = page.locator(".speclab-unfolded .speclab-path input")
-    path.wait_for(state="visible")
-    lab.wait("document.querySelector('.speclab-unfolded .speclab-path input').value")
-    path.fill("/no/such/folder/run.json.gz")
-    page.click("button.speclab-save")
-    lab.wait(f"{ERROR}?.includes('/no/such/folder')")
-    page.locator(".speclab-error").wait_for(state="visible")
+def test_run_until_stops_where_its_condition_holds_and_hints_while_typing(lab):
+    lab.execute("lab.goto(len(lab.session.steps))")
+    lab.page.select_option(".sl-until select", "expression")
+    lab.page.fill(".sl-until input", "acepted < 1")
+    lab.wait(f"{text('sl-hint')}.includes('accepted')")
+    lab.shot("hint")
+    lab.page.fill(".sl-until input", "iteration >= 7")
+    lab.wait(f"{text('sl-hint')} === ''")
+    lab.page.click("button.speclab-run")
+    lab.at_iteration(7, 7)
+    lab.wait(f"({STATUS} + {PENDING}).includes('Stopped: iteration >= 7')")
+    lab.page.select_option(".sl-until select", "end")
+
+
+@pytest.mark.parametrize("tab", ["settings", "caches", "node", "metrics", "compare"])
+def test_every_tab_opens_at_most_500_pixels_high(lab, tab):
+    lab.page.set_viewport_size({"width": 1440, "height": 1300})
+    lab.tab(tab)
+    lab.page.evaluate("document.querySelector('.sl-tabs').scrollIntoView({block: 'start'})")
+    lab.rest()
+    lab.shot(f"tab_{tab}")
+    boxes = {"settings": ".speclab-settings", "compare": ".speclab-compare"}
+    height = lab.read("document.querySelector('.sl-panel').offsetHeight")
+    if tab in boxes:
+        height += lab.read(f"document.querySelector('{boxes[tab]}').offsetHeight")
+        assert height > 60, "the box of the tab is shown"
+    assert height <= 500
+    for other in set(boxes) - {tab}:
+        assert lab.read(f"document.querySelector('{boxes[other]}').offsetHeight") == 0
+
+
+def test_a_slider_previews_apply_shows_both_trees_and_step_goes_on(lab):
+    lab.page.set_viewport_size({"width": 1440, "height": 1300})
+    lab.execute("lab.run('iteration >= 3'); lab.goto(3)")
+    lab.at_iteration(3)
+    lab.tab("settings")
+    before = lab.read(TREE)
+    handle = lab.page.locator(".speclab-setting-node_budget .noUi-handle")
+    if not handle.is_visible():
+        lab.page.get_by_role("button", name="More settings").click()
+    handle.wait_for(state="visible")
+    handle.focus()
+    for _ in range(7):
+        lab.page.keyboard.press("ArrowLeft")
+    lab.wait(f"{TREE} !== {json.dumps(before)}")
+    lab.wait(f"{STEP}.innerText === 'Apply & step' && {PENDING}.includes('node budget')")
+    lab.shot("preview")
+    lab.page.click(".speclab-apply")
+    lab.wait(f"{STEP}.innerText === 'Step' && document.querySelector('.sl-panel .main-svg')")
+    lab.wait(f"{PANEL}.includes('decoded again')")
+    lab.at_iteration(3, 3)
+    lab.shot("redone")
+    lab.step()
+    lab.page.locator(".speclab-curve-button").first.click()
+    lab.wait(f"{PANEL}.includes('tokens')")
+    lab.rest()
+    lab.shot("curve")
+
+
+def test_a_tree_is_built_by_hand_and_the_strategy_goes_on(lab):
+    lab.execute("lab.fork(speclab.DynaTree.for_unsure_draft(), max_new_tokens=90); lab.goto(1); lab.step()")
+    lab.at_iteration(2)
+    lab.tab("settings")
+    click_node(lab, 1)
+    before = lab.read(TREE)
+    lab.page.get_by_role("button", name="Prune").click()
+    lab.wait(f"{TREE} !== {json.dumps(before)}")
+    lab.page.get_by_role("button", name="Undo").click()
+    lab.wait(f"{TREE} === {json.dumps(before)}")
+    click_node(lab, 1)
+    lab.page.get_by_role("button", name="Prune").click()
+    lab.wait(f"{TREE} !== {json.dumps(before)}")
+    lab.shot("by_hand")
+    lab.page.get_by_role("button", name="Verify").click()
+    lab.wait(f"{PANEL}.includes('By hand ')")
+    lab.shot("by_hand_verified")
+    lab.step()
+    assert "drafted" in lab.read(STATUS)
+    assert "nothing drafted" not in lab.read(STATUS)
+
+
+def test_strategies_are_compared_and_runs_switched(lab):
+    lab.tab("compare")
+    lab.page.select_option(".speclab-compare select", label=["Autoregressive", "LinearSpeculation"])
+    lab.page.get_by_role("button", name="Compare", exact=True).click()
+    lab.wait(f"document.querySelector('.sl-panel .main-svg') && {PANEL}.includes('LinearSpeculation')")
+    lab.rest()
+    lab.shot("compared")
+    lab.page.locator("[data-send]").first.click()
+    lab.wait("document.querySelector('[data-send]').getAttribute('aria-pressed') === 'true'")
+    lab.at_iteration(lab.cursor())
+
+
+def test_the_form_takes_a_prompt_refuses_an_empty_one_and_folds(lab):
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    lab.page.click("button.speclab-change")
+    area = lab.page.locator(".speclab-prompt textarea")
+    area.wait_for(state="visible")
+    lab.shot("form")
+    area.fill("")
+    lab.wait(f"{text('speclab-form-error')}.includes('empty')")
+    area.fill("The baker opened her shop at six and")
+    lab.wait(f"{text('speclab-form-error')} === '' && {STEP}.innerText === 'Apply & step'")
+    lab.page.click("button.speclab-step")
+    lab.at_iteration(1, 1)
+    lab.wait(f"{STEP}.innerText === 'Step' && {text('speclab-text')}.includes('The baker opened')")
+    area.wait_for(state="hidden")
+    assert lab.read(ERROR) == ""
+
+
+def test_an_error_stands_beside_step_and_goes_when_its_cause_does(lab):
+    lab.execute("import speclab.engine.session as s; kept = s.iterate; s.iterate = None")
+    count = lab.cursor()
+    lab.page.click("button.speclab-step")
+    lab.wait(f"{ERROR}.includes('nothing decoded is lost')")
     lab.shot("error")
-    page.click("button.speclab-dismiss")
-    page.locator(".speclab-error").wait_for(state="hidden")
-    page.click("button.speclab-more")
-    assert see(lab) == before
+    lab.at_iteration(count, count)
+    lab.execute("s.iterate = kept")
+    lab.step()
+    lab.wait(f"{ERROR} === ''")
 
 
-def test_nothing_left_the_machine_and_nothing_complained(lab, outgoing):
-    assert lab.strangers == []
-    with pytest.raises(BlockingIOError):
-        outgoing.accept()
-    assert lab.complaints == []
+def test_predict_asks_hides_and_reveals(lab):
+    lab.page.click(".sl-more summary")
+    lab.page.check(".sl-predict")
+    wanted = lab.cursor() + 1
+    lab.page.click("button.speclab-step")
+    lab.at_iteration(wanted, wanted)
+    lab.wait(f"{STATUS}.includes('Which of these will be accepted?')")
+    lab.shot("predict")
+    assert "accepted" not in text("speclab-tree")
+    lab.rest()
+    lab.page.mouse.click(*lab.page.evaluate(POINT, ["tree", 1]))
+    lab.wait(f"{STATUS}.includes('Your score')")
+    lab.shot("predicted")
+    lab.page.click(".sl-more summary")
+    lab.page.uncheck(".sl-predict")
+
+
+def test_a_run_and_a_page_are_saved_through_the_browser_and_opened_again(lab, tmp_path):
+    names = {}
+    for label in ("Save run", "Save page"):
+        lab.page.click(".sl-more summary")
+        with lab.page.expect_download() as download:
+            lab.page.get_by_role("button", name=label).click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        names[label] = path
+    trace = speclab.load_trace(names["Save run"])
+    assert len(trace.steps) == int(lab.read(CURSOR).split()[-1])
+    assert names["Save page"].read_text().startswith("<!doctype html>")
+    lab.page.click(".sl-more summary")
+    with lab.page.expect_file_chooser() as chooser:
+        lab.page.get_by_role("button", name="Open run").click()
+    chooser.value.set_files(names["Save run"])
+    lab.at_iteration(1, len(trace.steps))
+    lab.rest()
+    lab.page.keyboard.press("Escape")
+    lab.page.evaluate(FOCUS)
+    lab.page.keyboard.press("End")
+    lab.wait(f"{STEP}.disabled")

@@ -1,15 +1,14 @@
-"""A tiny pair, labs that are closed again, and the messages that widgets send."""
+"""A tiny pair, labs that are closed again, and a page that hears what labs send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import comm
 import pytest
 import torch
-from lab_tools import PROMPT, Messages, settle
+from lab_tools import PROMPT, Page
 from tiny import tiny
 
 from speclab.lab import Lab
@@ -39,7 +38,6 @@ def make(pair: ModelPair) -> Iterator[Callable[..., Lab]]:
 
     yield made
     for lab in labs:
-        assert settle(lab)
         lab.close()
 
 
@@ -50,27 +48,20 @@ def lab(make: Callable[..., Lab]) -> Lab:
 
 
 @pytest.fixture
-def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
-    """Fills as widgets talk; `clear()` it before the action to look at."""
-    sent = Messages()
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Fills as widgets talk to the browser."""
+    messages: list[dict[str, Any]] = []
 
     def publish(
         self: Any, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **_: Any
     ) -> None:
-        sent.append({"id": self.comm_id, "type": msg_type, "data": data, "buffers": len(buffers or ())})
+        messages.append({"id": self.comm_id, "type": msg_type, "data": data, "buffers": len(buffers or ())})
 
     monkeypatch.setattr(comm.DummyComm, "publish_msg", publish)
-    return sent
+    return messages
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models are looked up as soon as they are named, and none lies in a cache of the hub's."""
-    monkeypatch.setattr("speclab.lab.models.PATIENCE", 0)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A model of one's own, without a tokenizer."""
-    tiny("llama").save_pretrained(tmp_path / "llama")
-    return tmp_path / "llama"
+def page(make: Callable[..., Lab], sent: list[dict[str, Any]]) -> Page:
+    """A page that shows a lab, its first iteration decoded."""
+    return Page(make(max_new_tokens=120), sent)

@@ -1,137 +1,216 @@
-"""Forks that stay, moving between them, a run kept beside, and what that costs."""
+"""Compare, runs, files; two pages and one that comes back; what a step costs; nothing of a closed lab is left."""
 
 from __future__ import annotations
 
+import base64
+import gc
+import json
+import sys
+import threading
+import weakref
+
 import pytest
-from lab_tools import click, show
+from ipywidgets.widgets.widget import _instances
+from lab_tools import PROMPT, Page, every, html, settle
 
 import speclab
+from speclab.lab.compare_tab import CURRENT
+from speclab.lab.screen import plotly_js
 
-RUNS = "Compare"
+STEP_BYTES, OPENING_BYTES, OPENING_MESSAGES, OPENING_WIDGETS = 90_000, 400_000, 30, 150
 
 
-@pytest.fixture
-def forked(make):
-    """Run 0 with four iterations, fork 1 of it at two with a small tree."""
-    lab = make(strategy=speclab.DynaTree(base_depth=4, prune_probability=0.0, stop_probability=0.0))
-    for _ in range(4):
+def test_runs_and_forks_are_one_tree_of_buttons_to_switch(page):
+    page.say(do="step")
+    page.lab.fork(node_budget=3)
+    page.say(do="step")
+    page.lab.goto(1)
+    page.lab.fork(speclab.LinearSpeculation())
+    page.hear()
+    tree = html(page.parts["runs"])
+    assert tree.count("data-send") == 3
+    assert tree.count("speclab-forks") == 2, "a fork of the fork hangs below it"
+    page.say(do="switch", run=0)
+    assert page.lab.session is page.lab._commands.runs[0].session
+    assert page.place[0] == 2, "where it was left"
+    assert page.holds_the_run()
+    page.say(do="switch", run=9)
+    assert page.status["error"]["where"] == "compare"
+
+
+def test_strategies_are_compared_on_this_prompt(page):
+    page.go(1, tab="compare")
+    box = page.lab._choices
+    assert CURRENT in box.choice.options
+    box.choice.value = [CURRENT, "Autoregressive"]
+    page._sent.clear()
+    box.button.click()
+    settle(page.lab)
+    busy = [m["busy"] for e in page.envelopes() for m in e["messages"] if m.get("busy")]
+    assert any(words.startswith("Comparing: ") and "of 120 tokens" in words for words in busy)
+    page.hear()
+    assert page.status["busy"] is None
+    assert len(page.parts["compared"]) == 2
+    table = html(page.parts["compared"])
+    assert "Autoregressive" in table or table == "<table>"
+    box.choice.value = []
+    box.button.click()
+    page.hear()
+    assert page.status["error"]["where"] == "compare"
+
+
+def test_a_pinned_iteration_stays_beside_those_that_come(page):
+    page.lab.pin()
+    page.hear()
+    assert page.parts["pinned"]
+    first = json.dumps(page.parts["pinned"])
+    page.say(do="step")
+    assert json.dumps(page.parts["pinned"]) != first
+    page.lab.pin()
+    page.hear()
+    assert page.parts["pinned"] == []
+
+
+def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
+    page.say(do="step")
+    page.say(do="save", what="run")
+    file = page.others.pop()
+    assert file["name"] == "run.json.gz"
+    path = tmp_path / file["name"]
+    path.write_bytes(base64.b64decode(file["data"]))
+    assert speclab.load_trace(path).token_ids() == tuple(page.lab.session.token_ids)
+    page.say(do="save", what="page")
+    assert page.others.pop()["mime"] == "text/html"
+    session = page.lab.session
+    page.say(do="open", name="run.json.gz", data=file["data"])
+    assert page.status["can_step"] is False
+    assert page.holds_the_run()
+    assert page.place[0] == 1
+    page.say(do="step")
+    assert "file" in page.status["error"]["sentence"]
+    page.say(do="switch", run=0)
+    page.say(do="step")
+    assert page.status["error"] is None
+    assert page.lab.session is session
+    assert len(session.steps) == 3
+    page.say(do="open", name="run.json.gz", data=base64.b64encode(b"nothing").decode())
+    assert page.status["error"]["where"] == "files"
+    assert page.holds_the_run()
+
+
+def test_python_exports_and_shows_a_snapshot(page, tmp_path):
+    page.say(do="step")
+    path = page.lab.export(tmp_path / "run.html")
+    assert path.stat().st_size
+    bundle = page.lab._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "Iteration 2" in bundle["text/plain"]
+    assert bundle["text/html"] == page.lab.snapshot()
+
+
+def test_a_second_page_and_one_that_comes_back_get_everything(page, sent):
+    for _ in range(3):
+        page.say(do="step")
+    page.lab.phase("accept")
+    other = Page(page.lab, sent)
+    assert other.holds_the_run()
+    assert other.place == (4, "accept", None)
+    assert {name: other.status[name] for name in ("setup", "can_step", "error")} == {
+        name: page.status[name] for name in ("setup", "can_step", "error")
+    }
+
+
+def test_a_step_is_two_messages_and_its_iteration_is_sent_once(make, sent):
+    lab = make("mini", prompt="Once upon a time", max_new_tokens=200)
+    page = Page(lab, sent)
+    page.say(do="step")
+    sent.clear()
+    lab._hear({"do": "step"})
+    settle(lab)
+    envelopes = page.envelopes()
+    assert len(sent) == len(envelopes) == 2, "that it is busy, and what came of it"
+    kinds = [message["type"] for envelope in envelopes for message in envelope["messages"]]
+    assert kinds.count("iteration") == 1
+    assert page.size() < STEP_BYTES
+    page.hear()
+    sent.clear()
+    for move in (lambda: lab.back(), lambda: lab.phase("draft"), lambda: lab.goto(3), lambda: lab.select(0)):
+        move()
+    settle(lab)
+    assert len(sent) == 4
+    assert page.size() < 2_000, "no picture goes twice"
+
+
+def test_a_step_calls_little_of_the_lab(make, sent):
+    lab = make("mini", prompt="Once upon a time", max_new_tokens=200)
+    Page(lab, sent)
+    lab.step()
+    lab.step()
+    calls, files = 0, set()
+
+    def count(frame, event, _):
+        nonlocal calls
+        if event == "call" and "speclab" in frame.f_code.co_filename:
+            calls += 1
+            files.add(frame.f_code.co_filename)
+
+    threading.setprofile_all_threads(count) if hasattr(threading, "setprofile_all_threads") else sys.setprofile(count)
+    try:
+        lab._worker.submit(lambda: sys.setprofile(count)).result()
         lab.step()
-    lab.goto(2)
-    lab.fork(node_budget=3)
-    lab.step()
-    show(lab, RUNS)
-    return lab
+    finally:
+        lab._worker.submit(lambda: sys.setprofile(None)).result()
+        sys.setprofile(None)
+    print(f"\n{calls} calls in {len(files)} files")
+    print(sorted(file.rpartition("speclab/")[2] for file in files))
 
 
-def family(lab) -> list[tuple[int, int | None, int]]:
-    return [(run.number, run.parent, run.at) for run in lab.forks]
+def test_a_lab_opens_with_few_widgets_and_messages_and_plotly_goes_on_request(make, sent):
+    before = len(_instances)
+    lab = make()
+    page = Page(lab, [])
+    assert page.lab is lab
+    assert len(_instances) - before < OPENING_WIDGETS
+    assert len(sent) < OPENING_MESSAGES
+    assert sum(len(json.dumps(one["data"], default=str)) for one in sent) < OPENING_BYTES
+    sent.clear()
+    lab._screen.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"do": "plotly"}}}, "buffers": []})
+    assert [message["buffers"] for message in sent] == [1]
+    assert sent[0]["data"]["content"]["plotly"] is True
+    assert len(plotly_js()) < 3_000_000
 
 
-def other_prompt(lab) -> None:
-    lab.config.prompt.text.value = "9 8 7 6"
-    click(lab, lab.config.apply)
-
-
-def test_every_fork_stays_says_where_it_comes_from_and_is_compared_by_its_figures(forked):
-    first, fork = forked.forks
-    assert (first.number, first.parent, first.name, first.iterations, first.present) == (0, None, "DynaTree", 4, False)
-    assert (fork.number, fork.parent, fork.at, fork.iterations, fork.present) == (1, 0, 2, 3, True)
-    assert "node budget" in fork.name
-    assert fork.tokens == len(forked.session.token_ids)
-    assert fork.tokens_per_iteration == pytest.approx(forked.session.metrics.tokens_per_iteration)
-    layers = [layer for runner in forked.session.pair.runners.values() for layer in runner.cache.layers]
-    buffers = [buffer for layer in layers for buffer in (layer.key_buffer, layer.value_buffer)]
-    assert fork.cache_bytes == sum(buffer.numel() * buffer.element_size() for buffer in buffers) > 0
-    found = forked.panels.tabs.runs.picture
-    for caption in ("texts are the same", "Runs on this prompt", "Seconds by phase", "Acceptance by depth"):
-        assert caption in found.drawing
-    table = forked._controller.runs.comparison()
-    assert [entry.name for entry in table.runs] == [run.label for run in forked.forks]
-    figures = [forked.session.metrics.target_calls, 1 + sum(s.counts.target_calls for s in forked.session.steps)]
-    assert table.runs[1].trace.metrics.target_calls == figures[0] == figures[1]
-    before = found.drawing
-    forked.step()
-    assert found.drawing != before
-    other_prompt(forked)
-    assert "Runs on this prompt" not in found.drawing, "another prompt: nothing to compare with"
-
-
-def test_switching_back_and_forth_goes_on_where_each_was_left(forked):
-    lab, fork = forked, forked.session
-    calls = [runner.calls for runner in fork.pair.runners.values()]
-    first = lab.switch(0)
-    assert lab.session is first is not fork
-    assert (lab.state.cursor, len(first.steps)) == (2, 4)
-    assert lab.config.strategy.read() == first.strategy
-    assert lab.state.pending == "", "nothing differs from the run shown"
-    assert [runner.calls for runner in fork.pair.runners.values()] == calls
+def test_nothing_of_a_closed_lab_is_left(pair, sent):
+    gc.collect()
+    widgets, threads = set(_instances), set(threading.enumerate())
+    lab = speclab.Lab(pair, prompt=PROMPT, max_new_tokens=40)
+    page = Page(lab, sent)
+    page.say(do="change")
+    page.go(1, tab="settings")
+    page.go(1, tab="compare")
+    lab._sliders.controls["node_budget"].value = 4
+    page.say(do="step")
+    lab.fork(speclab.LinearSpeculation())
+    page.say(do="prune", node=1)
     lab.run()
-    lab.switch(1)
-    assert lab.session is fork
-    assert lab.state.cursor == 3
-    lab.run()
-    assert fork.token_ids == first.token_ids, "greedy: the same text"
-    other_prompt(lab)
-    assert [(run.number, run.parent) for run in lab.forks] == [(0, None), (1, 0), (2, None)]
-    lab.switch(1)
-    assert lab.config.prompt.text.value == "5 17 3 40 11"
-    assert lab.config.read().prompt == lab.session.prompt_ids
+    left = [weakref.ref(one) for one in (lab, lab.session, lab._commands, lab._screen, lab.state)]
+    assert len(every(lab)) > 20
+    lab.close()
+    del lab, page
+    gc.collect()
+    assert set(_instances) - widgets == set()
+    assert set(threading.enumerate()) - threads == set()
+    assert [one() for one in left] == [None] * len(left)
 
 
-def test_dropping_a_run_hangs_its_forks_on_its_parent_and_what_cannot_be_is_refused(forked):
-    forked.switch(7)
-    assert "There is no run 7" in forked.state.error
-    forked.drop(1)
-    assert "Run 1 is shown" in forked.state.error
-    forked.status.dismiss()
-    forked.fork(node_budget=4)
-    assert [run.parent for run in forked.forks] == [None, 0, 1]
-    forked.drop(1)
-    assert family(forked) == [(0, None, 0), (2, 0, 2)]
-    forked.drop(0)
-    assert family(forked) == [(2, None, 0)]
-    assert forked.step() is not None
-    assert forked.state.error == ""
-
-
-def test_the_list_and_its_buttons_do_what_the_methods_do(forked):
-    panel = forked.panels.tabs.runs
-
-    def press(button, run):
-        panel.choice.value = run
-        click(forked, button)
-
-    assert [label.endswith("shown") for label, _ in panel.choice.options] == [False, True]
-    press(panel.drop, 1)
-    assert "Run 1 is shown" in forked.state.error
-    press(panel.switch, 0)
-    assert forked.state.cursor == 2
-    assert [label.endswith("shown") for label, _ in panel.choice.options] == [True, False]
-    press(panel.beside, 1)
-    assert forked.state.frame.beside.number == 1
-    press(panel.drop, 1)
-    assert forked.state.frame.beside is None
-    assert [run.number for run in forked.forks] == [0]
-
-
-def test_a_run_beside_follows_the_cursor_and_stands_in_snapshots(forked):
-    lab, pinned = forked, forked.panels.views["beside"]
-    lab.pin(0)
-    assert "Nodes drafted" in pinned.drawing
-    beside = lab.snapshot()
-    assert "Beside run 0: DynaTree." in beside
-    third = pinned.drawing
-    lab.back()
-    assert "Both drafted the same tree" in pinned.drawing
-    assert "Same text so far" in pinned.drawing
-    lab.step()
-    assert pinned.drawing == third
-    lab.step()
-    lab.step()
-    assert "The other run has 4 iterations" in pinned.drawing
-    lab.switch(0)
-    lab.run()
-    assert len(lab.state.frame.beside.trace.steps) == len(lab.session.steps)
-    lab.pin(0)
-    assert lab.state.frame.beside is None
-    assert pinned.drawing == ""
+@pytest.mark.parametrize("strategy", ["Autoregressive", "Goose", "DualDraft", "TokenRecycling", "Lookahead"])
+def test_other_strategies_step_in_a_lab(make, sent, strategy):
+    kind = speclab.strategies()[strategy]
+    lab = make("mini", kind(), prompt="Once upon a time there was", max_new_tokens=40)
+    page = Page(lab, sent)
+    for _ in range(3):
+        page.say(do="step")
+        assert page.status["error"] is None
+    page.go(2, tab="settings")
+    assert page.status["error"] is None
+    assert page.holds_the_run()

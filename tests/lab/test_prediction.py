@@ -7,17 +7,15 @@ import pytest
 
 import speclab
 from speclab.errors import SettingsError
-from speclab.lab.prediction import Prediction, Score
+from speclab.lab.prediction import Prediction
 
 ASKED = "How many tokens does this pass give?"
 WHY = "Two accepted, and the bonus."
 
 
 @pytest.fixture(autouse=True)
-def score(monkeypatch):
-    made = Score()
-    monkeypatch.setattr(Prediction, "_score", made)
-    return made
+def no_score_yet(monkeypatch):
+    monkeypatch.setattr(Prediction, "_right", {})
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def asked():
     return speclab.Prediction(ASKED, choices=(1, 2, 3, 4))
 
 
-def test_what_nobody_predicted_reads_the_same_on_every_machine(asked, score):
+def test_what_nobody_predicted_reads_the_same_on_every_machine(asked):
     assert repr(asked.reveal(3, WHY)) == "3. Two accepted, and the bonus."
     assert repr(Prediction.score()) == "No prediction was made."
 
@@ -33,8 +31,8 @@ def test_what_nobody_predicted_reads_the_same_on_every_machine(asked, score):
 @pytest.mark.parametrize(
     ("answer", "says", "counts"),
     [
-        (3, "✓ Right, you predicted 3. Two accepted, and the bonus.", "1 of 1 prediction was right."),
-        (2, "✗ You predicted 2. It is 3. Two accepted, and the bonus.", "0 of 1 prediction was right."),
+        (3, "✓ Right, you predicted 3. Two accepted, and the bonus.", "1 of 1 predictions right."),
+        (2, "✗ You predicted 2. It is 3. Two accepted, and the bonus.", "0 of 1 predictions right."),
     ],
 )
 def test_what_was_predicted_is_said_and_counted_once(asked, answer, says, counts):
@@ -50,7 +48,7 @@ def test_a_cell_run_again_asks_again_and_counts_once():
         again.predict(answer)
         again.reveal(2)
     Prediction("Which?", ("tree", "chain")).reveal("tree")
-    assert Prediction.score() == "1 of 1 prediction was right."
+    assert Prediction.score() == "1 of 1 predictions right."
 
 
 @pytest.mark.parametrize(
@@ -84,11 +82,8 @@ def test_it_shows_itself_with_a_kernel_and_without(asked):
     "wrong",
     [
         lambda: Prediction(""),
-        lambda: Prediction(ASKED, "yes"),
-        lambda: Prediction(ASKED, 3),
         lambda: Prediction(ASKED, ()),
         lambda: Prediction(ASKED, (1, 1)),
-        lambda: Prediction(ASKED, within=-1),
         lambda: Prediction(ASKED).predict("many"),
         lambda: Prediction(ASKED, (1, 2)).predict(3),
         lambda: Prediction(ASKED).reveal("many"),

@@ -1,0 +1,547 @@
+"""What a lab can do. Every method runs on the worker's thread, and nothing else touches the session."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from speclab.drafters import setting_names, strategies
+from speclab.drafters.by_hand import ByHand, TreeEdit
+from speclab.errors import CancelledError, NotRecordedError, SettingsError, SpeclabError
+from speclab.lab.editing import comparison, edit_of, index_in, recorded_nodes, token_of
+from speclab.lab.state import LabConfig, LabState, ModelChoice, differences
+from speclab.lab.worker import OWNED
+from speclab.trace.conditions import Condition, compiled, stateful
+from speclab.trace.files import load_trace
+from speclab.trace.records import Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.analysis.compare import Comparison
+    from speclab.drafters.base import Strategy
+    from speclab.engine.session import Session
+    from speclab.models.pair import ModelPair
+
+PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
+REDRAW_SECONDS = 0.3
+"""During a run the page follows at this pace."""
+UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
+
+
+@dataclass
+class Run:
+    """A run of this lab: forks have a `parent`, and share its iterations up to `at`. A file has no session."""
+
+    number: int
+    name: str
+    trace: Trace
+    config: LabConfig | None = None
+    session: Session | None = None
+    parent: int | None = None
+    at: int = 0
+    cursor: int = 0
+
+
+class Commands:
+    """The commands of one lab; `pair` is the one it was given, None where it loads models by name.
+
+    `cancelled`: set when what runs should end. `update`: tells the page what changed. `post`: sends it one message.
+    """
+
+    def __init__(
+        self,
+        state: LabState,
+        pair: ModelPair | None,
+        cancelled: Callable[[], Event],
+        update: Callable[[], None],
+        post: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.state, self.pair = state, pair
+        self.session: Session | None = None
+        self.runs: list[Run] = []
+        self.present: Run | None = None
+        self._given, self._choice = pair, None if pair else ModelChoice("")
+        self._cancelled, self._update, self._post = cancelled, update, post
+        self._working: Session | None = None  # at work besides the one shown
+        self._unasked = False
+        self._edits: list[TreeEdit] = []
+        self._edited: Step | None = None
+        self._pinned: Step | None = None
+
+    # Sessions.
+
+    def begin(self) -> None:
+        """Decodes the first iteration for a page that shows none yet."""
+        if self.session is None or not self.session.steps:
+            self.step()
+            self._unasked = True
+
+    def next(self) -> Step:
+        """As `step`; the first iteration is also the first where a page had it decoded unasked."""
+        if self._unasked and self.state.cursor == 1 and not self.state.pending:
+            self._unasked = False
+            return self._shown()
+        return self.step()
+
+    def start(self) -> Session:
+        """A new session of what the form says, before its first iteration."""
+        config = self._wanted()
+        pair = self._load(config.models)
+        from speclab.engine.session import Session
+
+        session = Session(pair, config.strategy, _prompt(pair, config), **config.settings.model_dump())
+        self._take(session, config)
+        return session
+
+    def step(self) -> Step:
+        """Goes on by one iteration; what the form says and is not applied yet is applied first."""
+        self._unasked = False
+        session = self._ready()
+        try:
+            session.step()
+        finally:
+            self._show(session)
+        return self._shown()
+
+    def run(self, until: Condition | None = None, why: str = "") -> Step | None:
+        """Decodes until `until` holds, the text ends or Stop; the last step."""
+        self._unasked = False
+        condition = compiled(until, setting_names())
+        session, drawn, held = self._ready(), monotonic(), False
+        holds = stateful(condition, self.state.step)
+
+        def each(step: Step) -> bool:
+            nonlocal drawn, held
+            held = holds(step)
+            if not held and monotonic() - drawn > REDRAW_SECONDS:
+                self._show(session)
+                self._update()
+                drawn = monotonic()
+            return held or self._cancelled().is_set()
+
+        try:
+            session.run(until=each)
+        finally:
+            self._show(session)
+        if held:
+            self.state.sentence = f"Stopped: {why or getattr(condition, 'text', 'the condition holds')}."
+        else:
+            self.state.sentence = f"Ended: {session.finished}." if session.done else "Stopped."
+        return self.state.step
+
+    def run_until(self, kind: str, value: Any = "") -> Step | None:
+        """A run until one of the page's conditions holds."""
+        return self.run(*self.condition(kind, value))
+
+    def condition(self, kind: str, value: Any = "") -> tuple[Condition | None, str]:
+        """A condition of the page, and in words; raises SettingsError where it is none."""
+        if kind == "end":
+            return None, ""
+        if value in ("", None):
+            raise SettingsError("Enter what to run until.")
+        if kind == "token":
+            session, length = self.session, len(self.session.text) if self.session else 0
+            return lambda _: str(value) in self._text(session)[max(0, length - len(str(value))) :], f"“{value}” came"
+        expression = UNTIL[kind].format(value)
+        compiled(expression, setting_names())
+        return expression, expression
+
+    def back(self) -> Step | None:
+        """Shows the iteration before; no model call."""
+        return self.goto(max(0, self.state.cursor - 1))
+
+    def goto(self, index: int) -> Step | None:
+        """Shows the text after `index` iterations, 0 for none; no model call."""
+        steps = self.state.trace.steps if self.state.trace else ()
+        if not 0 <= index <= len(steps):
+            raise SettingsError(f"There is no iteration {index}: {len(steps)} are decoded.")
+        self.state.cursor, self.state.phase, self.state.selected = index, "all", None
+        self.place()
+        return self.state.step
+
+    def place(self) -> None:
+        """Brings the session to where the person is, and leaves what concerned another iteration."""
+        if self.session is not None and self.state.live:
+            self.session.goto(min(self.state.cursor, len(self.session.steps)))
+        if self._edited is not None and self._edited is not self.state.step:
+            self._leave_edit()
+
+    def phase(self, name: str) -> None:
+        """Shows one phase of the iteration."""
+        if name not in PHASES:
+            raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
+        self.state.phase = name
+
+    def select(self, node: int | None) -> None:
+        """Selects a node of the tree shown; None selects none."""
+        step = self.state.step
+        if node is not None and (step is None or not 0 <= node < len(step.tree)):
+            raise SettingsError(f"There is no node {node} in the iteration shown.")
+        self.state.selected = node
+
+    def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
+        """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
+        if self.session is None:
+            self.start()
+        assert self.state.applied is not None
+        return self._fork(self.state.cursor, self.state.applied.changed(strategy, settings))
+
+    def redo(self) -> Step:
+        """Decodes the iteration shown again with what the sliders say, in a fork, and shows both trees."""
+        state, wanted, old = self.state, self._wanted(), self.state.step
+        if old is None or state.applied is None or not wanted.forks_from(state.applied):
+            return self.step()
+        changed = "; ".join(differences(state.applied, wanted)) or "the same settings"
+        self._fork(state.cursor - 1, wanted)
+        new = self.step()
+        from speclab.views.preview import draw_pair
+
+        names = ("As it was", f"With {changed}")
+        sentence = f"Iteration {new.index + 1} decoded again with {changed}: {_against(new, old)}."
+        state.put("settings", "redone", draw_pair(old, new, names), _paragraph(sentence))
+        state.sentence = sentence
+        return new
+
+    def pin(self) -> None:
+        """Keeps the iteration shown beside what comes; once more lets it go."""
+        self._pinned = None if self._pinned is not None else self.state.step
+        self._show_pinned()
+
+    # What would be: the preview of a setting, the curve of one, a tree built by hand.
+
+    def preview(self) -> None:
+        """What the settings wanted would have made of the tree shown; refuses a prompt that is too long."""
+        state, step, wanted = self.state, self.state.step, self._wanted()
+        same_models = self.pair is not None and wanted.models == (state.applied and state.applied.models)
+        if same_models and (state.applied is None or wanted.prompt != state.applied.prompt):
+            _refuse_long(self.pair, wanted)
+        if step is None or state.applied is None or wanted.strategy == state.applied.strategy:
+            state.preview(None)
+            return
+        from speclab.analysis.whatif import what_if
+        from speclab.views.preview import whatif_preview
+
+        try:
+            state.preview(whatif_preview(step, what_if(step, wanted.strategy, wanted.settings)))
+        except NotRecordedError as error:
+            state.preview(None)
+            state.sentence = f"No preview: {error}."
+
+    def curve(self, name: str) -> None:
+        """Tokens per iteration over the range of a setting, by replays of the text."""
+        strategy, state = self._wanted().strategy, self.state
+        if self.session is None or not self.session.steps:
+            raise SettingsError("There is no text to replay: Step decodes the first iteration.")
+        from speclab.analysis.curves import span, sweep
+        from speclab.analysis.replay import Replayer
+        from speclab.views.compare_picture import curve_sentence, draw_curve
+
+        drawn = 0.0
+        for curve in sweep(Replayer(self.session), strategy, {name: span(strategy, name)}, self._check):
+            if monotonic() - drawn > REDRAW_SECONDS or len(curve.points) == curve.total:
+                drawn, state.busy = monotonic(), f"Replaying: {len(curve.points)} of {curve.total}"
+                state.put("settings", "curve", draw_curve(curve), _paragraph(curve_sentence(curve)))
+                self._update()
+
+    def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
+        """Adds a child to a node of the tree built by hand."""
+        edit = self._edit()
+        assert self.pair is not None
+        chosen = token_of(self.pair, token, text)
+        self._show_edit(edit.add(index_in(edit, node), chosen))
+
+    def prune(self, node: int | str) -> None:
+        """Takes a node and all below it out of the tree built by hand."""
+        edit = self._edit()
+        self._show_edit(edit.prune(index_in(edit, node)))
+
+    def undo(self) -> None:
+        """Takes the last edit back."""
+        if len(self._edits) > 2:
+            self._edits.pop()
+            self._show_edit(self._edits.pop())
+        else:
+            self._leave_edit()
+
+    def verify(self) -> Step:
+        """Verifies the tree built by hand, in a fork; afterwards the strategy goes on."""
+        edit, old = self._edit(), self._edited
+        assert self.session is not None
+        assert self.state.applied is not None
+        assert old is not None
+        config, parent = self.state.applied, self.session
+        by_hand = self._working = parent.fork(old.index, strategy=ByHand())
+        try:
+            step = by_hand.verify(edit)
+        finally:
+            self._working = None
+        session = by_hand.fork(strategy=config.strategy)
+        self._take(session, config, self.present, old.index, "by hand")
+        words = comparison(step, old)
+        self.state.put("settings", "byhand", _paragraph(words))
+        self.state.sentence = words
+        return step
+
+    # Runs, comparisons, files.
+
+    def switch(self, number: int) -> None:
+        """Shows another run of this lab, where it was left."""
+        run = next((run for run in self.runs if run.number == number), None)
+        if run is None:
+            raise SettingsError(f"There is no run {number}.")
+        self._leave()
+        self._put_on_screen(run)
+
+    def compare(self, names: Sequence[str]) -> Comparison:
+        """Decodes the prompt with several strategies, one after another."""
+        config = self._wanted()
+        if not names:
+            raise SettingsError("No strategy is chosen: choose at least one to compare.")
+        known = strategies()
+        given = {name: known[name]() if name in known else config.strategy for name in names}
+        pair = self._load(config.models)
+        from speclab.analysis.compare import compare
+        from speclab.views.compare_picture import compare_table, draw_compare
+
+        drawn, most = 0.0, config.settings.max_new_tokens
+
+        def watch(name: str, session: Session) -> bool:
+            nonlocal drawn
+            self._working = session
+            if monotonic() - drawn > REDRAW_SECONDS:
+                drawn = monotonic()
+                self.state.busy = f"Comparing: {name}, {len(session.token_ids)} of {most} tokens"
+                self._update()
+            return self._cancelled().is_set()
+
+        try:
+            result = compare(pair, given, _prompt(pair, config), watch=watch, **config.settings.model_dump())
+        finally:
+            self._working = None
+        self.state.put("compare", "compared", draw_compare(result), compare_table(result))
+        return result
+
+    def save(self, what: str) -> None:
+        """Hands the page the run as a file, to be downloaded there: an HTML page, or a trace."""
+        trace = self._trace()
+        if what == "page":
+            from speclab.views.export import page
+
+            name, mime, content = "run.html", "text/html", page(trace, "run").encode()
+        else:
+            name, mime = "run.json.gz", "application/gzip"
+            with tempfile.TemporaryDirectory() as folder:
+                content = trace.save(Path(folder) / name).read_bytes()
+        self._post({"type": "file", "name": name, "mime": mime, "data": base64.b64encode(content).decode()})
+
+    def open_trace(self, name: str, data: str) -> None:
+        """Shows a run from a file that the page read; a session goes on where Compare switches back to it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "run.json.gz"
+            path.write_bytes(base64.b64decode(data))
+            trace = load_trace(path)
+        self._leave()
+        self._put_on_screen(self._add_run(Run(0, Path(name).name, trace, cursor=min(1, len(trace.steps)))))
+
+    def hint(self, kind: str, value: Any = "") -> None:
+        """Tells the page, while a person types, whether a condition can be run until."""
+        try:
+            self.condition(kind, value)
+            sentence = ""
+        except SpeclabError as error:
+            sentence = str(error)
+        self._post({"type": "hint", "sentence": sentence})
+
+    def cancel(self) -> None:
+        """Ends the iteration under way, from any thread; everything before it stays."""
+        for session in (self.session, self._working):
+            if session is not None:
+                session.cancel()
+
+    def free(self) -> None:
+        """Lets sessions, caches and models go."""
+        self.session = self.pair = self.present = self._given = self._working = None
+        self.runs.clear()
+        self._edits.clear()
+        self.state.panels = {}
+
+    # What they share.
+
+    def _load(self, choice: ModelChoice | None) -> ModelPair:
+        """The models of a choice, None for the pair given; loaded once. Where that fails, the former stay."""
+        if choice is None:
+            assert self._given is not None
+            self.pair, self._choice = self._given, None
+        elif choice != self._choice or self.pair is None:
+            busy, self.state.busy = self.state.busy, f"Loading {choice}"
+            self._update()
+            from speclab.models.pair import load_pair
+
+            self.pair = load_pair(**choice.arguments(), report=lambda _: self._check())
+            self._choice, self.state.busy = choice, busy
+            self._update()
+        assert self.pair is not None
+        return self.pair
+
+    def _wanted(self) -> LabConfig:
+        """What form and sliders say; raises where that cannot be."""
+        if self.state.where in OWNED and self.state.error:
+            raise SettingsError(self.state.error)
+        return self.state.wanted
+
+    def _ready(self) -> Session:
+        """The session at the cursor, with everything applied that was changed."""
+        state = self.state
+        if state.trace is not None and not state.live:
+            raise SettingsError("This run was opened from a file: switch to a run of yours in Compare to decode.")
+        wanted = self._wanted()
+        if self.session is None or state.applied is None:
+            return self.start()
+        if wanted == state.applied:
+            self.session.goto(state.cursor)
+            return self.session
+        applied = f"Applied: {'; '.join(differences(state.applied, wanted))}."
+        session = self._fork(state.cursor, wanted) if wanted.forks_from(state.applied) else self.start()
+        state.sentence = applied
+        return session
+
+    def _fork(self, at: int, config: LabConfig) -> Session:
+        assert self.session is not None
+        session = self.session.fork(at, strategy=config.strategy, **config.settings.model_dump())
+        words = "; ".join(differences(self.state.applied or config, config)) or "the same settings"
+        self._take(session, config, self.present, at, words)
+        return session
+
+    def _take(
+        self, session: Session, config: LabConfig, parent: Run | None = None, at: int = 0, name: str = ""
+    ) -> None:
+        """Goes on with this session, as a run of its own."""
+        self._leave()
+        run = Run(0, name or type(config.strategy).__name__, session.trace, config, session, cursor=session.cursor)
+        if parent is not None:
+            run.parent, run.at = parent.number, at
+        self._put_on_screen(self._add_run(run))
+
+    def _add_run(self, run: Run) -> Run:
+        run.number = len(self.runs)
+        self.runs.append(run)
+        return run
+
+    def _leave(self) -> None:
+        """Notes where the run shown is left."""
+        if self.present is not None:
+            self.present.cursor = self.state.cursor
+            self.present.trace = self._trace()
+
+    def _put_on_screen(self, run: Run) -> None:
+        state, self.present = self.state, run
+        if run.session is not None and run.config is not None:
+            self.session, state.applied = run.session, run.config
+            state.wanted = run.config
+        state.number, state.live = run.number, run.session is not None
+        state.trace, state.cursor = run.trace, run.cursor
+        state.phase, state.selected = "all", None
+        self.place()
+        self._leave_edit()
+        for place in ("redone", "curve", "byhand"):
+            state.put("settings", place)
+        from speclab.lab.compare_tab import runs_html
+
+        state.put("compare", "runs", *runs_html(self.runs, run))
+        state.preview(None)
+
+    def _show(self, session: Session) -> None:
+        """Shows the newest iteration."""
+        state = self.state
+        state.trace, state.cursor = session.trace, session.cursor
+        state.phase, state.selected = "all", None
+        state.preview(None)
+        self._leave_edit()
+        self._show_pinned()
+
+    def _show_pinned(self) -> None:
+        step = self.state.step
+        if self._pinned is None or step is None:
+            self.state.put("compare", "pinned")
+            return
+        from speclab.views.preview import draw_pair
+
+        names = (f"Pinned: iteration {self._pinned.index + 1}", f"Iteration {step.index + 1}")
+        self.state.put("compare", "pinned", draw_pair(self._pinned, step, names))
+
+    def _shown(self) -> Step:
+        step = self.state.step
+        assert step is not None
+        return step
+
+    def _trace(self) -> Trace:
+        if self.state.trace is None:
+            raise SettingsError("There is no run yet: Step decodes the first iteration.")
+        return self.state.trace
+
+    def _text(self, session: Session | None) -> str:
+        session = session or self.session
+        return session.text if session is not None else ""
+
+    def _check(self) -> None:
+        if self._cancelled().is_set():
+            raise CancelledError("Stopped: everything stays as it was.")
+
+    def _edit(self) -> TreeEdit:
+        """The tree built by hand, which begins with that of the iteration shown."""
+        step = self.state.step
+        if step is None or self.session is None or not self.state.live:
+            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
+        if not self._edits:
+            self._edits, self._edited = [edit_of(step)], step
+        return self._edits[-1]
+
+    def _show_edit(self, edit: TreeEdit) -> None:
+        from speclab.views.preview import preview
+
+        assert self._edited is not None
+        self._edits.append(edit)
+        name = self._edited.settings.get("strategy")
+        words = f"By hand: {len(edit.tree)} nodes; {name} had {len(self._edited.tree)}. Nothing is verified yet."
+        assert self.pair is not None
+        texts = {**self._edited.texts, **self.pair.token_texts(edit.tree.token.tolist())}
+        self.state.preview(preview(replace(self._edited, texts=texts), edit.tree, recorded_nodes(edit), words))
+
+    def _leave_edit(self) -> None:
+        if self._edits:
+            self._edits, self._edited = [], None
+            self.state.preview(None)
+
+
+def _prompt(pair: ModelPair, config: LabConfig) -> Any:
+    """The prompt for a pair; without a tokenizer, the ids that are written in it."""
+    if pair.tokenizer is not None or not isinstance(config.prompt, str):
+        return config.prompt
+    words = config.prompt.replace("#", " ").replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise SettingsError("These models have no tokenizer: write the prompt as token ids, such as 5 17 3.")
+    return [int(word) for word in words]
+
+
+def _refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
+    if pair is None or pair.context is None:
+        return
+    count = len(pair.encode(_prompt(pair, config)))
+    if count >= pair.context:
+        raise SettingsError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
+
+
+def _against(new: Step, old: Step) -> str:
+    """What a redone iteration came to: `14 nodes instead of 24, 3 accepted`."""
+    counts = (("nodes", len(new.tree), len(old.tree)), ("accepted", len(new.accepted), len(old.accepted)))
+    return ", ".join(f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts)
+
+
+def _paragraph(sentence: str) -> str:
+    return f"<p>{escape(sentence)}</p>"

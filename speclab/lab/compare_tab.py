@@ -1,0 +1,60 @@
+"""The tab Compare: the runs of this lab as one tree to switch, and several strategies on this prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ipywidgets import Button, SelectMultiple, VBox
+
+from speclab.drafters import strategies
+
+if TYPE_CHECKING:
+    from speclab.lab.commands import Run
+
+CURRENT = "current settings"
+
+
+class CompareBox(VBox):
+    """Strategies to choose, and the button that compares them; `compare` gets their names."""
+
+    def __init__(self, compare: Callable[[Sequence[str]], Any]) -> None:
+        super().__init__(_dom_classes=["speclab-compare"])
+        self._chosen = compare
+
+    def fill(self) -> None:
+        """Builds the choices when the tab is first open."""
+        if hasattr(self, "choice"):
+            return
+        names = [CURRENT, *strategies(by_hand=False)]
+        first = [name for name in (CURRENT, "Autoregressive", "LinearSpeculation") if name in names]
+        self.choice = SelectMultiple(options=names, value=first, rows=6, description="strategies")
+        self.button = Button(description="Compare", tooltip="decode this prompt with each of them")
+        self.button.on_click(lambda _: self._chosen(self.choice.value))
+        self.children = [self.choice, self.button]
+
+
+def runs_html(runs: Sequence[Run], present: Run) -> list[str]:
+    """The runs as a tree of buttons; nothing where there is one run only."""
+    if len(runs) < 2:
+        return []
+    return [f'<div class="speclab-runs">{_branches(runs, None, present)}</div>']
+
+
+def _branches(runs: Sequence[Run], parent: int | None, present: Run) -> str:
+    rows = ""
+    for run in runs:
+        if run.parent != parent:
+            continue
+        count = len(run.session.steps) if run.session is not None else len(run.trace.steps)
+        words = f"{run.number} · {run.name} · {count} iterations"
+        if run.parent is not None:
+            words += f", from iteration {run.at} of run {run.parent}"
+        send = escape(json.dumps({"do": "switch", "run": run.number}))
+        pressed = "true" if run is present else "false"
+        rows += f'<div><button data-send="{send}" aria-pressed="{pressed}">{escape(words)}</button></div>'
+        if below := _branches(runs, run.number, present):
+            rows += f'<div class="speclab-forks">{below}</div>'
+    return rows

@@ -1,0 +1,236 @@
+"""Stepping, going back, running and forking, from Python and from the page; the page always holds what was decoded."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from lab_tools import PATIENCE, PROMPT, Page, settle
+
+import speclab
+from speclab import SettingsError
+from speclab.errors import ExpressionError, SpeclabError
+
+
+def plain(pair, count):
+    return speclab.generate(pair, speclab.Autoregressive(), PROMPT, max_new_tokens=count).token_ids
+
+
+def test_python_steps_goes_back_runs_and_forks(lab, pair):
+    first = lab.step()
+    assert first.index == 0
+    assert lab.step().index == 1
+    assert lab.back() is first
+    assert lab.state.step is first
+    assert lab.back() is None
+    assert lab.session.cursor == lab.state.cursor == 0
+    assert lab.goto(2).index == 1
+    before = lab.session
+    fork = lab.fork(node_budget=3, max_new_tokens=24)
+    assert lab.session is fork is not before
+    assert fork.cursor == 2
+    assert lab.run().index == len(fork.steps) - 1
+    assert fork.done
+    assert list(fork.token_ids) == list(plain(pair, 24))
+    assert len(before.steps) == 2, "the former run stays as it is"
+
+
+def test_the_first_call_of_step_gives_the_first_iteration_whether_or_not_a_page_shows_it(make, sent):
+    shown = make()
+    Page(shown, sent)
+    assert shown.state.cursor == 1, "decoded unasked, so that a tree is there"
+    assert shown.step().index == 0
+    assert shown.step().index == 1
+    clicked = make()
+    page = Page(clicked, sent)
+    page.say(do="step")
+    assert clicked.step().index == 2, "a person who pressed Step has asked"
+
+
+def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, sent):
+    page = Page(lab, sent)
+    for wrong in (
+        lambda: lab.goto(99),
+        lambda: lab.phase("adapt"),
+        lambda: lab.select(10_000),
+        lambda: lab.fork(node_budgt=3),
+        lambda: lab.run("acepted < 2"),
+    ):
+        with pytest.raises(SpeclabError):
+            wrong()
+    page.hear()
+    assert page.status["error"] is None
+    assert page.holds_the_run()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: speclab.Lab("llama-9"),
+        lambda: speclab.Lab("mini", node_budget=3),
+        lambda: speclab.Lab("mini", temperature=-1),
+        lambda: speclab.Lab("mini", "DynaTree"),
+    ],
+)
+def test_what_cannot_be_raises_in_the_cell(wrong):
+    with pytest.raises(SpeclabError, match=r"^[^\n]{10,}$"):
+        wrong()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_moves_the_page_holds_just_what_was_decoded(make, sent, pair, seed):
+    chance = random.Random(seed)
+    lab = make(max_new_tokens=60)
+    page = Page(lab, sent)
+    for _ in range(40):
+        count = len(page.iterations)
+        match chance.randrange(8):
+            case 0 | 1 | 2 if not lab.session.done:
+                page.say(do="step")
+            case 3:
+                page.go(chance.randrange(count + 1), chance.choice(["draft", "accept", "all"]))
+            case 4:
+                lab.back()
+            case 5 if lab.state.cursor:
+                lab.fork(node_budget=chance.randrange(2, 12))
+            case 6:
+                page.say(do="switch", run=chance.randrange(len(lab._commands.runs)))
+            case 7:
+                page.say(do="hello")
+        page.hear()
+        assert page.status["error"] is None
+        assert page.holds_the_run()
+        assert lab.session.cursor == lab.state.cursor
+    lab.run()
+    page.hear()
+    assert page.holds_the_run()
+    assert list(lab.session.token_ids) == list(plain(pair, 60))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        ("accepts_fewer", 1, "accepted < 1"),
+        ("nodes_more", 3, "nodes > 3"),
+        ("expression", "iteration == 5", "iteration == 5"),
+    ],
+)
+def test_a_run_from_the_page_ends_where_its_condition_holds(page, kind, value, says):
+    page.say(do="run", until={"kind": kind, "value": value})
+    assert page.status["sentence"] == f"Stopped: {says}."
+    expression = {"accepts_fewer": "accepted < 1", "nodes_more": "nodes > 3"}.get(kind, value)
+    steps = page.lab.session.steps
+    again = speclab.Session(page.lab.session.pair, page.lab.session.strategy, PROMPT, max_new_tokens=120)
+    again.step()
+    again.run(until=expression)
+    assert len(again.steps) == len(steps)
+    assert page.place == (len(steps), "all", None)
+    assert page.holds_the_run()
+
+
+def test_a_run_ends_at_a_text_that_comes_and_at_the_end(make, sent):
+    lab = make("mini", prompt="Once upon a time", max_new_tokens=60)
+    page = Page(lab, sent)
+    page.say(do="run", until={"kind": "token", "value": "the"})
+    assert "the" in lab.session.text
+    assert page.status["sentence"] == "Stopped: “the” came."
+    page.say(do="run", until={"kind": "end"})
+    assert page.status["sentence"].startswith("Ended")
+    assert page.status["finished"]
+    assert page.status["can_step"] is False
+    page.go(1)
+    lab.goto(1)
+    page.hear()
+    assert page.status["can_step"] is True
+
+
+def test_stop_ends_a_run_and_what_was_decoded_stays(make, sent, pair):
+    lab = make(max_new_tokens=200)
+    page = Page(lab, sent)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(step):
+        begun.set()
+        return not go_on.wait(PATIENCE)
+
+    running = threading.Thread(target=lambda: lab.run(hold))
+    running.start()
+    assert begun.wait(PATIENCE)
+    page._sent.clear()
+    lab._hear({"do": "stop"})
+    go_on.set()
+    running.join(PATIENCE)
+    page.hear()
+    assert page.status["busy"] is None
+    assert page.status["sentence"] == "Stopped."
+    assert 1 < len(lab.session.token_ids) < 200
+    assert page.holds_the_run()
+    assert list(lab.session.token_ids) == list(plain(pair, 200))[: len(lab.session.token_ids)]
+    page.say(do="step")
+    assert page.status["error"] is None
+
+
+def test_a_condition_is_checked_while_it_is_typed_and_refused_beside_it(page):
+    page.say(do="condition", until={"kind": "expression", "value": "acepted < 2"})
+    assert "accepted" in page.others[-1]["sentence"], "the name that was meant"
+    page.say(do="condition", until={"kind": "expression", "value": "accepted < 2"})
+    assert page.others[-1] == {"type": "hint", "sentence": ""}
+    count = len(page.iterations)
+    page.say(do="run", until={"kind": "expression", "value": "accepted <"})
+    assert page.status["error"]["where"] == "until"
+    assert len(page.iterations) == count
+    page.say(do="run", until={"kind": "expression", "value": "iteration >= 2"})
+    assert page.status["error"] is None, "gone when it is mended"
+    with pytest.raises(ExpressionError):
+        page.lab.run("accepted <")
+
+
+def test_phases_and_nodes_from_python_move_the_page_and_from_the_page_the_state(page):
+    page.lab.phase("verify")
+    page.lab.select(0)
+    page.hear()
+    assert page.place == (1, "verify", 0)
+    page.go(1, "accept", 1)
+    assert (page.lab.state.phase, page.lab.state.selected) == ("accept", 1)
+    assert page.say(do="shown", cursor=1, phase="commit", node=1) == [], "the page knows where it is"
+    with pytest.raises(SettingsError):
+        page.lab.phase("learn")
+    page.say(do="step")
+    assert page.place == (2, "all", None)
+
+
+def test_an_iteration_that_fails_is_undone_and_said_beside_step(page, monkeypatch):
+    def broken(*_args, **_named):
+        raise RuntimeError("out of luck")
+
+    before = list(page.lab.session.token_ids)
+    with monkeypatch.context() as patched:
+        patched.setattr("speclab.engine.session.iterate", broken)
+        page.say(do="step")
+        assert page.status["error"]["where"] == "step"
+        assert "out of luck" in page.status["error"]["sentence"]
+        with pytest.raises(RuntimeError):
+            page.lab.step()
+    assert list(page.lab.session.token_ids) == before
+    assert page.holds_the_run()
+    page.say(do="step")
+    assert page.status["error"] is None
+    assert len(page.iterations) == 2
+
+
+def test_predict_is_told_to_the_page_and_taken_back(make, sent):
+    page = Page(make(predict=True), sent)
+    assert page.status["predict"] is True
+    page.say(do="predict_mode", on=False)
+    page.say(do="step")
+    assert page.status["predict"] is False
+
+
+def test_a_lab_that_is_closed_says_so(make):
+    lab = make()
+    lab.close()
+    with pytest.raises(SpeclabError, match="closed"):
+        lab.step()
+    lab.close()
+    settle(lab)
