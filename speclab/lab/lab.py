@@ -47,7 +47,7 @@ class Lab(VBox):
     Args:
         pair: the models, or the name of a preset, loaded when a page shows the lab or a method needs them; by default
             "smollm2" where it was fetched (`speclab fetch smollm2`), else "mini".
-        strategy: by default DynaTree with settings for a low-confidence draft.
+        strategy: by default DynaTree, or plain decoding where the models have no draft.
         prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
             a shipped example.
         predict: whether each iteration stops after drafting, for a person to predict what will be accepted.
@@ -69,7 +69,7 @@ class Lab(VBox):
         given, choice = (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
         if strategy is None:
             drafts = any(heads_and_draft(choice, given))
-            strategy = DynaTree.for_unsure_draft() if drafts else Autoregressive()
+            strategy = DynaTree() if drafts else Autoregressive()
         if prompt is None:
             chats = chats_with(choice, given)
             text = examples(chat=chats)[0].text

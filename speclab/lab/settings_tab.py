@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 from math import log10
 from operator import itemgetter
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from ipywidgets import (
     HTML,
@@ -59,9 +59,10 @@ def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
     """A widget whose `value` is the field's; None where only Python can set it."""
     kind, shared = field.annotation, {"description": _title(name, field), "tooltip": field.description or ""}
     low, high = bounds(field, 0.001 if kind is float else None)
-    words = [word for part in get_args(kind) if get_origin(part) is Literal for word in get_args(part)]
+    parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in get_args(kind)]
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
     wide = kind is int and low is not None and high is not None and high - low > WIDE
-    if wide or (int in get_args(kind) and words):  # a number or a word, such as "auto"
+    if wide or (int in parts and words):  # a number or a word, such as "auto"
         numbers = {one for one in COUNTS if (low or 1) <= one <= (high or COUNTS[-1])}
         numbers |= {value} if isinstance(value, int) else set()
         options = [*((word, word) for word in words), *((str(one), one) for one in sorted(numbers))]

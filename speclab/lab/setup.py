@@ -68,8 +68,9 @@ def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | No
 
 
 def presets_of(kind: type[Strategy]) -> dict[str, Strategy]:
-    """A strategy's named settings, the first few."""
-    return dict(list(kind.presets().items())[:PRESETS_SHOWN])
+    """A strategy's named settings: its default where it has one, and the first few presets."""
+    needs = any(field.is_required() for field in kind.model_fields.values())
+    return {**({} if needs else {"default": kind()}), **dict(list(kind.presets().items())[:PRESETS_SHOWN])}
 
 
 class SetupForm(VBox):

@@ -133,7 +133,7 @@ def test_a_slider_previews_apply_shows_both_trees_and_step_goes_on(lab):
 
 
 def test_a_tree_is_built_by_hand_and_the_strategy_goes_on(lab):
-    lab.execute("lab.fork(speclab.DynaTree.for_unsure_draft(), max_new_tokens=90); lab.goto(1); lab.step()")
+    lab.execute("lab.fork(speclab.DynaTree(), max_new_tokens=90); lab.goto(1); lab.step()")
     lab.at_iteration(2)
     lab.tab("settings")
     click_node(lab, 1)
