@@ -20,7 +20,7 @@ STRATEGIES: dict[str, Strategy] = {
     "plain": speclab.Autoregressive(),
     "chain": speclab.LinearSpeculation(draft_tokens=4, confidence_stop=0.2),
     "tree": speclab.FixedTree(depth=3, branching=2),
-    "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
+    "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3, history="iteration"),
     "best first": speclab.DraftHead(node_budget=12, depth=3, children=4),
     "paper": speclab.DynaTree.paper().changed(base_depth=3),
     "drafted, gathered": speclab.DynaTree(root="drafted", base_depth=3),

@@ -65,7 +65,7 @@ DRAWN: dict[str, Strategy] = {
         depth=3, branching=2, node_budget=6, candidates="without_replacement"
     ),
     "independent dynatree": speclab.DynaTree(
-        base_depth=2, max_depth=3, low_confidence=0.4, high_confidence=0.6, candidates="independent"
+        base_depth=2, max_depth=3, high_confidence=0.6, prune_probability=0.05, candidates="independent"
     ),
     "dynatree without replacement": speclab.DynaTree(
         base_depth=2, max_depth=3, prune_probability=0.3, candidates="without_replacement"

@@ -60,14 +60,9 @@ class DraftPass:
     A row sees the committed text and its own ancestors; committed tokens that the cache lacks go in with the first
     pass.
 
-    Args:
-        width: most probable next tokens wanted of each node.
-        candidates: how children are chosen. Samples come from the draft's distribution, warped by temperature, top-k
-            and top-p as the target's is (SpecInfer, EAGLE-1 and Sequoia need that), and `draw` draws them.
-
-    Attributes:
-        sampling: how candidates are chosen in this tree.
-        draft_probs: where they are sampled, the draft's distribution `[V]` float64 by node.
+    `width`: most probable next tokens wanted of each node. `candidates`: how children are chosen; samples come from the
+    draft's distribution `draft_probs` (by node, `[V]` float64), warped by temperature, top-k and top-p as the target's
+    is (SpecInfer, EAGLE-1 and Sequoia need that), and `draw` draws them.
     """
 
     def __init__(
@@ -84,8 +79,9 @@ class DraftPass:
         self._width = max(width, TOP_K)
         self._wanted = self._width if sampled == "top" else 0
         self._prefix = runner.length
-        self._path: dict[int, tuple[int, ...]] | None = None
+        self._path: dict[int, tuple[int, ...]] = {}
         """For each node that ran its slot and those of its ancestors, counted from the prefix."""
+        self._begun = False
         if sampled != "top":
             from speclab.engine.sampling import PositionalRng, RngPurpose  # brings torch, which settings do without
 
@@ -93,14 +89,16 @@ class DraftPass:
 
     def root(self) -> TopK:
         """Next tokens after the committed text: the candidates for a drafted root."""
+        self._begun = True
         return self._top([-1], self._run_text(-1))[0]
 
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
         """Next tokens after each of `nodes`, best first, all in one pass; their parents came before."""
         self.context.check()
-        if self._path is None:  # node 0 is the newest committed token
-            return self._top([0], self._run_text(0))
-        return self._top(nodes, self._run_nodes(tree, nodes, self._path))
+        if self._begun:
+            return self._top(nodes, self._run_nodes(tree, nodes))
+        self._begun = True
+        return self._top([0], self._run_text(0))  # node 0 is the newest committed token
 
     def draw(self, node: int, count: int) -> TopK:
         """Samples of the next token after a node, in the order drawn, with the log-probability of each."""
@@ -119,19 +117,17 @@ class DraftPass:
         """Runs the committed tokens that the cache lacks; the last of them is `node`, or -1 before a drafted root."""
         raise NotImplementedError
 
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
         raise NotImplementedError
 
-    def _rows(
-        self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]], length: int
-    ) -> tuple[list[int], list[int], Bools]:
+    def _rows(self, tree: Columns, nodes: Sequence[int], length: int) -> tuple[list[int], list[int], Bools]:
         """Tokens, positions, and what each row sees behind the prefix, `[rows, length - prefix + rows]` bool."""
         start = length - self._prefix
         visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
         for row, node in enumerate(nodes):
-            path[node] = (*path.get(tree.parent[node], ()), start + row)
-            visible[row, path[node]] = True
-        positions = [self._prefix + len(path[node]) - 1 for node in nodes]
+            self._path[node] = (*self._path.get(tree.parent[node], ()), start + row)
+            visible[row, self._path[node]] = True
+        positions = [self._prefix + len(self._path[node]) - 1 for node in nodes]
         return [tree.token[node] for node in nodes], positions, visible
 
     def _top(self, nodes: Sequence[int], answer: Answer) -> list[TopK]:
@@ -159,7 +155,7 @@ class ModelPass(DraftPass):
         self._runner = runner
 
     def keep(self, path: Sequence[int]) -> None:
-        slots = [self._prefix + self._path[node][-1] for node in path if self._path and node in self._path]
+        slots = [self._prefix + self._path[node][-1] for node in path if node in self._path]
         self._runner.keep(min(self._prefix, self._runner.length), slots)
 
     def _run_text(self, node: int) -> Answer:
@@ -168,8 +164,8 @@ class ModelPass(DraftPass):
         self._path = {0: (0,)} if node == 0 else {}
         return self._runner.logits(tokens[self._runner.length :], topk=self._wanted)
 
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
-        return self._runner.logits(*self._rows(tree, nodes, path, self._runner.length), topk=self._wanted)
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
+        return self._runner.logits(*self._rows(tree, nodes, self._runner.length), topk=self._wanted)
 
 
 class HeadPass(DraftPass):
@@ -200,38 +196,14 @@ class HeadPass(DraftPass):
         self._prefix, self._path = last, {node: ()}
         return answer
 
-    def _run_nodes(self, tree: Columns, nodes: Sequence[int], path: dict[int, tuple[int, ...]]) -> Answer:
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
         import torch
 
-        tokens, positions, visible = self._rows(tree, nodes, path, self._head.length)
+        tokens, positions, visible = self._rows(tree, nodes, self._head.length)
         features = torch.stack([self._feature[tree.parent[node]] for node in nodes])
         answer, features = self._head.forward(tokens, features, positions, visible, self._wanted)
         self._feature.update(zip(nodes, features, strict=True))
         return answer
-
-
-def drafting_runner(pair: ModelPair, head: int | None, name: str) -> tuple[Runner | HeadRunner, str]:
-    """The draft model or head of a pair that the strategy `name` drafts with, and the source of its nodes.
-
-    `head`: which of the pair's heads; None: the draft model, or the first head where there is none.
-
-    Raises:
-        NoDraftError: the pair has no such head, or neither draft nor heads.
-    """
-    if head is None and pair.draft is not None:
-        return pair.draft, DRAFT
-    index = head or 0
-    if index < len(pair.heads):
-        return pair.heads[index], pair.head_names[index]
-    if pair.heads:
-        raise NoDraftError(f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}.")
-    what, load = "a draft model or a draft head", "draft=… or heads=…"
-    if head is not None:
-        what, load = f"draft head {head}", "heads=…"
-    raise NoDraftError(
-        f"{name} drafts with {what} and {pair.name} has none: load a pair with {load}, or use a strategy that needs "
-        "none, such as PromptLookup()."
-    )
 
 
 class DraftPassDrafter(Drafter):
@@ -240,14 +212,23 @@ class DraftPassDrafter(Drafter):
     `begin` starts the passes of a tree. Where the nodes of `Draft.tree` have other numbers than those that the passes
     ran on, `draft` sets `numbers`: for each node of the tree, its number there.
 
-    `head`: as of `drafting_runner`.
+    `head`: which of the pair's heads; None: the draft model, or the first head where there is none.
+
+    Raises:
+        NoDraftError: the pair has no such head, or neither draft nor heads.
     """
 
     def __init__(self, settings: Strategy, pair: ModelPair, head: int | None = None) -> None:
         from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
 
         super().__init__(settings)
-        runner, self.source = drafting_runner(pair, head, type(settings).__name__)
+        runner: Runner | HeadRunner
+        if head is None and pair.draft is not None:
+            runner, self.source = pair.draft, DRAFT
+        elif (head or 0) < len(pair.heads):
+            runner, self.source = pair.heads[head or 0], pair.head_names[head or 0]
+        else:
+            raise NoDraftError(_lacks(pair, head, type(settings).__name__))
         self.runners = (runner,)
         self.numbers: Sequence[int] | None = None
         self._target = pair.target
@@ -275,3 +256,11 @@ class DraftPassDrafter(Drafter):
             path = outcome.accepted if self.root == "drafted" else (0, *outcome.accepted)
             path = path[: len(outcome.committed)]
             self._passes.keep(path if self.numbers is None else [self.numbers[node] for node in path])
+
+
+def _lacks(pair: ModelPair, head: int | None, name: str) -> str:
+    if pair.heads:
+        return f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}."
+    what = "a draft model or a draft head" if head is None else f"draft head {head}"
+    load = "draft=… or heads=…" if head is None else "heads=…"
+    return f"{name} drafts with {what}, which {pair.name} lacks: load a pair with {load}, or choose PromptLookup()."

@@ -52,26 +52,13 @@ class DynaTree(GrownStrategy):
     )
     max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
     stop_probability: PathProbability = Field(
-        default=0.01,
-        ge=0,
-        lt=1,
-        title="ρ_stop",
-        description="paths less likely than this are not expanded (0.1 in the published code)",
+        default=0.01, ge=0, lt=1, title="ρ_stop", description="paths less likely are not expanded (published code: 0.1)"
     )
     deep_probability: PathProbability = Field(
-        default=0.2,
-        ge=0,
-        le=1,
-        title="ρ_deep",
-        description="paths at least this likely may go beyond base_depth (0.5 in the published code)",
+        default=0.2, ge=0, le=1, title="ρ_deep", description="as likely paths may pass base_depth (published code: 0.5)"
     )
     prune_probability: PathProbability = Field(
-        default=0.005,
-        ge=0,
-        lt=1,
-        title="τ",
-        description="leaves less likely than this are not verified, unless they were sampled (0.05 in the published "
-        "code)",
+        default=0.005, ge=0, lt=1, title="τ", description="less likely leaves are not verified (published code: 0.05)"
     )
     node_budget: NodeBudget = Field(default="auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
@@ -163,31 +150,19 @@ class DynaTreeDrafter(GrownDrafter):
     """
 
     settings: DynaTree
-    state = ("_window", "_prompt", "_shared")
+    state = ("_window", "_prompt")
 
     def __init__(self, settings: DynaTree, pair: ModelPair) -> None:
         super().__init__(settings, pair, settings.head)
         self.root, self.rebuild = settings.root, settings.commit == "rebuild"
-        self._given, self._pair = self.settings, pair
+        self._given, self._shared = self.settings, pair.shared_state
+        self._earlier: tuple[DynaTree, Window] | None = self._shared.get(self._given)
         self._window: Window = ()
         self._prompt = (0, 0)
         """Tokens committed in this prompt, and what they are compared with."""
         if settings.history == "prompt":
-            self.settings, self._window = self._shared or (self.settings, ())
+            self.settings, self._window = self._earlier or (self.settings, ())
             self._adjust()
-
-    @property
-    def _shared(self) -> tuple[DynaTree, Window] | None:
-        """What earlier prompts left."""
-        shared: tuple[DynaTree, Window] | None = self._pair.shared_state.get(self._given)
-        return shared
-
-    @_shared.setter
-    def _shared(self, value: tuple[DynaTree, Window] | None) -> None:
-        if value is not None:
-            self._pair.shared_state[self._given] = value
-        else:
-            self._pair.shared_state.pop(self._given, None)
 
     def learn(self, outcome: Outcome) -> Adaptation:
         verified = self.root == "verified"
@@ -201,8 +176,22 @@ class DynaTreeDrafter(GrownDrafter):
         committed, most = self._prompt
         levels = self._given.base_depth + (2 if verified else 3)
         self._prompt = (committed + len(outcome.committed), most + levels)
-        self._shared = self.settings, remember(self._window, self._prompt[0] / self._prompt[1])
+        self._carry()
         return Adaptation("history moves the thresholds at the next prompt")
+
+    def restore(self, state: object) -> None:
+        super().restore(state)
+        self._carry()
+
+    def _carry(self) -> None:
+        """Leaves the settings and the window, with this prompt's a_r, to the prompts that follow."""
+        committed, most = self._prompt
+        if most:
+            self._shared[self._given] = self.settings, remember(self._window, committed / most)
+        elif self._earlier is not None:
+            self._shared[self._given] = self._earlier
+        else:
+            self._shared.pop(self._given, None)
 
     def _adjust(self) -> Adaptation:
         changes, reason = adjustment(self.settings, self._window)

@@ -7,6 +7,7 @@ of a draft: `speclab.analysis.whatif`.
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,15 +32,14 @@ BLANK, CONTEXT = "blank", "the context"
 class Shape:
     """The settings of Algorithm 1; by default no gate closes.
 
-    `branches`: B_min, B_mid, B_max. `best`: EAGLE-2's k: so many nodes of a level are expanded, the most probable, and
-    the node budget is what is kept of all candidates; 0: every node that no gate stops. `token_probability`: a token
-    less likely than this is not expanded (not in the papers). `names`: what the strategy calls one of these settings,
-    if it has another name there: reasons are in its words.
+    `best`: EAGLE-2's k: the most probable nodes of a level are expanded, and of all candidates the node budget is kept.
+    `token_probability`: a token less likely than this is not expanded (not in the papers). `names`: what the strategy
+    calls one of these settings, if it has another name there.
     """
 
     max_depth: int  # D_max
     node_budget: int  # N_max
-    branches: tuple[int, int, int]
+    branches: tuple[int, int, int]  # B_min, B_mid, B_max
     high_confidence: float = 0.0  # tau_h
     low_confidence: float = 0.0  # tau_l
     base_depth: int = 0  # D_0
@@ -117,23 +117,19 @@ def grow(
     tree = Nodes(int(root.token[0]), float(root.log_prob[0]))
     events: list[Event] = []
     topk: dict[int, TopK] = {}
-
-    def full() -> bool:
-        return len(tree) >= shape.node_budget and not shape.best
+    most = sys.maxsize if shape.best else shape.node_budget  # EAGLE-2 applies its budget at the end
 
     level = [0]  # line 11: the active frontier
-    while level and not full():  # line 12
+    while level and len(tree) < most:  # line 12
         stops = {node: stop for node in level if (stop := _gate(shape, tree, node, max_depth)) is not None}
         if shape.best:
             stops = _outranked(shape, tree, level) | stops
-        nodes = [node for node in level if node not in stops]
-        if not shape.best:
-            nodes = nodes[: shape.node_budget - len(tree)]  # each of them adds a child
+        nodes = [node for node in level if node not in stops][: most - len(tree)]  # each of them adds a child
         answers = dict(zip(nodes, next_tokens(tree, nodes), strict=True)) if nodes else {}  # line 26, a level per pass
         children: list[int] = []
         for node in level:  # line 13
             top = answers.get(node, ())
-            if full():
+            if len(tree) >= most:
                 events.append(_stop(shape, tree, node, "node_budget", "full:"))
             elif node in stops:
                 events.append(stops[node])
@@ -142,7 +138,7 @@ def grow(
             else:
                 confidence = exp(top[0][1])  # c(u)
                 wanted, reason = _branches(shape, confidence)  # line 27: B(u)
-                count = wanted if shape.best else min(wanted, shape.node_budget - len(tree))
+                count = min(wanted, most - len(tree))
                 picked = top[:count] if draw is None else draw(node, count)
                 children += [tree.add(node, *child) for child in picked]  # line 28
                 topk[node] = top
@@ -208,14 +204,14 @@ def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
     return some, f"confidence {confidence:.2f} between {low:.2f} and {high:.2f}"
 
 
-def _stop(shape: Shape, tree: Nodes, node: int, gate: str, comparison: str, threshold: float | None = None) -> Event:
+def _stop(shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: float | None = None) -> Event:
     """Why a node has no children: the gate, and what was compared with its threshold."""
     name = shape.names.get(gate, gate)
     threshold = getattr(shape, gate, threshold)
     values: dict[str, Value] = {"gate": name, "path_prob": tree.path_prob(node), "level": tree.depth[node]}
     if threshold is None:
-        return Event("stop", node, comparison, values)
-    return Event("stop", node, f"{comparison} {name} {threshold:g}", values | {name: threshold})
+        return Event("stop", node, why, values)
+    return Event("stop", node, f"{why} {name} {threshold:g}", values | {name: threshold})
 
 
 def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
@@ -229,7 +225,7 @@ def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
 
 
 def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
-    """Only the nodes `numbers` of a tree, with a "prune" event for what is left out below each of them."""
+    """Only the nodes `numbers` of a tree, and "prune" events for those that are left out."""
     index = {node: row for row, node in enumerate(numbers)}
     dropped: dict[int, list[int]] = {}
     for node in range(len(tree)):
@@ -253,7 +249,7 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
 
 
 class GrownStrategy(Strategy):
-    """A strategy whose trees the draft model, or a draft head, grows to a shape: what-if answers for each of them."""
+    """A strategy whose trees the draft model, or a draft head, grows to a shape; what-if answers for all of them."""
 
     @property
     def needs_draft(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -206,7 +208,8 @@ def test_sampled_candidates_are_refused():
 )
 def test_what_no_draft_model_grew_alone_is_refused_both_ways(strategy):
     """Its record holds no answers of the draft model, so a tree from it would be a guess."""
-    run = session(strategy)
+    pair = replace(table_pair(DISTRIBUTIONS, NEAR, VOCAB), heads=(table_pair(DISTRIBUTIONS, NEAR, VOCAB).draft,))
+    run = Session(pair, strategy, PROMPT, max_new_tokens=16)
     for step in (run.step(), run.step()):
         for other in (strategy, speclab.LinearSpeculation(), speclab.DynaTree(node_budget=8), speclab.FixedTree()):
             assert type(strategy).__name__ in refusal(step, other)

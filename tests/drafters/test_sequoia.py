@@ -77,7 +77,7 @@ def test_the_shape_follows_what_is_measured():
 
 
 def test_a_draft_source_needs_a_draft():
-    with pytest.raises(speclab.NoDraftError, match="needs none"):
+    with pytest.raises(speclab.NoDraftError, match="choose PromptLookup"):
         speclab.generate(pair_of("transitions"), speclab.SequoiaTree(source="draft"), PROMPT, max_new_tokens=4)
 
 

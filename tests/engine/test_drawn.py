@@ -97,13 +97,6 @@ def test_a_copy_is_verified_but_not_expanded():
     assert copies > 30
 
 
-@pytest.mark.parametrize("drafting", ["level", "node"])
-def test_a_tree_is_the_same_node_by_node_and_level_by_level(drafting):
-    strategy = speclab.DynaTree(candidates="independent")
-    one = drafted(strategy, seed=3, **WARM)
-    assert_same(drafted(strategy.changed(drafting=drafting), seed=3, **WARM).tree, one.tree)
-
-
 @every_drawn
 def test_at_temperature_0_candidates_are_the_likeliest_and_the_walk_is_greedy(strategy):
     top = strategy.changed(candidates="top")

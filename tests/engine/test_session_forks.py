@@ -124,7 +124,10 @@ def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
 
 def test_a_fork_takes_what_its_own_strategy_had_learned_there():
     """Back in the iterations shared with the first session, its strategy goes on with what it had learned of them."""
-    strategy, other = speclab.DynaTree(prune_probability=0.1), speclab.TokenRecycling(node_budget=12)
+    strategy, other = (
+        speclab.DynaTree(prune_probability=0.1, history="iteration"),
+        speclab.TokenRecycling(node_budget=12),
+    )
     first = sessions.finished(strategy, max_new_tokens=60)
     assert any(step.adaptation.after for step in first.steps[:7])
     fork = first.fork(8, other)
