@@ -1,12 +1,334 @@
-"""Measuring methods side by side, and the figures that the papers publish."""
+"""Methods side by side on this machine, and the figures that the papers publish.
+
+    frame = bench.measure(pair, bench.methods(pair), prompts, repeats=3)
+    bench.report(frame, "bench.html")
+
+A method is a strategy, or the arguments of transformers' own `generate`. Every text is compared with the target's own.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from html import escape
 from importlib.resources import files
-from typing import Any, NamedTuple
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from speclab.drafters.base import Strategy
+from speclab.errors import MeasurementError
+from speclab.files import write_whole
+from speclab.prompts import Prompt, PromptInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from speclab.models.pair import ModelPair
+
+Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A strategy; arguments of transformers' `generate`; or several of them, of which the fastest is measured."""
+DRAFT = "draft"
+"""In arguments of `generate`: the pair's draft model."""
+PLAIN = "plain, transformers"
+"""The method that others are compared with."""
+COLUMNS = (
+    "method", "prompt", "kind", "repeat", "arguments", "tokens", "seconds", "tokens_per_second", "tokens_per_iteration",
+    "same_text", "models", "machine",
+)  # fmt: skip
+_OF_ASSISTANT = {"num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"}
+"""Arguments that transformers reads from the assistant's generation_config."""
+_one_at_a_time = Lock()
+
+
+def methods(pair: ModelPair) -> dict[str, Method]:
+    """The strategies that are usually compared, as far as the pair can run them, and transformers' own decoding."""
+    from speclab import Autoregressive, DraftHead, DynaTree, Goose, LinearSpeculation, PromptLookup
+
+    chosen: dict[str, Method] = {PLAIN: {}, "plain": Autoregressive()}
+    if pair.draft is not None:
+        assisted = [{"num_assistant_tokens": count, "num_assistant_tokens_schedule": "constant"} for count in (2, 3, 5)]
+        choices = [{}, *assisted, *[{**each, "assistant_confidence_threshold": 0} for each in assisted]]
+        chosen["assisted, transformers"] = [{"assistant_model": DRAFT, **each} for each in choices]
+        chosen |= {"chain": LinearSpeculation(), "DynaTree": DynaTree()}
+    if pair.heads:
+        chosen["draft head"] = DraftHead()
+    chosen["prompt lookup, transformers"] = [{"prompt_lookup_num_tokens": count} for count in (3, 5, 10)]
+    return chosen | {"prompt lookup": PromptLookup(), "Goose": Goose()}
+
+
+def measure(
+    pair: ModelPair | str | Mapping[str, Any],
+    methods: Mapping[str, Method],
+    prompts: Sequence[PromptInput | Prompt],
+    *,
+    repeats: int = 3,
+    max_new_tokens: int = 128,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> pd.DataFrame:
+    """Decodes each prompt greedily with each method in turn, `repeats` times; one row per timed call.
+
+    Every method decodes the prompt once untimed. Then the order of the methods is turned from round to round, so that a
+    machine that slows down slows all of them. Nothing streams and no hook is set while the clock runs.
+
+    | column | meaning |
+    |---|---|
+    | `method`, `prompt`, `kind`, `repeat` | which call; `prompt` is its name or number |
+    | `arguments` | the settings of the method, those that were fastest among several |
+    | `tokens`, `seconds`, `tokens_per_second` | new tokens, from the call to the last token, prefill included |
+    | `tokens_per_iteration` | of a strategy |
+    | `same_text` | the text equals the target's own, from transformers' `generate` |
+    | `models`, `machine` | what ran where |
+
+    Args:
+        pair: the models, or the arguments of `load_pair`, a name or a mapping: each worker then loads its own.
+        executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one task per prompt.
+        progress: called with a sentence after each prompt.
+
+    Raises:
+        MeasurementError: there is nothing to measure, or the pair has no draft model for a method.
+    """
+    if not methods or not prompts or repeats < 1:
+        raise MeasurementError("There is nothing to measure: give methods, prompts, and at least one repeat.")
+    in_memory = not isinstance(pair, str | Mapping)
+    if in_memory and executor is not None and not isinstance(executor, ThreadPoolExecutor):
+        raise MeasurementError(
+            "Models in memory cannot be sent to other processes: give the name of a pair or arguments of load_pair, "
+            "such as measure('mini', …), and each worker loads its own."
+        )
+    task = partial(_measure_prompt, pair, dict(methods), repeats, max_new_tokens)
+    numbered = list(enumerate(prompts, start=1))
+    results: Iterator[list[dict[str, Any]]] = map(task, numbered)
+    if executor is not None:
+        futures = [executor.submit(task, each) for each in numbered]
+        results = (future.result() for future in futures)
+    frames = []
+    for number, rows in enumerate(results, start=1):
+        frames.append(pd.DataFrame(rows, columns=list(COLUMNS)))
+        progress(f"{number} of {len(prompts)} prompts measured.")
+    return pd.concat(frames, ignore_index=True)
+
+
+def _measure_prompt(
+    models: ModelPair | str | Mapping[str, Any],
+    methods: dict[str, Method],
+    repeats: int,
+    max_new_tokens: int,
+    numbered: tuple[int, PromptInput | Prompt],
+) -> list[dict[str, Any]]:
+    """All calls on one prompt, in this process."""
+    number, prompt = numbered
+    pair = _loaded(models)
+    ids = pair.encode(prompt.text if isinstance(prompt, Prompt) else prompt)
+    own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
+    where = {"models": pair.name, "machine": _machine(pair)}
+    about = (prompt.name, prompt.kind) if isinstance(prompt, Prompt) else (str(number), "")
+    calls: dict[str, Callable[[], _Call]] = {}
+    for name, method in methods.items():
+        calls[name] = _fastest(pair, name, method, ids, max_new_tokens)
+    rows = []
+    for repeat in range(repeats):
+        names = list(calls)
+        turn = repeat % len(names)
+        for name in [*names[turn:], *names[:turn]]:
+            call = calls[name]()
+            rows.append({
+                "method": name, "prompt": about[0], "kind": about[1], "repeat": repeat, "arguments": call.arguments,
+                "tokens": len(call.tokens), "seconds": call.seconds,
+                "tokens_per_second": len(call.tokens) / call.seconds,
+                "tokens_per_iteration": call.tokens_per_iteration, "same_text": call.tokens == own, **where,
+            })  # fmt: skip
+    return rows
+
+
+class _Call(NamedTuple):
+    tokens: list[int]
+    seconds: float
+    arguments: str
+    tokens_per_iteration: float = float("nan")
+
+
+def _fastest(pair: ModelPair, name: str, method: Method, ids: list[int], max_new_tokens: int) -> Callable[[], _Call]:
+    """A timed call of a method; each of its alternatives has run twice, and the fastest second run decides."""
+    if isinstance(method, Strategy):
+        decode = partial(_by_speclab, pair, method, ids, max_new_tokens)
+        decode()
+        return decode
+    alternatives = []
+    for arguments in [method] if isinstance(method, Mapping) else method:
+        if arguments.get("assistant_model") == DRAFT and pair.draft is None:
+            raise MeasurementError(f"{name!r} needs a draft model and {pair.name} has none: load one, or leave it out.")
+        decode = partial(_by_transformers, pair, arguments, ids, max_new_tokens)
+        decode()
+        alternatives.append(decode)
+    if len(alternatives) == 1:
+        return alternatives[0]
+    return min(alternatives, key=lambda decode: decode().seconds)
+
+
+def _by_speclab(pair: ModelPair, strategy: Strategy, ids: list[int], max_new_tokens: int) -> _Call:
+    from speclab.engine.generate import generate
+
+    began = _now(pair)
+    result = generate(pair, strategy, ids, max_new_tokens=max_new_tokens)
+    seconds = _now(pair) - began
+    return _Call(result.token_ids, seconds, str(strategy), result.metrics.tokens_per_iteration)
+
+
+def _by_transformers(pair: ModelPair, arguments: Mapping[str, Any], ids: list[int], max_new_tokens: int) -> _Call:
+    import torch
+
+    model = pair.target.model
+    options = {key: value for key, value in arguments.items() if key not in _OF_ASSISTANT}
+    assistant = None
+    if options.get("assistant_model") == DRAFT and pair.draft is not None:
+        assistant = options["assistant_model"] = pair.draft.model
+    prompt = torch.tensor([ids], device=model.device)
+    with _assistant(assistant, {key: arguments[key] for key in arguments if key in _OF_ASSISTANT}):
+        began = _now(pair)
+        output: Tensor = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=max_new_tokens, do_sample=False, **options
+        )
+        seconds = _now(pair) - began
+    return _Call(output[0, len(ids) :].tolist(), seconds, ", ".join(f"{key}={arguments[key]}" for key in arguments))
+
+
+@contextmanager
+def _assistant(draft: PreTrainedModel | None, changes: Mapping[str, Any]) -> Iterator[None]:
+    """Changes the draft's generation_config for one call; a heuristic schedule of transformers changes it, too."""
+    if draft is None:
+        yield
+        return
+    with _one_at_a_time:  # threads may share the draft
+        before = draft.generation_config
+        draft.generation_config = type(before).from_dict({**before.to_dict(), **changes})
+        try:
+            yield
+        finally:
+            draft.generation_config = before
+
+
+def _now(pair: ModelPair) -> float:
+    """Seconds, when the device has done all it was asked."""
+    if pair.target.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(pair.target.device)
+    return perf_counter()
+
+
+@cache
+def _loaded_once(arguments: tuple[tuple[str, Any], ...]) -> ModelPair:
+    from speclab.models.pair import load_pair
+
+    return load_pair(**dict(arguments))
+
+
+def _loaded(models: ModelPair | str | Mapping[str, Any]) -> ModelPair:
+    if isinstance(models, str):
+        return _loaded_once((("name", models),))
+    return _loaded_once(tuple(models.items())) if isinstance(models, Mapping) else models
+
+
+def _machine(pair: ModelPair) -> str:
+    import torch
+
+    from speclab.host import machine, versions
+
+    facts = machine(pair.target.device)
+    threads = f"{torch.get_num_threads()} threads of {facts['cores']} cores"
+    used = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
+    dtype = str(pair.target.dtype).removeprefix("torch.")
+    return f"{facts.get('gpu', facts['processor'])}, {threads}, {dtype}; {used}"
+
+
+# The report
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per method: median and quartiles of tokens per second, times plain decoding, tokens per iteration.
+
+    `times_plain` is the median, over prompts, of the ratio of medians to `PLAIN`'s, or to the first method's.
+    """
+    by_prompt = frame.groupby(["method", "prompt"], sort=False).tokens_per_second.median().unstack("prompt")
+    base = by_prompt.loc[PLAIN if PLAIN in by_prompt.index else by_prompt.index[0]]
+    groups = frame.groupby("method", sort=False)
+    speed = groups.tokens_per_second
+    table = pd.DataFrame({
+        "median": speed.median(), "lower_quartile": speed.quantile(0.25), "upper_quartile": speed.quantile(0.75)
+    })  # fmt: skip
+    table["times_plain"] = (by_prompt / base).median(axis=1)
+    table["tokens_per_iteration"] = groups.tokens_per_iteration.mean()
+    table["same_text"] = groups.same_text.mean()
+    table["calls"] = groups.size()
+    return table.sort_values("median", ascending=False)
+
+
+def report(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Writes one HTML page, readable offline: medians and quartiles, a figure, and what was measured where.
+
+    Raises:
+        MeasurementError: the frame has no calls.
+        TraceError: the file cannot be written.
+    """
+    import plotly.graph_objects as go
+
+    if not len(frame):
+        raise MeasurementError("There is nothing to report: the frame has no calls.")
+    table = summary(frame)
+    low, median, high = table.lower_quartile, table["median"], table.upper_quartile
+    figure = go.Figure(
+        go.Scatter(
+            x=median, y=table.index, mode="markers", marker={"size": 11, "color": "#0072B2"},
+            error_x={"array": high - median, "arrayminus": median - low, "thickness": 4, "width": 0},
+            hovertemplate="%{y}: %{x:.0f} tokens/s<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(
+        template="plotly_white", height=120 + 34 * len(table), margin={"l": 10, "r": 20, "t": 20, "b": 40},
+        xaxis={"title": {"text": "tokens per second, median and quartiles"}, "rangemode": "tozero"},
+        yaxis={"autorange": "reversed", "automargin": True},
+    )  # fmt: skip
+    chosen = frame.groupby(["method", "arguments"], sort=False).size().reset_index()[["method", "arguments"]]
+    different = frame[~frame.same_text].groupby("method", sort=False).prompt.nunique()
+    texts = "Every text equals the target's own."
+    if len(different):
+        counts = ", ".join(f"{name}: {count}" for name, count in different.items())
+        texts = f"Prompts whose text differs from the target's own, by method: {counts}."
+    prompts, repeats = frame.prompt.nunique(), frame.repeat.nunique()
+    where = "".join(f"<li>{escape(models)}: {escape(machine)}</li>" for models, machine in _where(frame))
+    tokens = int(frame.tokens.max())
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><title>speclab bench</title>",
+        "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+        "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border:0}"
+        "th:first-child,td:first-child{text-align:left}</style>",
+        f"<h1>Methods side by side</h1><p>{prompts} prompts, {repeats} timed calls each after an untimed one, greedy, "
+        f"at most {tokens} new tokens, methods in turn. {escape(texts, quote=False)}</p>",
+        figure.to_html(full_html=False, include_plotlyjs=True, config={"displayModeBar": False}),
+        table.to_html(float_format=lambda value: f"{value:.3g}", na_rep="–", border=0),
+        "<h2>Settings</h2>",
+        chosen.to_html(index=False, border=0),
+        f"<h2>Where</h2><ul>{where}</ul></html>",
+    ]
+    return write_whole(path, "\n".join(parts).encode())
+
+
+def _where(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    pairs = frame[["models", "machine"]].drop_duplicates()
+    return list(pairs.itertuples(index=False, name=None))
+
+
+# The papers' figures
 
 
 class Figure(NamedTuple):

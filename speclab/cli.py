@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | fetch | doctor``.
+"""The command line: ``speclab lab | app | run | fetch | bench | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -125,6 +125,36 @@ def fetch(
 
         folder = fetching.fetch(show)
     typer.echo(f"{folder.name}: {fetching.state(folder)}.")
+
+
+@app.command()
+def bench(
+    pair: _Pair = "mini",
+    target: _Model = None,
+    draft: _Model = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
+    limit: Annotated[int, typer.Option(help="Prompts of each kind.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Timed calls of each method on each prompt.")] = 3,
+    max_new_tokens: Annotated[int, typer.Option()] = 128,
+    to: Annotated[Path, typer.Option("--to", help="The page to write; the calls go beside it as CSV.")] = Path(
+        "bench.html"
+    ),
+) -> None:
+    """Measure strategies beside transformers' own decoding on the example prompts, and write a page."""
+    from speclab import bench
+
+    if limit < 1:
+        raise SpeclabError(f"--limit {limit} leaves no prompts: choose at least 1.")
+    models = speclab.load_pair(pair, target=target, draft=draft, device=device, dtype=dtype)
+    kinds = speclab.prompts.kinds(chat=models.chats)
+    prompts = [prompt for kind in kinds for prompt in speclab.prompts.examples(kind, chat=models.chats)[:limit]]
+    frame = bench.measure(
+        models, bench.methods(models), prompts, repeats=repeats, max_new_tokens=max_new_tokens, progress=typer.echo
+    )
+    frame.to_csv(to.with_suffix(".csv"), index=False)
+    typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
+    typer.echo(f"Written: {bench.report(frame, to)}")
 
 
 @app.command()

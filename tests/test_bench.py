@@ -1,0 +1,182 @@
+"""Methods side by side: calls, texts, alternation, executors, the page; and the papers' figures."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from statistics import mean
+
+import distributed
+import pandas as pd
+import pytest
+from pairs import PROMPT, pair_of
+from refusals import refused
+from typer.testing import CliRunner
+
+import speclab
+from speclab import bench
+from speclab.bench import PLAIN, paper_tables
+from speclab.cli import app
+from speclab.errors import MeasurementError
+
+METHODS = {
+    PLAIN: {},
+    "chain": speclab.LinearSpeculation(draft_tokens=3),
+    "assisted": [{"assistant_model": "draft", "num_assistant_tokens": count} for count in (2, 4)],
+    "lookup": {"prompt_lookup_num_tokens": 3},
+    "plain": speclab.Autoregressive(),
+}
+
+
+def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more) -> pd.DataFrame:
+    return bench.measure(pair or pair_of("llama"), methods, prompts, **({"repeats": 2, "max_new_tokens": 12} | more))
+
+
+def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared():
+    frame = measured()
+    assert list(frame.columns) == list(bench.COLUMNS)
+    assert len(frame) == len(METHODS) * 2 * 2
+    assert frame.same_text.all()
+    assert (frame.tokens == 12).all()
+    assert (frame.seconds > 0).all()
+    orders = [list(rows.method) for _, rows in frame.groupby(["prompt", "repeat"])]
+    assert orders[0] == orders[2] == list(METHODS)
+    assert orders[1] == orders[3] == [*list(METHODS)[1:], PLAIN]
+    assert frame[frame.method == "plain"].tokens_per_iteration.eq(1).all()
+    assert set(frame[frame.method == "assisted"].arguments) <= {
+        f"assistant_model=draft, num_assistant_tokens={count}" for count in (2, 4)
+    }
+    assert frame.machine.str.contains("torch").all()
+
+
+def test_a_text_that_is_not_the_targets_is_reported(tmp_path):
+    frame = measured(
+        pair_of("llama"), {PLAIN: {}, "wrong": [{"min_new_tokens": 12, "repetition_penalty": 5.0}]}, [PROMPT]
+    )
+    assert frame[frame.method == PLAIN].same_text.all()
+    assert not frame[frame.method == "wrong"].same_text.any()
+    assert "wrong: 1" in bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_the_drafts_generation_config_is_as_it_was_afterwards():
+    pair = pair_of("llama")
+    before = pair.draft.model.generation_config
+    measured(pair, {"assisted": METHODS["assisted"]}, [PROMPT])
+    assert pair.draft.model.generation_config is before
+
+
+def test_the_summary_is_medians_and_quartiles_beside_plain_decoding():
+    frame = measured()
+    table = bench.summary(frame)
+    assert set(table.index) == set(METHODS)
+    assert table.loc[PLAIN, "times_plain"] == 1
+    own = frame[frame.method == "chain"]
+    assert table.loc["chain", "median"] == pytest.approx(own.tokens_per_second.median())
+    assert (table.lower_quartile <= table["median"]).all()
+    ratios = [
+        own[own.prompt == prompt].tokens_per_second.median() / rows.tokens_per_second.median()
+        for prompt, rows in frame[frame.method == PLAIN].groupby("prompt")
+    ]
+    assert table.loc["chain", "times_plain"] == pytest.approx(sorted(ratios)[0] / 2 + sorted(ratios)[1] / 2)
+
+
+def test_the_page_needs_no_network_and_shows_markup_as_text(tmp_path):
+    frame = measured(methods={PLAIN: {}, "<b>&": speclab.Autoregressive()}, prompts=[PROMPT])
+    text = bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Every text equals the target's own." in text
+    assert "&lt;b&gt;&amp;" in text
+    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="http', text)
+
+
+def test_threads_measure_the_same_calls():
+    columns = ["method", "prompt", "repeat", "tokens", "same_text"]
+    with ThreadPoolExecutor(2) as threads:
+        frame = measured(executor=threads)
+    pd.testing.assert_frame_equal(frame[columns], measured()[columns])
+
+
+@pytest.mark.model
+def test_dasks_workers_load_their_models_by_name():
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        executor = client.get_executor()
+        frame = measured("mini", {PLAIN: {}, "DynaTree": speclab.DynaTree()}, ["Once", "The"], executor=executor)
+        with refused(MeasurementError, "in memory", "'mini'"):
+            measured(executor=executor)
+    assert len(frame) == 8
+    assert frame.same_text.all()
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path):
+    with refused(MeasurementError, "nothing to measure"):
+        measured(prompts=[])
+    with refused(MeasurementError, "'assisted'", "draft model"):
+        measured(replace(pair_of("llama"), draft=None), {"assisted": METHODS["assisted"]})
+    with refused(MeasurementError, "nothing to report"):
+        bench.report(pd.DataFrame(columns=list(bench.COLUMNS)), tmp_path / "page.html")
+
+
+@pytest.mark.model
+def test_the_command_writes_a_page_and_the_calls(tmp_path):
+    page = tmp_path / "bench.html"
+    done = CliRunner().invoke(app, ["bench", "--repeats", "1", "--max-new-tokens", "4", "--to", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "prompts measured" in done.output
+    assert page.exists()
+    frame = pd.read_csv(page.with_suffix(".csv"))
+    assert frame.same_text.all()
+    assert set(frame.method) == set(bench.methods(speclab.load_pair()))
+
+
+# The papers' figures: they agree with each other where a paper gives both, so a slip in copying a number would show.
+
+TABLES = paper_tables()
+
+
+def _values(name, metric):
+    return {(row.setting, row.method): row.value for row in TABLES[name].figures if row.metric == metric}
+
+
+def test_each_says_where_it_is_from_and_what_differs():
+    for name, table in TABLES.items():
+        assert table.place and table.models and table.differs, name  # noqa: PT018
+        assert table.figures or table.remarks, f"{name}: a figure without numbers says what is known of it"
+        places = [figure[:3] for figure in table.figures]
+        assert len(places) == len(set(places)), name
+
+
+def test_speedups_are_ratios_of_throughputs():
+    speed = _values("dynatree-main", "throughput")
+    for (setting, method), value in _values("dynatree-main", "speedup").items():
+        assert value == pytest.approx(speed[setting, method] / speed[setting, "AR"], abs=0.006)
+
+
+def test_iterations_and_tokens_per_iteration_give_the_text():
+    tokens = _values("dynatree-verification", "tokens_per_iteration")
+    for place, rounds in _values("dynatree-verification", "iterations").items():
+        assert tokens[place] * rounds == pytest.approx(1500, rel=0.002)
+
+
+def test_two_runs_of_one_length_take_the_same_iterations():
+    """DynaTree's counts are not timed."""
+    for first, second in (
+        ("dynatree-length", "dynatree-length-again"),
+        ("dynatree-prompt-length", "dynatree-prompt-length-again"),
+    ):
+        counts, again = (_values(name, "tokens_per_iteration") for name in (first, second))
+        shared = [place for place in counts if place in again and place[1] == "DynaTree"]
+        assert len(shared) >= 5
+        assert [counts[place] for place in shared] == [again[place] for place in shared]
+
+
+def test_goose_main_table_gives_its_own_averages():
+    speedups = _values("goose-main", "speedup")
+    for (model, method), average in _values("goose-averages", "speedup").items():
+        over = [
+            value for (setting, name), value in speedups.items() if (setting.split(", ")[0], name) == (model, method)
+        ]
+        assert len(over) == 5
+        assert mean(over) == pytest.approx(average, abs=0.011), (model, method)
