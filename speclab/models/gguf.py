@@ -95,10 +95,8 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     except Exception as error:
         if "No space left" in str(error):
             raise SpeclabError(f"The disk of {folder.parent} is full: make room, or set XDG_CACHE_HOME.") from None
-        raise UnsupportedModelError(
-            f"{file.name} cannot be loaded ({str(error).partition(chr(10))[0][:160].rstrip('.')}): choose another file, or "
-            "safetensors."
-        ) from None
+        first = str(error).partition("\n")[0][:160].rstrip(".")
+        raise UnsupportedModelError(f"{file.name} cannot be loaded ({first}): choose another file.") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -40,12 +40,14 @@ def read_head(folder: Path, target: Runner) -> Head:
         UnsupportedModelError: it is a kind of head that speclab does not run.
         HeadMismatchError: it was made for another target.
     """
-    config, tensors = _own(folder) if (folder / CONFIG).is_file() else read_foreign(folder, target)
+    own = (folder / CONFIG).is_file()
+    config, tensors = _own(folder) if own else read_foreign(folder, target)
     try:
         rotary(config, torch.arange(2))
     except Exception as error:  # transformers raises whatever it misses in the settings of a scaling
         raise ModelNotFoundError(
-            f"The config of {folder.name} has no usable rope_scaling ({str(error)[:120]}): fetch the head again."
+            f"{CONFIG if own else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): fetch "
+            "the head again."
         ) from None
     _check_target(config, target)
     _check_parts(config, tensors)

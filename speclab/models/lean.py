@@ -98,10 +98,9 @@ class Linear:
 
 @torch.inference_mode()
 def pack(linears: Sequence[Linear]) -> bool:
-    """Packs the weights of a model where that makes its passes faster; whether it did.
+    """Packs the weights of a model on a CPU if a pass of one row gets no slower by it; whether it did.
 
-    On a CPU, where there is memory for a second copy, and where the products of one row take no longer with it: plain
-    decoding must not pay for trees.
+    Plain decoding must not pay for trees, and there must be memory for a second copy of the weights.
     """
     weights = [module.weight for linear in linears for module in linear.modules]
     on_cpu = all(weight.device.type == "cpu" for weight in weights)
@@ -160,13 +159,8 @@ def _can_pack(dtype: torch.dtype) -> bool:
 def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention where heads that share keys become rows: fast kernels take a mask or shared keys, not both.
 
-    Args:
-        query: `[B, heads, m, dim]`.
-        keys, values: `[B, shared heads, n, dim]`.
-        mask: `[…, m, n]`, bool or additive; None hides nothing.
-
-    Returns:
-        `[B, heads, m, dim]`.
+    `query`, the answer: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`. `mask`: `[…, m, n]`, bool
+    or additive; None hides nothing.
     """
     batch, heads, rows, dim = query.shape
     group = heads // keys.shape[1]

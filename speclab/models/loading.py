@@ -46,7 +46,6 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 _HUB_ID = re.compile(r"(?!\.)[\w.-]+(/[\w.-]+)?", re.ASCII)
 _LONGEST_ID = 96
 _LONGEST_JSON = 100_000_000
-_MOST_LAYERS = 1000
 
 
 def silent(_: str) -> None:
@@ -63,12 +62,7 @@ def folder_of(source: ModelPath) -> Path | None:
 
 
 def locate(source: ModelPath, report: Report = silent, files: Sequence[str] = MODEL_FILES) -> Path:
-    """The folder of a model's files: a local one, a GGUF file's conversion, or the hub's cache, downloaded if needed.
-
-    Raises:
-        ModelNotFoundError: there is no such folder, file or model.
-        OfflineError: it is not on this machine, and the hub cannot be reached.
-    """
+    """The folder of a model's files: a local one, a GGUF file's conversion, or the hub's, downloaded if needed."""
     file, folder = gguf.file_of(source), folder_of(source)
     if file is not None:
         return gguf.converted(file, report)
@@ -88,13 +82,16 @@ def is_here(source: ModelPath) -> bool:
 
 
 def _cached(name: str, files: Sequence[str] = MODEL_FILES) -> Path | None:
-    """The folder of a hub id in the hub's cache, if its weights are there."""
+    """The folder of a hub id in the hub's cache, if all of its weights are there."""
     try:
         folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=list(files)))
-        weights = weight_files(folder) or (files is HEAD_FILES and any(folder.glob("*.bin")))
-        return folder if weights and (folder / "config.json").is_file() else None
-    except (OSError, ValueError, ModelNotFoundError):  # not there, or a part of it
+    except (OSError, ValueError):
         return None
+    index = folder / "model.safetensors.index.json"
+    shards = read_json(index)["weight_map"].values() if index.is_file() else ()
+    weights = [*folder.glob("*.safetensors"), *(folder.glob("*.bin") if files is HEAD_FILES else ())]
+    whole = weights and all((folder / shard).is_file() for shard in shards)
+    return folder if whole and (folder / "config.json").is_file() else None
 
 
 def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
@@ -145,56 +142,21 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_JSON))
     except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict):
-        raise damaged(path, "it holds no JSON object")
-    return content
-
-
-def damaged(path: Path, why: str) -> ModelNotFoundError:
-    """The error for a file of a model's folder that is not what it should be."""
-    return ModelNotFoundError(f"{path.name} in {path.parent.name} is missing or damaged ({why}): fetch it again.")
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that the library loads; none if the folder has no such weights.
-
-    Raises:
-        ModelNotFoundError: its index is damaged, or names a file that is missing.
-    """
-    index = folder / "model.safetensors.index.json"
-    single = folder / "model.safetensors"
-    if not index.is_file():
-        return [single] if single.is_file() else []
-    shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        raise damaged(index, "it names no files")
-    files = [folder / str(shard) for shard in sorted(set(shards.values()))]
-    for file in files:
-        if not file.is_file() or file.parent != folder:
-            raise damaged(file, f"{index.name} names it")
-    return files
+    if isinstance(content, dict):
+        return content
+    raise ModelNotFoundError(f"{path.name} in {path.parent.name} holds no JSON object: fetch it again.")
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads models to one device, in one dtype.
-
-    Args:
-        device: None for CUDA if there is one, else CPU; a module in memory stays where it is.
-        dtype: None for float32 on CPU and the checkpoint's own on CUDA; a module in memory keeps its own.
-        report: gets what is being done.
-    """
+    """Loads models to one device, in one dtype; the defaults are those of `load_pair`."""
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
     report: Report = silent
 
     def runner(self, source: Source) -> Runner:
-        """A runner of a model that is loaded, or of a module in memory.
-
-        Raises:
-            SpeclabError: the model is missing, damaged, too large, or of a family that cannot verify trees.
-        """
+        """A runner of a model that is loaded, or of a module in memory."""
         model = self._moved(source) if isinstance(source, PreTrainedModel) else self._loaded(source)
         return Runner(model, shown_name(model))
 
@@ -203,8 +165,6 @@ class Loader:
         folder = locate(source, self.report)
         if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
             return None
-        if (folder / "config.json").is_file():
-            _check_config(folder)
         try:
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
         except Exception as error:
@@ -217,8 +177,7 @@ class Loader:
         dtype = self.dtype or (torch.float32 if place.type == "cpu" else None)
         if not (folder / "config.json").is_file():
             raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
-        _check_config(folder)
-        files = weight_files(folder)
+        files = list(folder.glob("model*.safetensors"))
         if not files:
             raise ModelNotFoundError(f"{name} has no safetensors weights: choose a checkpoint that has.")
         try:
@@ -256,16 +215,6 @@ class Loader:
         return model
 
 
-def _check_config(folder: Path) -> None:
-    """Refuses a config that is no JSON object, or names more layers than could be built."""
-    config = read_json(folder / "config.json")
-    parts = (config, *(part for part in config.values() if isinstance(part, dict)))
-    layers = [part.get(name) for part in parts for name in ("num_hidden_layers", "n_layer", "num_layers")]
-    most = max((count for count in layers if isinstance(count, int)), default=0)
-    if most > _MOST_LAYERS:
-        raise damaged(folder / "config.json", f"it names {most} layers")
-
-
 def _quietly_loaded(folder: Path, dtype: torch.dtype | None) -> Any:
     """The model and what the library tells of its weights, without the library's progress bar."""
     shown = logging.is_progress_bar_enabled()
@@ -283,10 +232,6 @@ def unwrapped(source: object) -> Source:
     """What can be loaded: a name as it is, a module out of the wrappers of `torch.compile` and of peft.
 
     A compiled module would be compiled again for every shape of tree. peft's adapters inside the layers stay there.
-
-    Raises:
-        SettingsError: it is neither a name nor a transformers model.
-        UnsupportedModelError: it is a peft model with more than its layers (a learned prompt).
     """
     module = getattr(source, "_orig_mod", source)
     adapters = getattr(module, "peft_config", None)

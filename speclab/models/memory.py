@@ -38,11 +38,7 @@ def free(device: torch.device) -> int | None:
 
 
 def require(name: str, weight_bytes: int, device: torch.device) -> None:
-    """Refuses a model whose weights do not fit on a device.
-
-    Raises:
-        OutOfMemoryError: more is needed than is free.
-    """
+    """Refuses a model whose weights plainly exceed the memory of a device."""
     available, needed = free(device), int(weight_bytes * HEADROOM)
     if available is not None and needed > available:
         raise OutOfMemoryError(
@@ -69,12 +65,7 @@ def usage(device: torch.device) -> str:
 
 
 def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
-    """Refuses a module that cannot be `moved`, or whose inputs would have no device.
-
-    Raises:
-        SettingsError: it is spread by a device_map or a tensor-parallel plan, and shall move.
-        UnsupportedModelError: its first weights, the embedding, are offloaded.
-    """
+    """Refuses a module that cannot be `moved`, or whose inputs would have no device as its embedding is offloaded."""
     if moved and is_spread(model):
         raise SettingsError(
             f"{name} is placed by its device_map or tensor-parallel plan: leave out device= and dtype=, and give them "

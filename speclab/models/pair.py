@@ -94,8 +94,7 @@ class ModelPair:
     def fork(self, length: int) -> ModelPair:
         """As `fresh`, with copies of the first `length` entries of each cache, or of as many as it holds.
 
-        Raises:
-            UnsupportedModelError: a model was changed since it was loaded, and does not verify trees any more.
+        A model that was changed since it was loaded is probed again.
         """
         target = self.target.fork(min(length, self.target.length))
         draft = self.draft.fork(min(length, self.draft.length)) if self.draft else None
@@ -118,11 +117,7 @@ class ModelPair:
     def encode(self, prompt: PromptInput) -> list[int]:
         """Token ids of a prompt: of a text with the special tokens that the tokenizer adds by default.
 
-        Of messages (`{"role": …, "content": …}`) those of the tokenizer's chat template (`speclab.models.chat`).
-
-        Raises:
-            PromptError: it is empty, an id is no token of the models, there is no tokenizer or chat template for it,
-                the text is no UTF-8, or the template does not take the messages.
+        Of messages (`{"role": …, "content": …}`) those of the chat template. Raises `PromptError` for what has no ids.
         """
         return self.read_prompt(prompt)[0]
 

@@ -70,16 +70,11 @@ def unfit(config: PreTrainedConfig) -> str | None:
 
 
 def check_trees(runner: Runner) -> float:
-    """Refuses a model that does not verify trees; an empty runner learns the layout of its cache from the probe.
+    """Refuses a model that does not verify trees; the largest difference, in logits.
 
     If the config names a window or chunks, the probe runs on a copy of the module, on the same weights, whose config
-    says a few tokens, so that a short tree crosses it. A lean pass that fails the probe is dropped for the module.
-
-    Returns:
-        The largest difference, in logits.
-
-    Raises:
-        UnsupportedModelError: the family is known to be unfit, its pass fails, or its logits differ.
+    says a few tokens, so that a short tree crosses it. A lean pass that fails the probe is dropped for the module. An
+    empty runner learns the layout of its cache from the probe.
     """
     reason, way, difference = unfit(runner.model.config), "choose another model", torch.inf
     while reason is None:

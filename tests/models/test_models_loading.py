@@ -131,22 +131,16 @@ def _cut(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-INDEX = "model.safetensors.index.json"
 DAMAGES = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no safetensors weights"),
     "a header of 2^64-1 bytes": (_written("model.safetensors", b"\xff" * 8 + b"{}"), "header too large"),
     "a file cut short": (_cut, "not fully covered"),
     "a tensor that is missing": (_config(num_hidden_layers=3), "lack model.layers.2"),
-    "an index that is empty": (_written(INDEX, b"{}"), INDEX),
-    "an index that is no JSON": (_written(INDEX, b"{"), INDEX),
-    "an index that leads out": (_written(INDEX, b'{"weight_map": {"a": "../other/model.safetensors"}}'), INDEX),
-    "an index of a missing file": (_written(INDEX, b'{"weight_map": {"a": "model-9.safetensors"}}'), "model-9"),
     "a config that is no JSON": (_written("config.json", b"\0"), "config.json"),
     "a family that is not known": (_config(model_type="unheard_of"), "does not load"),
     "a size of text": (_config(hidden_size="x"), "hidden_size"),
     "a size that is huge": (_config(hidden_size=10**9), "does not load"),
-    "layers without end": (_config(num_hidden_layers=10**9), "1000000000 layers"),
     "a tokenizer that is no JSON": (_written("tokenizer.json", b"{"), "tokenizer"),
 }
 
