@@ -46,8 +46,8 @@ def read_head(folder: Path, target: Runner) -> Head:
         rotary(config, torch.arange(2))
     except Exception as error:  # transformers raises whatever it misses in the settings of a scaling
         raise ModelNotFoundError(
-            f"{CONFIG if own else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): fetch "
-            "the head again."
+            f"{CONFIG if own else 'config.json'} in {folder.name} has no usable rope_scaling ({str(error)[:120]}): "
+            "fetch the head again."
         ) from None
     _check_target(config, target)
     _check_parts(config, tensors)
