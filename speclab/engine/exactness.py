@@ -21,9 +21,10 @@ from speclab.engine.sampling import Targets, transform, uniform
 from speclab.errors import ExactnessError
 from speclab.settings import SessionSettings
 
-TOLERANCE = {torch.bfloat16: 0.5, torch.float16: 0.2}
+TOLERANCE = {torch.bfloat16: 0.8, torch.float16: 0.2}
 """Largest error of the gap between two logits, per dtype: twice the largest difference between a tree pass and
-one-token passes on known-good models (speclab default). In float32 no choice flipped, so there any is a fault."""
+one-token passes that was measured on healthy models, 0.39 and 0.10 (speclab default). In float32 no choice flipped, so
+there any is a fault."""
 
 
 class Checker:

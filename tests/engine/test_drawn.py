@@ -24,7 +24,10 @@ TARGET = random_probs(VOCAB, 11, low=0.5, high=2.0)
 DRAFT = mixed_probs(TARGET, random_probs(VOCAB, 12), 0.3)
 PAIR = table_pair(TARGET, DRAFT, VOCAB)
 WARM = {"temperature": 1.3, "top_k": 5, "top_p": 0.95}
-SAVED = {**DRAWN, **{name: VARIANTS[name] for name in ("fixed tree", "copies and transitions", "dynatree as in the paper")}}
+SAVED = {
+    **DRAWN,
+    **{name: VARIANTS[name] for name in ("fixed tree", "copies and transitions", "dynatree as in the paper")},
+}
 every_drawn = pytest.mark.parametrize("strategy", DRAWN.values(), ids=DRAWN)
 
 

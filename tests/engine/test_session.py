@@ -99,7 +99,7 @@ def test_run_stops_at_a_breakpoint_and_goes_on_from_there():
     session.goto(0)
     assert session.run(until=lambda step: len(step.accepted) >= 0).index == 0
     assert session.run(until="iteration == 3").index == 2
-    with pytest.raises(speclab.SettingsError, match="Did you mean .accepted"):
+    with pytest.raises(speclab.SettingsError, match=r"Did you mean .accepted"):
         session.run(until="acepted < 2")
     assert session.cursor == 3
     session.run()
