@@ -20,11 +20,10 @@ from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
 from speclab.settings import SessionSettings
-from speclab.trace.records import Step
+from speclab.trace.records import Trace
 from speclab.tree import Bools
 
 if TYPE_CHECKING:
-    from speclab.engine.session import Session
     from speclab.models.cache import HiddenStates
 
 Place = tuple[int, tuple[int, ...]]
@@ -43,25 +42,10 @@ class Row(NamedTuple):
     feature: Tensor | None = None
 
 
-class KnownText(NamedTuple):
-    """A decoded text, prompt included, and what is known of it without running the target again.
-
-    `answers`: for each of `steps`, as of `Session.answers`; empty where only the steps were kept.
-    """
-
-    pair: ModelPair
-    tokens: tuple[int, ...]
-    prompt_length: int
-    settings: SessionSettings
-    steps: tuple[Step, ...]
-    answers: tuple[TopTokens, ...]
-
-    @classmethod
-    def of(cls, session: Session) -> KnownText:
-        """The whole text of a session, whatever its cursor."""
-        trace, answers = session.trace, session.answers
-        tokens = (*trace.prompt_ids, *trace.token_ids())
-        return cls(session.pair, tokens, len(trace.prompt_ids), session.settings, trace.steps, answers)
+def session_settings(trace: Trace) -> SessionSettings:
+    """The settings of the session that a trace is of."""
+    names = SessionSettings.model_fields
+    return SessionSettings(**{name: value for name, value in trace.settings.items() if name in names})
 
 
 def text_passes(runner: Runner, tokens: Sequence[int]) -> Iterator[tuple[range, Answer]]:
@@ -81,24 +65,26 @@ class Text:
         missed: rows that were asked for and are not known, in this replay.
     """
 
-    def __init__(self, known: KnownText, *, ask_target: bool = False) -> None:
-        self.known = known
-        self.tokens = np.asarray(known.tokens)
-        self.rows: dict[Place, Row] = dict(self._recorded())
+    def __init__(
+        self, pair: ModelPair, trace: Trace, answers: Sequence[TopTokens] = (), *, ask_target: bool = False
+    ) -> None:
+        self.pair, self.trace = pair, trace
+        self.tokens = [*trace.prompt_ids, *trace.token_ids()]
+        self.rows: dict[Place, Row] = dict(self._recorded(answers))
         self.states: HiddenStates | None = None
         self.passes = self.missed = 0
-        self._asked = Memo(self, known.pair.target) if ask_target else None
+        self._asked = Memo(self, pair.target) if ask_target else None
 
     def below(self, place: Place, token: int) -> Place:
         """The place of a token after a place."""
         position, off = place
-        on_text = not off and position + 1 < len(self.tokens) and bool(self.tokens[position + 1] == token)
+        on_text = not off and self.tokens[position + 1 : position + 2] == [token]
         return (position + 1, ()) if on_text else (position, (*off, token))
 
     def answer(self, places: Sequence[Place]) -> Answer:
         """The target's answer at these places: the next token of the text, or -1 off the text; most probable tokens."""
-        on_text = [not off and position + 1 < len(self.tokens) for position, off in places]
-        choice = [int(self.tokens[place[0] + 1]) if on else -1 for place, on in zip(places, on_text, strict=True)]
+        followed = [not off and position + 1 < len(self.tokens) for position, off in places]
+        choice = [self.tokens[place[0] + 1] if on_text else -1 for place, on_text in zip(places, followed, strict=True)]
         return RecordedAnswer(np.array(choice), lambda index, k: self._top([places[row] for row in index], k))
 
     def _top(self, places: Sequence[Place], k: int) -> TopTokens:
@@ -121,17 +107,17 @@ class Text:
 
     def run_prompt(self) -> None:
         """Runs the prompt through the target and keeps its rows: a drafter reads them before the first iteration."""
-        prompt_length = self.known.prompt_length
-        if (prompt_length - 1, ()) in self.rows and (0, ()) in self.rows:
+        prompt = self.trace.prompt_ids
+        if (len(prompt) - 1, ()) in self.rows and (0, ()) in self.rows:
             return
-        for part, answer in text_passes(self.known.pair.target.fork(), self.known.tokens[:prompt_length]):
+        for part, answer in text_passes(self.pair.target.fork(), prompt):
             self.keep(part, answer)
-            self.passes += 1
 
     def keep(self, part: range, answer: Answer) -> None:
         """Keeps what the target answered along a part of the text."""
         for position, ids, log_probs in zip(part, *answer.topk(KEPT), strict=True):
             self.rows[position, ()] = Row(ids, log_probs)
+        self.passes += 1
 
     def watch(self, layers: Sequence[int]) -> None:
         """Provides the hidden states of these layers: those of the decoding, or of one more pass over the text."""
@@ -139,19 +125,19 @@ class Text:
             if set(layers) <= set(self.states.layers):
                 return
             layers = sorted({*self.states.layers, *layers})
-        kept, needed = self.known.pair.target.hidden, len(self.tokens) - 1
+        kept, needed = self.pair.target.hidden, len(self.tokens) - 1
         if kept is not None and set(layers) <= set(kept.layers) and kept.length >= needed:
             self.states = kept.copy(needed)
             return
-        target = self.known.pair.target.fork()
+        target = self.pair.target.fork()
         target.watch(layers)
-        target.logits(self.tokens[:needed].tolist())
+        target.logits(self.tokens[:needed])
         self.passes += 1
         self.states = target.hidden
 
-    def _recorded(self) -> Iterator[tuple[Place, Row]]:
+    def _recorded(self, answers: Sequence[TopTokens]) -> Iterator[tuple[Place, Row]]:
         """Every row of the decoding with its place."""
-        for step, (ids, log_probs) in zip(self.known.steps, self.known.answers, strict=False):
+        for step, (ids, log_probs) in zip(self.trace.steps, answers, strict=False):
             tree, root = step.tree, self.below((step.prefix_length - 1, ()), int(step.tree.token[0]))
             places = [root]
             for node in range(1, len(tree)):
@@ -210,7 +196,7 @@ class Memo:
         self._rows.update(zip(places, (Row(*row) for row in rows), strict=True))
 
     def _run_text(self) -> None:
-        for part, answer in text_passes(self._runner, self.text.known.tokens):
+        for part, answer in text_passes(self._runner, self.text.tokens):
             self._keep([(position, ()) for position in part], answer, [None] * len(part))
             self.passes += 1
 
@@ -225,7 +211,7 @@ class HeadMemo(Memo):
     """
 
     def _run_text(self) -> None:
-        states, tokens = self.text.states, self.text.known.tokens
+        states, tokens = self.text.states, self.text.tokens
         assert states is not None
         for first in range(0, len(tokens) - 1, PART):
             part = range(first, min(first + PART, len(tokens) - 1))
@@ -311,7 +297,7 @@ class KnownRunner(StandIn, Runner):
         rows = self.places[-1:] if visible is None else self.places[first:]
         if self._memo is not None:
             return self._remembered(rows)
-        if positions is not None and positions[-1] < self._text.known.prompt_length:
+        if positions is not None and positions[-1] < len(self._text.trace.prompt_ids):
             self._text.run_prompt()
         return self._text.answer(rows)
 

@@ -13,12 +13,12 @@ from transformers import DynamicCache
 
 from speclab.analysis.detectors import name
 from speclab.analysis.faults import NO_WINDOW, final_norm, without_final_norm
+from speclab.analysis.known_text import session_settings
 from speclab.drafters.base import Draft
 from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.sampling import transform
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.settings import SessionSettings
 from speclab.trace.records import Step, Trace
 
 CLOSE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
@@ -39,8 +39,7 @@ class Oracle:
     def __init__(self, trace: Trace, pair: ModelPair) -> None:
         self.pair, self.trace = pair, trace
         self.text = [*trace.prompt_ids, *trace.token_ids()]
-        names = SessionSettings.model_fields
-        self.settings = SessionSettings(**{key: trace.settings[key] for key in names if key in trace.settings})
+        self.settings = session_settings(trace)
         self.close = CLOSE.get(pair.target.dtype, CLOSE[torch.float32])
         most = self.settings.max_new_tokens
         self._processors = pair.rules.processors(pair.target.model, len(trace.prompt_ids), most)

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from speclab.analysis.known_text import HeadMemo, KnownHead, KnownRunner, KnownText, Memo, StandIn, Text, text_passes
+from speclab.analysis.known_text import (
+    HeadMemo,
+    KnownHead,
+    KnownRunner,
+    Memo,
+    StandIn,
+    Text,
+    session_settings,
+    text_passes,
+)
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
 from speclab.engine.acceptance import Rule
@@ -21,7 +30,6 @@ from speclab.errors import NotRecordedError, SettingsError, named
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.settings import SessionSettings
 from speclab.trace.records import Trace
 
 Check = Callable[[], None]
@@ -33,7 +41,7 @@ class Passes:
     """One replayed iteration: `nodes` rows of the target's pass, and for each draft its calls and all their rows.
 
     `accepted`: accepted drafted nodes. `others`: rows of further target passes, if the strategy runs the committed
-    tokens again. `drafted`, `longest_path`: as in `speclab.trace.metrics.Counts`.
+    tokens again.
     """
 
     nodes: int
@@ -41,8 +49,6 @@ class Passes:
     committed: tuple[int, ...]
     drafts: tuple[tuple[int, int], ...]
     others: int
-    drafted: int
-    longest_path: int
 
     @property
     def draft_calls(self) -> int:
@@ -130,23 +136,21 @@ class Replayer:
     """
 
     def __init__(self, run: Session | Trace, pair: ModelPair | None = None, *, ask_target: bool = False) -> None:
-        if isinstance(run, Trace):
-            if pair is None:
-                raise NotRecordedError(
-                    "a trace holds no models: give the pair that wrote it, as in replay(trace, strategy, "
-                    "pair=speclab.load_pair())"
-                )
-            self._text = _text_of(run, pair, ask_target)
-        elif not isinstance(run, Session):
+        if isinstance(run, Session):
+            if pair is not None:
+                raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
+            self._text = Text(run.pair, run.trace, run.answers, ask_target=ask_target)
+        elif not isinstance(run, Trace):
             raise SettingsError(f"Expected a session, or a trace with its pair, got {named(run)}.")
-        elif pair is not None:
-            raise SettingsError("a session has its own models: leave pair= out, or replay its trace")
+        elif pair is None:
+            raise NotRecordedError("a trace holds no models: give the pair that wrote it, as in replay(…, pair=pair)")
         else:
-            known = KnownText.of(run)
-            _check(known)
-            self._text = Text(known, ask_target=ask_target)
+            self._text = Text(pair, run, ask_target=ask_target)
+        _check(self._text)
+        if isinstance(run, Trace):
+            _check_target(self._text)
         self._reported = 0
-        self._memos = [_memo(self._text, runner) for runner in runners(self._text.known.pair)[1:]]
+        self._memos = [_memo(self._text, runner) for runner in runners(self._text.pair)[1:]]
 
     def replay(self, strategy: Strategy, check: Check = lambda: None) -> Replay:
         """What this strategy would have done; `check` is called before each iteration, and may raise to end the replay.
@@ -155,12 +159,12 @@ class Replayer:
             NotRecordedError: it needs what was not kept of the text.
             SpeclabError: the strategy does not fit the pair.
         """
-        text, known = self._text, self._text.known
+        text, prompt = self._text, self._text.trace.prompt_ids
         text.missed = 0
         pair = self._stand_ins()
-        new = len(known.tokens) - known.prompt_length
-        settings = known.settings.changed(max_new_tokens=new, check=False)
-        decoding = start(pair, checked(strategy), known.tokens[: known.prompt_length], settings)
+        new = len(text.tokens) - len(prompt)
+        settings = session_settings(text.trace).changed(max_new_tokens=new, check=False)
+        decoding = start(pair, checked(strategy), prompt, settings)
         passes = []
         while not decoding.finished:
             check()
@@ -169,24 +173,15 @@ class Replayer:
             after = _calls_and_rows(pair)
             spent = [(calls - c, rows - r) for (calls, rows), (c, r) in zip(after, before, strict=True)]
             outcome, nodes = iteration.outcome, len(iteration.outcome.tree) + len(iteration.draft.extra.token)
-            passes.append(
-                Passes(
-                    nodes=nodes,
-                    accepted=len(outcome.accepted),
-                    committed=outcome.committed,
-                    drafts=tuple(spent[1:]),
-                    others=spent[0][1] - nodes,
-                    drafted=iteration.counts.drafted,
-                    longest_path=iteration.counts.longest_path,
-                )
-            )
-        assert tuple(decoding.tokens) == known.tokens
+            drafts, others = tuple(spent[1:]), spent[0][1] - nodes
+            passes.append(Passes(nodes, len(outcome.accepted), outcome.committed, drafts, others))
+        assert decoding.tokens == text.tokens
         text_passes, self._reported = text.passes - self._reported, text.passes
-        return Replay(strategy, tuple(passes), known.pair, text_passes, _doubt(text, pair))
+        return Replay(strategy, tuple(passes), text.pair, text_passes, _doubt(text, pair))
 
     def _stand_ins(self) -> ModelPair:
         """A pair of stand-ins, with empty caches."""
-        pair = self._text.known.pair
+        pair = self._text.pair
         target = KnownRunner(self._text, pair.target)
         drafts: list[Runner | HeadRunner] = []
         for runner, memo in zip(runners(pair)[1:], self._memos, strict=True):
@@ -223,51 +218,41 @@ def _doubt(text: Text, pair: ModelPair) -> str:
     return ""
 
 
-def _check(known: KnownText) -> None:
-    if not known.steps and len(known.tokens) - known.prompt_length <= 1:
+def _check(text: Text) -> None:
+    """Refuses a text that depends on what was drafted."""
+    steps = text.trace.steps
+    if not steps and len(text.trace.token_ids()) <= 1:
         raise NotRecordedError("there is no text to replay yet: decode an iteration at least, or the whole text")
-    if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in known.steps):
+    if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
             "a mask of this text was redrawn by hand, so it is not the target's own: replay a text that it "
             "wrote itself, such as the run that this one was forked from"
         )
-    if fault := known.pair.describe().get("fault"):
+    if fault := text.pair.describe().get("fault"):
         raise NotRecordedError(
             f"the fault {fault!r} is in this pair, so its text depends on the tree: replay a run without it"
         )
-    if any(step.rule and not Rule(step.rule).follows_the_target for step in known.steps):
+    if any(step.rule and not Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
             "this text depends on what was drafted, since its candidates were drawn by the draft's probabilities: "
             "replay a greedy text, or one sampled with candidates='top'"
         )
 
 
-def _text_of(trace: Trace, pair: ModelPair, ask_target: bool) -> Text:
-    """The text of a trace, with what this pair's target answers along it; the target must choose each of its tokens."""
-    names = SessionSettings.model_fields
-    settings = SessionSettings(**{name: value for name, value in trace.settings.items() if name in names})
-    tokens = (*pair.encode(trace.prompt_ids), *pair.encode(trace.token_ids()))
-    begin = len(trace.prompt_ids)
-    known = KnownText(pair, tokens, begin, settings, trace.steps, ())
-    _check(known)  # first: text drawn by the draft's probabilities would seem to be another target's
-    text = Text(known, ask_target=ask_target)
+def _check_target(text: Text) -> None:
+    """Refuses a text that this pair's target did not write, and keeps what it answers along the text."""
+    pair, tokens, begin = text.pair, text.tokens, len(text.trace.prompt_ids)
+    pair.encode(tokens)  # refuses ids that the pair does not know
+    settings = session_settings(text.trace)
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
     for part, answer in text_passes(pair.target.fork(), tokens[:-1]):
-        text.passes += 1
         text.keep(part, answer)
-        targets = Targets(
-            answer,
-            [position + 1 for position in part],
-            settings,
-            processors,
-            lambda row: tokens[: part.start + row + 1],  # noqa: B023
-        )
-        for position in part:
-            own = targets.choose(position - part.start) if position + 1 >= begin else tokens[position + 1]
-            if own != tokens[position + 1]:
-                chosen, written = (pair.token_text(token) for token in (own, tokens[position + 1]))
+        before = [tokens[: position + 1] for position in part]
+        targets = Targets(answer, [position + 1 for position in part], settings, processors, before.__getitem__)
+        for row, position in enumerate(part):
+            if position + 1 >= begin and targets.choose(row) != tokens[position + 1]:
+                chosen, written = (pair.token_text(token) for token in (targets.choose(row), tokens[position + 1]))
                 raise NotRecordedError(
                     f"another target wrote this text: as generated token {position + 2 - begin} it has {written!r}, "
                     f"and {pair.target.name} chooses {chosen!r}; load the pair that wrote it"
                 )
-    return text
