@@ -94,11 +94,7 @@ def test_it_is_measured_before_a_texts_clock_starts(measured, monkeypatch):
     monkeypatch.setattr("speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0)
     for strategy, measures in (
         (speclab.LinearSpeculation(), False),
-<<<<<<< HEAD
-        (speclab.FixedTree(), True),
-=======
         (speclab.Goose(), True),
->>>>>>> e5aeefb (Simplify draft passes and the history that prompts share)
         (speclab.DynaTree(), False),  # known by now
     ):
         speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
