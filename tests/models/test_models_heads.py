@@ -83,19 +83,6 @@ def test_a_draft_vocabulary_is_a_softmax_over_its_tokens_by_the_targets_ids(fami
         assert answer.rows[0].isfinite().nonzero().flatten().tolist() == sorted(SOME)
 
 
-@pytest.mark.parametrize("ids", [range(64), SOME], ids=["all", "some"])
-def test_a_vocabulary_of_every_token_is_none(ids):
-    target = tiny("llama")
-    with_one, without = random_head(target, 1, ids=list(ids)), random_head(target, 1)
-    trees = [
-        speclab.Session(speclab.load_pair(target=target, heads=head), SMALL, TEXT, max_new_tokens=8).step().tree
-        for head in (with_one, without)
-    ]
-    same = trees[0].token.tolist() == trees[1].token.tolist()
-    assert same == (len(ids) == 64)
-    assert set(trees[0].token.tolist()[1:]) <= set(ids)
-
-
 def test_tokens_that_the_pair_does_not_have_are_never_proposed():
     target = tiny("llama")
     runner = HeadRunner(random_head(target, 1, ids=SOME), Runner(target))

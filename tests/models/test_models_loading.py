@@ -208,14 +208,6 @@ def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_p
     memory.require("anything", 1 << 60, torch.device("meta"))  # a machine that does not say is not refused
 
 
-def test_running_out_while_loading_is_one_sentence(folder, monkeypatch):
-    def scarce(*_, **__):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", scarce)
-    assert "does not fit in memory" in refusal(OutOfMemoryError, target=folder)
-
-
 def test_what_was_not_fetched_says_its_way_in(tmp_path, monkeypatch):
     monkeypatch.setitem(PRESETS, "smollm2", replace(PRESETS["smollm2"], target=str(tmp_path / "none"), heads=()))
     assert "speclab fetch smollm2" in refusal(ModelNotFoundError, name="smollm2")
@@ -301,35 +293,6 @@ def test_what_the_report_raises_ends_the_load(folder, monkeypatch):
     with pytest.raises(CancelledError):
         load_pair(target=folder, report=enough)
     assert not load_pair.__globals__["_ONE_AT_A_TIME"].locked()
-
-
-def test_a_download_tells_its_bytes_draws_no_bar_and_ends_when_nobody_waits_for_it(monkeypatch, capsys):
-    def snapshot(name: str, *, tqdm_class, **_) -> str:
-        """A hub whose files come in two pieces, of 4 GiB in all."""
-        files = tqdm_class(total=3, unit="it")
-        bar = tqdm_class(total=0, unit="B", desc="Downloading")
-        bar.total += 4 << 30
-        bar.refresh()
-        for update in (100 << 20, 2 << 30):
-            bar.update(update)
-        files.update(1)
-        bar.set_description("done")
-        return f"cache/{name}"
-
-    monkeypatch.setattr(loading, "snapshot_download", snapshot)
-    monkeypatch.setattr(loading, "_cached", lambda *_: None)
-    heard: list[str] = []
-    assert loading.locate("some/model", heard.append) == Path("cache/some/model")
-    assert heard == ["Downloading some/model: 100.0 MiB of 4.0 GiB…", "Downloading some/model: 2.1 GiB of 4.0 GiB…"]
-    assert capsys.readouterr() == ("", "")
-
-    def stop(sentence: str) -> None:
-        heard.append(sentence)
-        raise CancelledError("enough")
-
-    with pytest.raises(CancelledError):
-        loading.locate("some/model", stop)
-    assert len(heard) == 3
 
 
 # Tokenizers, devices, dtypes

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tiny import tiny
 
-import speclab
 from speclab.errors import (
     ModelNotFoundError,
-    NoDraftError,
     PromptError,
     SettingsError,
     TokenizerMismatchError,
@@ -34,17 +31,6 @@ def mini():
 @pytest.fixture(scope="module")
 def bare():
     return load_pair(target=tiny("gpt_neox"), draft=tiny("gpt_neox", seed=1))
-
-
-def test_the_shipped_pair_loads_in_float32_and_shares_one_vocabulary(mini):
-    assert mini.name == "mini"
-    assert {runner.dtype for runner in mini.runners.values()} == {torch.float32}
-    assert mini.target.vocab_size == mini.draft.vocab_size == len(mini.tokenizer) == 4096
-    assert mini.context == 1024
-    assert mini.eos_ids == {mini.tokenizer.eos_token_id}
-    assert mini.describe()["target"] == "mini/target"
-    preset = presets.PRESETS["mini"]
-    assert preset.parameters == sum(runner.model.num_parameters() for runner in mini.runners.values())
 
 
 def test_the_shipped_pair_continues_text(mini):
@@ -187,24 +173,6 @@ def test_bad_settings_are_one_sentence():
         with pytest.raises(error, match=reason) as caught:
             load_pair(**given)
         assert "\n" not in str(caught.value)
-
-
-def test_a_missing_mini_family_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(presets, "MINI", tmp_path)
-    with pytest.raises(ModelNotFoundError, match="force-reinstall"):
-        load_pair()
-
-
-def test_a_preset_may_be_a_target_alone(monkeypatch):
-    mini = presets.PRESETS["mini"]
-    alone = replace(mini, draft=None, heads=())
-    monkeypatch.setitem(presets.PRESETS, "alone", alone)
-    found = load_pair("alone")
-    assert (found.name, found.draft, list(found.runners)) == ("alone", None, ["target"])
-    plain = speclab.generate(found, speclab.Autoregressive(), "The sea", max_new_tokens=12)
-    assert speclab.generate(found, speclab.Goose(), "The sea", max_new_tokens=12).token_ids == plain.token_ids
-    with pytest.raises(NoDraftError, match="alone has none"):
-        speclab.generate(found, speclab.DynaTree(), "The sea")
 
 
 def test_two_threads_may_load_at_once():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from unittest import mock
 
 import numpy as np
@@ -227,21 +226,6 @@ def test_running_out_of_memory_is_one_sentence_and_loses_nothing():
     torch.testing.assert_close(runner.extend([4, 5]), plain(runner, [1, 2, 3, 4, 5])[-1], **CLOSE)
 
 
-def test_no_gradients_are_kept_on_any_thread():
-    runner, found = Runner(tiny("llama")), []
-
-    def work():
-        assert torch.is_grad_enabled()
-        logits = runner.extend([1, 2])
-        runner.crop(1)
-        found.append((logits, runner.forward([3], [1], np.ones((1, 1), dtype=bool)), runner.fork(1).extend([5])))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert all(logits.grad_fn is None and not logits.requires_grad for logits in found[0])
-
-
 @pytest.mark.parametrize("length", [-1, 4])
 def test_crop_and_fork_refuse_what_is_not_there(length):
     runner = Runner(tiny("gpt_neox"))
@@ -251,16 +235,3 @@ def test_crop_and_fork_refuse_what_is_not_there(length):
     with pytest.raises(ValueError, match="cannot fork"):
         runner.fork(length)
     assert runner.length == 3
-
-
-def test_a_runner_tells_what_its_model_is_and_cuts_logits_to_the_shared_vocabulary():
-    runner = Runner(tiny("gpt2").train())
-    assert (runner.family, runner.name, runner.vocab_size, runner.context) == ("gpt2", "gpt2", VOCABULARY, 256)
-    assert not runner.model.training
-    assert (runner.slot_bytes, runner.capacity) == (0, 0)
-    runner.vocab_size = 50
-    assert runner.extend([1, 2]).shape == (50,)
-    assert runner.slot_bytes == 2 * 2 * 32 * 4  # keys and values, 2 layers, width 32, 4 bytes
-    assert runner.capacity == 256
-    assert runner.forward([1, 2], [2, 3], np.tri(2, dtype=bool)).shape == (2, 50)
-    assert runner.fork().extend([1]).shape == (50,)
