@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic.fields import FieldInfo
 
-from speclab.trace.records import NodeRecord, Step
+from speclab.trace.records import Step
 
 Measure = Literal["confidence", "path probability", "token probability", "depth", "nodes"]
 
@@ -32,35 +31,27 @@ def measure_of(field: FieldInfo) -> Measure | None:
 
 
 def small_matters(field: FieldInfo) -> bool:
-    """Whether a probability is one of a path or a token, of which most are small; a confidence lies anywhere."""
+    """Whether most values of a probability are small: of paths and tokens, and of a threshold that is small itself."""
     measure = measure_of(field)
     small = isinstance(field.default, float) and field.default <= 0.1
     return measure in {"path probability", "token probability"} or (measure is None and small)
 
 
 def measured(step: Step, measure: Measure) -> tuple[float, ...]:
-    """The values of one step: of its drafted nodes, and of what was pruned as far as that is recorded.
+    """The values of one step.
 
-    "confidence": the largest next-token probability, of every expanded node. "path probability", "token probability",
-    0…1: of every drafted node. "depth": of every drafted node, in edges from node 0. "nodes": how many there are;
-    of several proposed trees, in each.
+    "confidence": the largest next-token probability of every expanded node. "path probability", "token probability",
+    0…1, and "depth", in edges from node 0: of every drafted node, and the paths of pruned ones. "nodes": how many there
+    are; of several proposed trees, in each.
     """
-    return _MEASURED[measure](step)
-
-
-def _drafted(step: Step) -> list[NodeRecord]:
-    return [node for node in step.nodes if node.verdict != "root"]
-
-
-def _paths(step: Step) -> tuple[float, ...]:
-    pruned = (event.values.get("path_prob") for event in step.events if event.kind == "prune")
-    return (*(node.path_prob for node in _drafted(step)), *(prob for prob in pruned if isinstance(prob, float)))
-
-
-_MEASURED: dict[Measure, Callable[[Step], tuple[float, ...]]] = {
-    "confidence": lambda step: tuple(node.draft_top[0][1] for node in step.nodes if node.draft_top),
-    "path probability": _paths,
-    "token probability": lambda step: tuple(node.draft_prob for node in _drafted(step)),
-    "depth": lambda step: tuple(float(step.tree.depth[node.index]) for node in _drafted(step)),
-    "nodes": lambda step: tuple(float(len(one.tree)) for one in step.proposals) or (float(len(step.tree)),),
-}
+    if measure == "confidence":
+        return tuple(node.draft_top[0][1] for node in step.nodes if node.draft_top)
+    if measure == "nodes":
+        return tuple(float(len(proposal.tree)) for proposal in step.proposals) or (float(len(step.tree)),)
+    drafted = [node for node in step.nodes if node.verdict != "root"]
+    if measure == "token probability":
+        return tuple(node.draft_prob for node in drafted)
+    if measure == "depth":
+        return tuple(float(step.tree.depth[node.index]) for node in drafted)
+    pruned = [float(event.values["path_prob"] or 0) for event in step.events if event.kind == "prune"]
+    return (*(node.path_prob for node in drafted), *pruned)
