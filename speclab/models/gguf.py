@@ -44,12 +44,7 @@ def file_of(source: str | PathLike[str]) -> Path | None:
 
 
 def converted(file: Path, report: Callable[[str], None]) -> Path:
-    """The folder in the cache that holds a file's model and tokenizer, in float32; it is written on the first call.
-
-    Raises:
-        ModelNotFoundError: it is damaged.
-        UnsupportedModelError: transformers does not read it, or would read it wrongly.
-    """
+    """The folder in the cache that holds a file's model and tokenizer, in float32; it is written on the first call."""
     status = file.stat()
     key = hashlib.sha256(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
     folder = user_cache_path("speclab") / "gguf" / f"{file.stem}-{key[:12]}"
@@ -62,7 +57,8 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     """Writes a file's model and tokenizer as a folder of safetensors, whole or not at all.
 
     Raises:
-        ModelNotFoundError, UnsupportedModelError: as `converted`.
+        ModelNotFoundError: it is damaged.
+        UnsupportedModelError: transformers does not read it, or would read it wrongly.
         SpeclabError: the cache cannot be written.
     """
     partial = folder.with_name(f".{folder.name}-{token_hex(4)}")

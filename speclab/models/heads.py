@@ -60,15 +60,10 @@ class HeadRunner:
         return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int], states: Tensor, topk: int = 0) -> tuple[Answer, Tensor]:
-        """Appends committed tokens.
+        """Appends `m` committed tokens; what follows the last: an answer of one row, and the head's feature `[hidden]`.
 
-        Args:
-            tokens: `m` ids, those of text positions `length + 1` and on.
-            states: `[m, layers * states_size]`, the target's hidden states at the positions before them.
-            topk: tokens that the host will read, as in `Runner.logits`.
-
-        Returns:
-            What follows the last of them: an answer of one row, and the head's own feature `[hidden]`.
+        `states`: `[m, layers * states_size]`, the target's hidden states at the positions before the tokens. `topk`: as
+        in `Runner.logits`.
         """
         visible = np.tri(len(tokens), dtype=np.bool_) if len(tokens) > 1 and self.length else None
         positions = range(self.length, self.length + len(tokens))
@@ -89,8 +84,7 @@ class HeadRunner:
             tokens: `m` ids.
             features: `[m, hidden]`, the head's own output at each row's parent.
             positions: `m` positions; that of the newest committed entry is `length - 1`.
-            visible: `[m, c]` bool, which of the last `c` columns each row sees; all before them are visible.
-            topk: tokens that the host will read, as in `Runner.logits`.
+            visible, topk: as in `Runner.logits`.
 
         Returns:
             The answer of `m` rows, and features `[m, hidden]`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -188,15 +188,8 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     high.mul_(cos).add_(from_low)
 
 
-class _Layer(Protocol):
-    """One decoder layer: `[m, hidden]` to `[m, hidden]`, keys and values appended to the cache.
-
-    `mask` is additive, `[1, 1, m, n]`; None is plain causal order.
-    """
-
-    linears: tuple[Linear, ...]
-
-    def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor: ...
+# A decoder layer takes rows `[m, hidden]` and appends their keys and values to the cache; its mask is additive,
+# `[1, 1, m, n]`, or None for plain causal order.
 
 
 class _NeoXLayer:
@@ -207,7 +200,7 @@ class _NeoXLayer:
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
         self.qkv, self.out = Linear(layer.attention.query_key_value), Linear(layer.attention.dense)
         self.up, self.down = Linear(layer.mlp.dense_h_to_4h, act=layer.mlp.act), Linear(layer.mlp.dense_4h_to_h)
-        self.linears: tuple[Linear, ...] = (self.qkv, self.out, self.up, self.down)
+        self.linears = (self.qkv, self.out, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         attended = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
@@ -235,7 +228,7 @@ class _LlamaLayer:
         self.qkv, self.out = Linear(attention.q_proj, attention.k_proj, attention.v_proj), Linear(attention.o_proj)
         self.gate, self.up = Linear(mlp.gate_proj, act=mlp.act_fn), Linear(mlp.up_proj)
         self.down = Linear(mlp.down_proj)
-        self.linears: tuple[Linear, ...] = (self.qkv, self.out, self.gate, self.up, self.down)
+        self.linears = (self.qkv, self.out, self.gate, self.up, self.down)
 
     def __call__(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         rows = self.out(self._attention(_normed(self.before_attention, rows), angles, mask, cache), plus=rows)
@@ -257,25 +250,20 @@ class _LlamaLayer:
         return out.transpose(1, 2).reshape(count, -1)
 
 
-class _Parts(NamedTuple):
-    """What a causal model is made of."""
-
-    embedding: nn.Embedding
-    rotary: Any
-    layers: Sequence[_Layer]
-    norm: nn.Module
+_Parts = tuple[nn.Embedding, Any, list[Any], nn.Module]
+"""Embedding, rotary module, layers and final norm of a causal model."""
 
 
 def _neox(model: Any) -> _Parts:
     base = model.gpt_neox
-    layers = [_NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
-    return _Parts(base.embed_in, base.rotary_emb, layers, base.final_layer_norm)
+    layers: list[Any] = [_NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    return base.embed_in, base.rotary_emb, layers, base.final_layer_norm
 
 
 def _llama(model: Any) -> _Parts:
     base = model.model
-    layers = [_LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
-    return _Parts(base.embed_tokens, base.rotary_emb, layers, base.norm)
+    layers: list[Any] = [_LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
+    return base.embed_tokens, base.rotary_emb, layers, base.norm
 
 
 _FAMILIES: dict[str, Callable[[Any], _Parts]] = {"GPTNeoXForCausalLM": _neox, "LlamaForCausalLM": _llama}
@@ -289,10 +277,9 @@ class LeanForward:
     """
 
     def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
-        parts = _FAMILIES[type(model).__name__](model)
-        self._embedding, self._rotary, self._layers, self._norm = parts
+        self._embedding, self._rotary, self._layers, self._norm = _FAMILIES[type(model).__name__](model)
         self._head = Linear(model.get_output_embeddings())
-        linears = [self._head, *(linear for layer in parts.layers for linear in layer.linears)]
+        linears = [self._head, *(linear for layer in self._layers for linear in layer.linears)]
         self.packed = packing and pack(linears)
         self._cos = self._sin = torch.empty(0)
         self._modules = tuple(model.modules())

@@ -20,30 +20,18 @@ _GATED = "gated: accept the licence on the hub first"
 
 @dataclass(frozen=True)
 class Preset:
-    """A target, and a draft that shares its tokenizer, or None where there is no small model of its kind.
+    """A target, and a draft that shares its tokenizer, or None where there is no small model of its kind."""
 
-    Attributes:
-        target, draft: hub ids, or folders.
-        parameters: of both; published configs give them.
-        note: what to know before choosing it.
-        tokenizer: its folder, if it is not beside the target.
-        dtype: None for the loader's default.
-        heads: folders of draft heads for the target.
-        hub: the original on the hub of a target that `speclab fetch` brings.
-        download: bytes that `speclab fetch` takes from the package index.
-        chat: its tokenizer has a chat template.
-    """
-
-    target: str
+    target: str  # a hub id, or a folder
     draft: str | None
-    parameters: int
+    parameters: int  # of both; published configs give them
     note: str = ""
-    tokenizer: str | None = None
+    tokenizer: str | None = None  # its folder, if it is not beside the target
     dtype: str | None = None
-    heads: tuple[str, ...] = ()
-    hub: str | None = None
-    download: int = 0
-    chat: bool = False
+    heads: tuple[str, ...] = ()  # folders of draft heads for the target
+    hub: str | None = None  # the original of a target that `speclab fetch` brings
+    download: int = 0  # bytes that `speclab fetch` takes from the package index
+    chat: bool = False  # its tokenizer has a chat template
 
     @property
     def missing(self) -> bool:
