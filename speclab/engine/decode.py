@@ -43,12 +43,13 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     `propose`: gives the candidates in place of the drafter.
     """
     drafter, target = decoding.drafter, decoding.pair.target
-    before = Before.of(decoding)
+    prefix_length, strategy = target.length, drafter.settings
+    lengths, calls = decoding.lengths_and_calls()
     watch = Stopwatch(target.device)
 
     context = decoding.context()
     draft = (propose or drafter.draft)(context)  # candidates: a tree of n nodes
-    draft = checked_draft(draft, context, type(drafter.settings).__name__, target.vocab_size, drafter.root)
+    draft = checked_draft(draft, context, type(strategy).__name__, target.vocab_size, drafter.root)
     decoding.check()
     watch.mark("draft")
     verification = verify(decoding, draft)  # one target pass over the n nodes
@@ -57,11 +58,14 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
     acceptance = apply_rule(rule, decoding, draft, verification)  # a path of the tree, and a bonus token after it
     outcome = cut(decoding, draft, verification, acceptance)
     watch.mark("accept")
-    commit(decoding, before.prefix_length, draft, outcome)  # tokens join the text, their rows every cache's prefix
+    commit(decoding, prefix_length, draft, outcome)  # tokens join the text, their rows every cache's prefix
     watch.mark("commit")
     adaptation = drafter.learn(outcome)  # what the drafter changes for the next iteration
     watch.mark("learn")
-    return Iteration(before, draft, verification, rule, acceptance, outcome, adaptation, watch, _calls(decoding.pair))
+    spent = tuple(now - then for now, then in zip(decoding.lengths_and_calls()[1], calls, strict=True))
+    return Iteration(
+        prefix_length, strategy, lengths, draft, verification, rule, acceptance, outcome, adaptation, watch, spent
+    )
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
@@ -299,9 +303,14 @@ class Decoding:
         if self.cancel.is_set():
             raise CancelledError("stopped before this iteration was committed: step again to go on")
 
+    def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of every runner its cache's length, and its calls so far."""
+        models = runners(self.pair)
+        return tuple([runner.length for runner in models]), tuple([runner.calls for runner in models])
+
     def snapshot(self) -> Snapshot:
         """Where the text is; cheap."""
-        return Snapshot(len(self.tokens), self.after_text, self.drafter.snapshot(), cache_lengths(self.pair))
+        return Snapshot(len(self.tokens), self.after_text, self.drafter.snapshot(), self.lengths_and_calls()[0])
 
     def restore(self, snapshot: Snapshot) -> None:
         """Takes back whatever part of an iteration has happened since; runs no model.
@@ -313,24 +322,6 @@ class Decoding:
         self.drafter.restore(snapshot.learned)
         for runner, length in zip(runners(self.pair), snapshot.lengths, strict=True):
             runner.crop(min(length, runner.length))
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """Where an iteration began. `strategy`: the settings it drafts with. `lengths`: of the caches; `calls`: so far."""
-
-    prefix_length: int
-    strategy: Strategy
-    verified_root: bool
-    lengths: tuple[int, ...]
-    calls: tuple[int, ...]
-
-    @classmethod
-    def of(cls, decoding: Decoding) -> Before:
-        """Now."""
-        pair, drafter = decoding.pair, decoding.drafter
-        verified_root = drafter.root == "verified"
-        return cls(pair.target.length, drafter.settings, verified_root, cache_lengths(pair), _calls(pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,10 +346,13 @@ class Verification:
 class Iteration:
     """One iteration, with the tensors still at hand for the record.
 
-    `calls`: of every model after it. `watch`: seconds by phase; on CUDA reading them waits for the device.
+    `strategy`: the settings that it drafted with. `lengths`: of the caches before it. `watch`: seconds by phase;
+    on CUDA reading them waits for the device. `calls`: of every model in it.
     """
 
-    before: Before
+    prefix_length: int
+    strategy: Strategy
+    lengths: tuple[int, ...]
     draft: Draft
     verification: Verification
     rule: Rule
@@ -371,16 +365,15 @@ class Iteration:
     @property
     def counts(self) -> Counts:
         """What it did, in numbers."""
-        tree, root = self.outcome.tree, int(self.before.verified_root)
-        target_calls, *draft_calls = [now - then for now, then in zip(self.calls, self.before.calls, strict=True)]
+        tree, root = self.outcome.tree, int(self.verification.root is None)  # a drafted root is a drafted node
         return Counts(
             iterations=1,
             committed=len(self.outcome.committed),
             drafted=len(tree) - root,
             accepted=len(self.outcome.accepted),
             longest_path=int(tree.depth[-1]) + 1 - root,
-            target_calls=target_calls,
-            draft_calls=sum(draft_calls),
+            target_calls=self.calls[0],
+            draft_calls=sum(self.calls[1:]),
             seconds=self.watch.seconds,
             lossy=int(self.draft.mask is not None),
         )
@@ -390,12 +383,3 @@ def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
     """Target, then draft if there is one, then the heads."""
     drafts = () if pair.draft is None else (pair.draft,)
     return pair.target, *drafts, *pair.heads
-
-
-def cache_lengths(pair: ModelPair) -> tuple[int, ...]:
-    """Entries in each runner's cache."""
-    return tuple(runner.length for runner in runners(pair))
-
-
-def _calls(pair: ModelPair) -> tuple[int, ...]:
-    return tuple(runner.calls for runner in runners(pair))

@@ -36,7 +36,7 @@ def kept_answers(iteration: Iteration) -> TopTokens:
 @torch.inference_mode()
 def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
     """The Step of the iteration that `decoding` has just done. No tensor and no model outlives this call."""
-    draft, outcome, before = iteration.draft, iteration.outcome, iteration.before
+    draft, outcome = iteration.draft, iteration.outcome
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
@@ -45,14 +45,14 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
     texts = decoding.pair.token_texts(sorted(_named(iteration, target, draft_top.values(), extra, residual)))
     return Step(
         index=index,
-        prefix_length=before.prefix_length,
+        prefix_length=iteration.prefix_length,
         tree=outcome.tree,
         nodes=_nodes(iteration, target, draft_top, texts),
         accepted=outcome.accepted,
         committed=outcome.committed,
         bonus=outcome.committed[-1] if len(outcome.committed) > len(outcome.accepted) else None,
         root_choice=iteration.verification.root_choice,
-        settings=before.strategy.describe(),
+        settings=iteration.strategy.describe(),
         events=tuple(draft.events),
         caches=_caches(decoding, iteration),
         seconds=iteration.watch.phase_seconds,
@@ -116,11 +116,11 @@ def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[in
     """What follows each node of the path, and the target's choice after every other; acceptance asked for few."""
     if decoding.settings.temperature == 0:
         return [iteration.verification.targets.choose(node) for node in range(len(probs))]
-    first, tree = iteration.before.prefix_length + 1, iteration.outcome.tree
+    first, tree = iteration.prefix_length + 1, iteration.outcome.tree
     numbers = {depth: uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)}
     choice = inverse_cdf(probs, [numbers[depth] for depth in tree.depth.tolist()])
     accepted, bonus = iteration.acceptance.accepted, iteration.acceptance.bonus
-    path = (0, *accepted) if iteration.before.verified_root else accepted
+    path = (0, *accepted) if iteration.verification.root is None else accepted
     for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), bonus], strict=False):
         choice[node] = token
     return choice
@@ -142,7 +142,7 @@ def _nodes(
                 target_choice=target.choice[node],
                 verdict=verdict,
                 reason=reason,
-                kv_slot=iteration.before.prefix_length + node,
+                kv_slot=iteration.prefix_length + node,
                 entropy=target.entropy[node],
                 target_top=target.top[node],
                 draft_top=draft_top.get(node, ()),
@@ -276,7 +276,7 @@ def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]
     drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
     return tuple(
         _cache(name, runner, before, held)
-        for name, runner, before in zip(names, runners(pair), iteration.before.lengths, strict=True)
+        for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
         if runner is pair.target or any(runner is one for one in drafted)
     )
 

@@ -43,8 +43,8 @@ class TokenProb:
 class Trial:
     """A child that acceptance put to the test.
 
-    `target`: its probability in what was left of the target's distribution, `against`: in what was left of the draft's,
-    or the threshold of typical acceptance. The first child of a node meets both distributions whole.
+    `target`: its probability in what was left of the target's distribution, `against`: in what was left of the draft's.
+    The first child of a node meets both distributions whole.
     """
 
     node: Natural
@@ -268,30 +268,3 @@ class Trace:
             TraceError: the folder is missing, read-only or full.
         """
         return write_whole(path, gzip.compress(adapter(Trace).dump_json(self), mtime=0))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Successors of the tokens `key`, oldest first: (token, score), best first; empty where none were learned yet."""
-
-    key: tuple[int, ...]
-    successors: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What was learned of a token by the end of iteration `after` (0: from the prompt alone).
-
-    `rows`: those that the drafter keeps for it, of the longest key first; it drafts from the first that is not empty.
-    `values`: the state of the table, e.g. rows filled, memory. `texts`: token id to its text.
-    """
-
-    rows: tuple[Row, ...]
-    values: Mapping[str, Value]
-    after: int = 0
-    texts: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def used(self) -> Row | None:
-        """The row that a draft is made from; None where nothing was learned."""
-        return next((row for row in self.rows if row.successors), None)

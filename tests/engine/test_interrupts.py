@@ -52,19 +52,21 @@ def test_a_stopped_iteration_has_not_happened(monkeypatch, strategy, place):
     run = speclab.Session(pair_of("llama", 0.05, 16), strategy, PROMPT, max_new_tokens=NEW)
     run.step()
     before = run.trace
-    lengths = decode.cache_lengths(run.pair)
+    lengths = [runner.length for runner in decode.runners(run.pair)]
     with monkeypatch.context() as patch:
         stopping(patch, place)
         with pytest.raises(KeyboardInterrupt):
             run.step()
     assert_same(run.trace, before)
-    assert decode.cache_lengths(run.pair) == lengths
+    assert [runner.length for runner in decode.runners(run.pair)] == lengths
     run.run()
     for mine, its in zip(run.steps, whole.steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert (mine.committed, mine.settings, mine.adaptation) == (its.committed, its.settings, its.adaptation)
     assert run.token_ids == whole.token_ids
-    assert decode.cache_lengths(run.pair) == decode.cache_lengths(whole.pair)
+    assert [runner.length for runner in decode.runners(run.pair)] == [
+        runner.length for runner in decode.runners(whole.pair)
+    ]
 
 
 def test_generate_hands_over_whole_iterations(monkeypatch):
