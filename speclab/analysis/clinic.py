@@ -99,23 +99,17 @@ def _on_records(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
 
 
 def matrix(
-    pairs: ModelPair | Sequence[ModelPair],
-    strategies: Sequence[Strategy],
-    prompts: Sequence[PromptInput],
-    **settings: Any,
+    pair: ModelPair, strategies: Sequence[Strategy], prompts: Sequence[PromptInput], **settings: Any
 ) -> pd.DataFrame:
-    """Every fault in every pair that can have it, with every strategy on every prompt, against what was found.
-
-    One row per injected fault, "healthy" first; in the columns, in how many of the `runs` each fault was found, or
-    something else ("other").
-    """
+    """A row per injected fault, "healthy" first: in how many of the `runs` each fault was found, or anything else."""
     rows = {}
     for injected in ("healthy", *FAULTS):
         rows[injected] = dict.fromkeys((*FAULTS, "other", "runs"), 0)
-        for pair, strategy, prompt in product([pairs] if isinstance(pairs, ModelPair) else pairs, strategies, prompts):
-            if injected != "healthy" and FAULTS[injected].lacks(pair):
-                continue
-            session = Session(pair if injected == "healthy" else broken(pair, injected), strategy, prompt, **settings)
+        if injected != "healthy" and FAULTS[injected].lacks(pair):
+            continue
+        models = pair if injected == "healthy" else broken(pair, injected)
+        for strategy, prompt in product(strategies, prompts):
+            session = Session(models, strategy, prompt, **settings)
             session.run()
             rows[injected]["runs"] += 1
             for fault in {finding.fault or "other" for finding in check(session)}:

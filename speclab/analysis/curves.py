@@ -53,10 +53,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Replays of one text, as far as they have come: `strategy` with the current settings, `ranges` by setting.
-
-    `plain`: plain decoding of the same text.
-    """
+    """Replays of one text so far: `strategy` has the current settings, `plain` is plain decoding of the same text."""
 
     strategy: Strategy
     ranges: Mapping[str, tuple[Setting, ...]]

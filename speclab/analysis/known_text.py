@@ -188,21 +188,20 @@ class Memo:
         for row, (position, off) in enumerate(rows):
             visible[row, : position + 1] = True
             visible[row, [self._slots[position, off[:depth]] for depth in range(1, len(off) + 1)]] = True
-        self._keep(rows, *self._pass(rows, visible))
-        self.passes += 1
+        tokens, positions = [off[-1] for _, off in rows], [position + len(off) for position, off in rows]
+        self._pass(rows, tokens, positions, visible)
 
-    def _keep(self, places: Sequence[Place], answer: Answer, features: Sequence[Tensor | None]) -> None:
-        rows = zip(*answer.topk(self._width), features, strict=True)
+    def _keep(self, places: Sequence[Place], answer: Answer, features: Tensor | None = None) -> None:
+        rows = zip(*answer.topk(self._width), [None] * len(places) if features is None else features, strict=True)
         self._rows.update(zip(places, (Row(*row) for row in rows), strict=True))
+        self.passes += 1
 
     def _run_text(self) -> None:
         for part, answer in text_passes(self._runner, self.text.tokens):
-            self._keep([(position, ()) for position in part], answer, [None] * len(part))
-            self.passes += 1
+            self._keep([(position, ()) for position in part], answer)
 
-    def _pass(self, rows: Sequence[Place], visible: Bools) -> tuple[Answer, Sequence[Tensor | None]]:
-        tokens, positions = [off[-1] for _, off in rows], [position + len(off) for position, off in rows]
-        return self._runner.logits(tokens, positions, visible, topk=self._width), [None] * len(rows)
+    def _pass(self, rows: Sequence[Place], tokens: list[int], positions: list[int], visible: Bools) -> None:
+        self._keep(rows, self._runner.logits(tokens, positions, visible, topk=self._width))
 
 
 class HeadMemo(Memo):
@@ -217,14 +216,12 @@ class HeadMemo(Memo):
             part = range(first, min(first + PART, len(tokens) - 1))
             rows = states.rows(part.start, part.stop, self._runner.config.layers)
             answer, features = self._runner.after_each(tokens[part.start + 1 : part.stop + 1], rows, self._width)
-            self._keep([(position, ()) for position in part], answer, list(features))
+            self._keep([(position, ()) for position in part], answer, features)
 
-    def _pass(self, rows: Sequence[Place], visible: Bools) -> tuple[Answer, Sequence[Tensor | None]]:
-        tokens, positions = [off[-1] for _, off in rows], [position + len(off) for position, off in rows]
+    def _pass(self, rows: Sequence[Place], tokens: list[int], positions: list[int], visible: Bools) -> None:
         above = [self._rows[position, off[:-1]].feature for position, off in rows]
         features = torch.stack([feature for feature in above if feature is not None])
-        answer, own = self._runner.forward(tokens, features, positions, visible, self._width)
-        return answer, list(own)
+        self._keep(rows, *self._runner.forward(tokens, features, positions, visible, self._width))
 
 
 class StandIn:

@@ -62,10 +62,7 @@ class Regret:
 
 
 def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
-    """How often each part was chosen, by what margin, and what it achieved, over `cursor` iterations (default: all).
-
-    None if no iteration had two proposals.
-    """
+    """What each part achieved over `cursor` iterations (default: all); None if no iteration had two proposals."""
     indices = [index for index, step in enumerate(trace.steps[:cursor]) if step.proposals]
     if not indices:
         return None
