@@ -120,12 +120,12 @@ class TreeEdit:
 
     def topk(self) -> dict[int, TopK]:
         """What the step recorded of the draft after each node: tokens and their log-probabilities, best first."""
-        found = {}
+        topk = {}
         for node in range(len(self.tree) if self.step is not None else 0):
             recorded = self.recorded(node)
             if self.step is not None and recorded is not None and (top := self.step.nodes[recorded].draft_top):
-                found[node] = tuple([(token, log(prob)) for token, prob in top if prob > 0])
-        return found
+                topk[node] = tuple([(token, log(prob)) for token, prob in top if prob > 0])
+        return topk
 
     def _log_prob(self, parent: int, token: int) -> float:
         """Of a token after a node, by the step."""

@@ -148,9 +148,9 @@ def fill(
         if not level:
             break
         context.check()
-        found = successors([*level.values()])
+        answers = successors([*level.values()])
         below: dict[int, int] = {}
-        for (index, node), known in zip(level.items(), found, strict=True):
+        for (index, node), known in zip(level.items(), answers, strict=True):
             tree.successors[node] = known
             for child, token, prob in zip(children[index], *known, strict=False):
                 below[child] = tree.add(node, token, prob, source)
