@@ -28,7 +28,7 @@ STRATEGIES: dict[str, Strategy] = {
     "dynatree": speclab.DynaTree(prune_probability=0.1, base_depth=3),
     "shallow": speclab.DynaTree(base_depth=1, max_depth=1, history="off"),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2),
-    "budget": speclab.DynaTree(budget="auto", base_depth=3),
+    "wide": speclab.DynaTree(node_budget=40, base_depth=3, history="iteration"),
     "drafted root": speclab.DynaTree(root="drafted", base_depth=3),
     "head": speclab.DraftHead(**SMALL),
     "dynatree of a head": speclab.DynaTree(head=1, base_depth=3),
