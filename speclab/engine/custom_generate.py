@@ -96,7 +96,7 @@ class CustomGenerate:
         generation_config: GenerationConfig,
         **given: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """Decodes one text, as `generate` calls it; the model is left as it was, and none of its weights is copied.
+        """Decodes one text, as `generate` calls it; the model is left as it was.
 
         Returns:
             `[1, L + new]` int64, or with return_dict_in_generate the library's record, in which `past_key_values` is
