@@ -466,8 +466,8 @@ def test_heads_of_another_model_are_refused():
     [
         (TREE, None, NoDraftError, "draft="),
         (TREE, [], NoDraftError, "draft="),
-        (TREE, 5, SettingsError, "5 is no model"),
-        (TREE, ["x", None], SettingsError, "None is no model"),
+        (TREE, 5, SettingsError, "Expected a model, got 5"),
+        (TREE, ["x", None], SettingsError, "Expected a model, got None"),
         ("DynaTree", None, SettingsError, "strategy"),
         (speclab.DynaTree, None, SettingsError, "strategy"),
         (speclab.ByHand(), None, SettingsError, "person"),
