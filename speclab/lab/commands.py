@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from threading import Event
@@ -13,10 +12,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from speclab.drafters import setting_names, strategies
-from speclab.drafters.by_hand import ByHand, TreeEdit
+from speclab.drafters.by_hand import ByHand
 from speclab.errors import CancelledError, NotRecordedError, SettingsError, SpeclabError
-from speclab.lab.editing import comparison, edit_of, index_in, recorded_nodes, token_of
-from speclab.lab.state import LabConfig, LabState, ModelChoice, differences
+from speclab.lab.compare_tab import Run, runs_html
+from speclab.lab.editing import Editor, against, comparison
+from speclab.lab.state import LabConfig, LabState, ModelChoice, differences, prompt_of, refuse_long
+from speclab.lab.until import page_condition
 from speclab.lab.worker import OWNED
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import load_trace
@@ -31,21 +32,6 @@ if TYPE_CHECKING:
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 REDRAW_SECONDS = 0.3
 """During a run the page follows at this pace."""
-UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expression": "{}"}
-
-
-@dataclass
-class Run:
-    """A run of this lab: forks have a `parent`, and share its iterations up to `at`. A file has no session."""
-
-    number: int
-    name: str
-    trace: Trace
-    config: LabConfig | None = None
-    session: Session | None = None
-    parent: int | None = None
-    at: int = 0
-    cursor: int = 0
 
 
 class Commands:
@@ -70,8 +56,7 @@ class Commands:
         self._cancelled, self._update, self._post = cancelled, update, post
         self._working: Session | None = None  # at work besides the one shown
         self._unasked = False
-        self._edits: list[TreeEdit] = []
-        self._edited: Step | None = None
+        self.editor = Editor(state, lambda: self.pair)
         self._pinned: Step | None = None
 
     # Sessions.
@@ -95,7 +80,7 @@ class Commands:
         pair = self._load(config.models)
         from speclab.engine.session import Session
 
-        session = Session(pair, config.strategy, _prompt(pair, config), **config.settings.model_dump())
+        session = Session(pair, config.strategy, prompt_of(pair, config), **config.settings.model_dump())
         self._take(session, config)
         return session
 
@@ -137,20 +122,7 @@ class Commands:
 
     def run_until(self, kind: str, value: Any = "") -> Step | None:
         """A run until one of the page's conditions holds."""
-        return self.run(*self.condition(kind, value))
-
-    def condition(self, kind: str, value: Any = "") -> tuple[Condition | None, str]:
-        """A condition of the page, and in words; raises SettingsError where it is none."""
-        if kind == "end":
-            return None, ""
-        if value in ("", None):
-            raise SettingsError("Enter what to run until.")
-        if kind == "token":
-            session, length = self.session, len(self.session.text) if self.session else 0
-            return lambda _: str(value) in self._text(session)[max(0, length - len(str(value))) :], f"“{value}” came"
-        expression = UNTIL[kind].format(value)
-        compiled(expression, setting_names())
-        return expression, expression
+        return self.run(*page_condition(kind, value, self._text))
 
     def back(self) -> Step | None:
         """Shows the iteration before; no model call."""
@@ -169,8 +141,7 @@ class Commands:
         """Brings the session to where the person is, and leaves what concerned another iteration."""
         if self.session is not None and self.state.live:
             self.session.goto(min(self.state.cursor, len(self.session.steps)))
-        if self._edited is not None and self._edited is not self.state.step:
-            self._leave_edit()
+        self.editor.place()
 
     def phase(self, name: str) -> None:
         """Shows one phase of the iteration."""
@@ -203,7 +174,7 @@ class Commands:
         from speclab.views.preview import draw_pair
 
         names = ("As it was", f"With {changed}")
-        sentence = f"Iteration {new.index + 1} decoded again with {changed}: {_against(new, old)}."
+        sentence = f"Iteration {new.index + 1} decoded again with {changed}: {against(new, old)}."
         state.put("settings", "redone", draw_pair(old, new, names), _paragraph(sentence))
         state.sentence = sentence
         return new
@@ -220,7 +191,7 @@ class Commands:
         state, step, wanted = self.state, self.state.step, self._wanted()
         same_models = self.pair is not None and wanted.models == (state.applied and state.applied.models)
         if same_models and (state.applied is None or wanted.prompt != state.applied.prompt):
-            _refuse_long(self.pair, wanted)
+            refuse_long(self.pair, wanted)
         if step is None or state.applied is None or wanted.strategy == state.applied.strategy:
             state.preview(None)
             return
@@ -249,32 +220,11 @@ class Commands:
                 state.put("settings", "curve", draw_curve(curve), _paragraph(curve_sentence(curve)))
                 self._update()
 
-    def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
-        """Adds a child to a node of the tree built by hand."""
-        edit = self._edit()
-        assert self.pair is not None
-        chosen = token_of(self.pair, token, text)
-        self._show_edit(edit.add(index_in(edit, node), chosen))
-
-    def prune(self, node: int | str) -> None:
-        """Takes a node and all below it out of the tree built by hand."""
-        edit = self._edit()
-        self._show_edit(edit.prune(index_in(edit, node)))
-
-    def undo(self) -> None:
-        """Takes the last edit back."""
-        if len(self._edits) > 2:
-            self._edits.pop()
-            self._show_edit(self._edits.pop())
-        else:
-            self._leave_edit()
-
     def verify(self) -> Step:
         """Verifies the tree built by hand, in a fork; afterwards the strategy goes on."""
-        edit, old = self._edit(), self._edited
+        edit, old = self.editor.tree()
         assert self.session is not None
         assert self.state.applied is not None
-        assert old is not None
         config, parent = self.state.applied, self.session
         by_hand = self._working = parent.fork(old.index, strategy=ByHand())
         try:
@@ -321,7 +271,7 @@ class Commands:
             return self._cancelled().is_set()
 
         try:
-            result = compare(pair, given, _prompt(pair, config), watch=watch, **config.settings.model_dump())
+            result = compare(pair, given, prompt_of(pair, config), watch=watch, **config.settings.model_dump())
         finally:
             self._working = None
         self.state.put("compare", "compared", draw_compare(result), compare_table(result))
@@ -352,7 +302,7 @@ class Commands:
     def hint(self, kind: str, value: Any = "") -> None:
         """Tells the page, while a person types, whether a condition can be run until."""
         try:
-            self.condition(kind, value)
+            page_condition(kind, value, self._text)
             sentence = ""
         except SpeclabError as error:
             sentence = str(error)
@@ -368,7 +318,7 @@ class Commands:
         """Lets sessions, caches and models go."""
         self.session = self.pair = self.present = self._given = self._working = None
         self.runs.clear()
-        self._edits.clear()
+        self.editor.leave()
         self.state.panels = {}
 
     # What they share.
@@ -448,11 +398,9 @@ class Commands:
         state.trace, state.cursor = run.trace, run.cursor
         state.phase, state.selected = "all", None
         self.place()
-        self._leave_edit()
+        self.editor.leave()
         for place in ("redone", "curve", "byhand"):
             state.put("settings", place)
-        from speclab.lab.compare_tab import runs_html
-
         state.put("compare", "runs", *runs_html(self.runs, run))
         state.preview(None)
 
@@ -462,7 +410,7 @@ class Commands:
         state.trace, state.cursor = session.trace, session.cursor
         state.phase, state.selected = "all", None
         state.preview(None)
-        self._leave_edit()
+        self.editor.leave()
         self._show_pinned()
 
     def _show_pinned(self) -> None:
@@ -485,62 +433,12 @@ class Commands:
             raise SettingsError("There is no run yet: Step decodes the first iteration.")
         return self.state.trace
 
-    def _text(self, session: Session | None) -> str:
-        session = session or self.session
-        return session.text if session is not None else ""
+    def _text(self) -> str:
+        return self.session.text if self.session is not None else ""
 
     def _check(self) -> None:
         if self._cancelled().is_set():
             raise CancelledError("Stopped: everything stays as it was.")
-
-    def _edit(self) -> TreeEdit:
-        """The tree built by hand, which begins with that of the iteration shown."""
-        step = self.state.step
-        if step is None or self.session is None or not self.state.live:
-            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
-        if not self._edits:
-            self._edits, self._edited = [edit_of(step)], step
-        return self._edits[-1]
-
-    def _show_edit(self, edit: TreeEdit) -> None:
-        from speclab.views.preview import preview
-
-        assert self._edited is not None
-        self._edits.append(edit)
-        name = self._edited.settings.get("strategy")
-        words = f"By hand: {len(edit.tree)} nodes; {name} had {len(self._edited.tree)}. Nothing is verified yet."
-        assert self.pair is not None
-        texts = {**self._edited.texts, **self.pair.token_texts(edit.tree.token.tolist())}
-        self.state.preview(preview(replace(self._edited, texts=texts), edit.tree, recorded_nodes(edit), words))
-
-    def _leave_edit(self) -> None:
-        if self._edits:
-            self._edits, self._edited = [], None
-            self.state.preview(None)
-
-
-def _prompt(pair: ModelPair, config: LabConfig) -> Any:
-    """The prompt for a pair; without a tokenizer, the ids that are written in it."""
-    if pair.tokenizer is not None or not isinstance(config.prompt, str):
-        return config.prompt
-    words = config.prompt.replace("#", " ").replace(",", " ").split()
-    if not all(word.isdecimal() for word in words):
-        raise SettingsError("These models have no tokenizer: write the prompt as token ids, such as 5 17 3.")
-    return [int(word) for word in words]
-
-
-def _refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
-    if pair is None or pair.context is None:
-        return
-    count = len(pair.encode(_prompt(pair, config)))
-    if count >= pair.context:
-        raise SettingsError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
-
-
-def _against(new: Step, old: Step) -> str:
-    """What a redone iteration came to: `14 nodes instead of 24, 3 accepted`."""
-    counts = (("nodes", len(new.tree), len(old.tree)), ("accepted", len(new.accepted), len(old.accepted)))
-    return ", ".join(f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts)
 
 
 def _paragraph(sentence: str) -> str:

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ipywidgets import Button, SelectMultiple, VBox
 
 from speclab.drafters import strategies
+from speclab.lab.state import LabConfig
+from speclab.trace.records import Trace
 
 if TYPE_CHECKING:
-    from speclab.lab.commands import Run
+    from speclab.engine.session import Session
 
 CURRENT = "current settings"
+
+
+@dataclass
+class Run:
+    """A run of this lab: forks have a `parent`, and share its iterations up to `at`. A file has no session."""
+
+    number: int
+    name: str
+    trace: Trace
+    config: LabConfig | None = None
+    session: Session | None = None
+    parent: int | None = None
+    at: int = 0
+    cursor: int = 0
 
 
 class CompareBox(VBox):

@@ -2,21 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from speclab.drafters.by_hand import TreeEdit
 from speclab.errors import NotRecordedError, PromptError, SettingsError
+from speclab.lab.state import LabState
 from speclab.trace.records import Step
+from speclab.views.preview import preview
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 
-def edit_of(step: Step) -> TreeEdit:
-    """The tree of an iteration, to be edited."""
-    if step.root_choice is not None:
-        raise NotRecordedError("The root of this tree was drafted; by hand a tree grows from the text's newest token.")
-    return TreeEdit.of(step)
+class Editor:
+    """The edits of the tree of the iteration shown, the newest last; what they come to is shown as a preview."""
+
+    def __init__(self, state: LabState, pair: Callable[[], ModelPair | None]) -> None:
+        self._state, self._pair = state, pair
+        self._edits: list[TreeEdit] = []
+        self._step: Step | None = None
+
+    def tree(self) -> tuple[TreeEdit, Step]:
+        """The tree as it is now, and the iteration that it began with."""
+        step = self._state.step
+        if step is None or not self._state.live:
+            raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
+        if step.root_choice is not None:
+            raise NotRecordedError("The root of this tree was drafted; by hand a tree grows from the newest token.")
+        if not self._edits:
+            self._edits, self._step = [TreeEdit.of(step)], step
+        return self._edits[-1], step
+
+    def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
+        """Adds a child to a node: by its id, or typed."""
+        edit, _ = self.tree()
+        pair = self._pair()
+        assert pair is not None
+        self._show(edit.add(index_in(edit, node), token_of(pair, token, text)))
+
+    def prune(self, node: int | str) -> None:
+        """Takes a node and all below it out."""
+        edit, _ = self.tree()
+        self._show(edit.prune(index_in(edit, node)))
+
+    def undo(self) -> None:
+        """Takes the last edit back."""
+        if len(self._edits) > 2:
+            self._edits.pop()
+            self._show(self._edits.pop())
+        else:
+            self.leave()
+
+    def place(self) -> None:
+        """Forgets the edits of another iteration than the one shown."""
+        if self._step is not None and self._step is not self._state.step:
+            self.leave()
+
+    def leave(self) -> None:
+        """Forgets the edits."""
+        if self._edits:
+            self._edits, self._step = [], None
+            self._state.preview(None)
+
+    def _show(self, edit: TreeEdit) -> None:
+        pair, step = self._pair(), self._step
+        assert pair is not None
+        assert step is not None
+        self._edits.append(edit)
+        words = f"By hand: {len(edit.tree)} nodes; {step.settings.get('strategy')} had {len(step.tree)}."
+        named = replace(step, texts={**step.texts, **pair.token_texts(edit.tree.token.tolist())})
+        sentence = f"{words} Nothing is verified yet."
+        self._state.preview(preview(named, edit.tree, recorded_nodes(edit), sentence))
 
 
 def recorded_nodes(edit: TreeEdit) -> list[int | None]:
@@ -59,3 +117,9 @@ def comparison(mine: Step, theirs: Step) -> str:
     tokens = "1 token" if count == 1 else f"{count} tokens"
     name = theirs.settings.get("strategy")
     return f"By hand {tokens} from {len(mine.tree)} nodes; {name} had {len(theirs.committed)} from {len(theirs.tree)}."
+
+
+def against(new: Step, old: Step) -> str:
+    """What a redone iteration came to: `14 nodes instead of 24, 3 accepted`."""
+    counts = (("nodes", len(new.tree), len(old.tree)), ("accepted", len(new.accepted), len(old.accepted)))
+    return ", ".join(f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traitlets import Dict, HasTraits, Instance, Int, Unicode
 
 from speclab.drafters.base import Strategy
+from speclab.errors import SettingsError
 from speclab.models.presets import PRESETS
 from speclab.prompts import PromptInput, is_conversation
 from speclab.settings import SessionSettings
 from speclab.trace.records import Step, Trace
+
+if TYPE_CHECKING:
+    from speclab.models.pair import ModelPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,25 @@ def prompt_text(prompt: PromptInput) -> str:
     if is_conversation(prompt):
         return str(prompt[-1]["content"])
     return " ".join(map(str, prompt))
+
+
+def prompt_of(pair: ModelPair, config: LabConfig) -> Any:
+    """The prompt for a pair; without a tokenizer, the ids that are written in it."""
+    if pair.tokenizer is not None or not isinstance(config.prompt, str):
+        return config.prompt
+    words = config.prompt.replace("#", " ").replace(",", " ").split()
+    if not all(word.isdecimal() for word in words):
+        raise SettingsError("These models have no tokenizer: write the prompt as token ids, such as 5 17 3.")
+    return [int(word) for word in words]
+
+
+def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
+    """Raises SettingsError for a prompt that leaves no room in the models' context."""
+    if pair is None or pair.context is None:
+        return
+    count = len(pair.encode(prompt_of(pair, config)))
+    if count >= pair.context:
+        raise SettingsError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
 
 
 class LabState(HasTraits):

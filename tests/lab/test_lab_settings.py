@@ -166,15 +166,15 @@ def test_edits_name_nodes_as_the_page_sees_them_and_are_taken_back(page):
     step = page.lab.state.step
     leaf = len(step.tree) - 1
     page.say(do="add", node=leaf, token=7, text=None)
-    edit = page.lab._commands._edits[-1]
+    edit = page.lab._commands.editor._edits[-1]
     new = next(node for node in range(len(edit.tree)) if edit.recorded(node) is None)
     page.say(do="add", node=f"new {new}", token=9, text=None)
-    edit = page.lab._commands._edits[-1]
+    edit = page.lab._commands.editor._edits[-1]
     assert len(edit.tree) == len(step.tree) + 2
     path = edit.tree.token[list(edit.tree.path(len(edit.tree) - 1))].tolist()
     assert path[-2:] == [7, 9]
     page.say(do="undo")
-    assert len(page.lab._commands._edits[-1].tree) == len(step.tree) + 1
+    assert len(page.lab._commands.editor._edits[-1].tree) == len(step.tree) + 1
     page.say(do="undo")
     assert page.preview is None
     page.say(do="prune", node=0)
@@ -194,7 +194,7 @@ def test_a_token_is_typed_as_it_is_shown(make, sent):
     pair = page.lab.session.pair
     if page.status["error"] is not None:
         page.say(do="add", node=0, token=None, text="#500")
-    edit = page.lab._commands._edits[-1]
+    edit = page.lab._commands.editor._edits[-1]
     assert edit.recorded(len(edit.tree) - 1) is None or any(
         edit.recorded(node) is None for node in range(len(edit.tree))
     )
