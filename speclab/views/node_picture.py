@@ -73,10 +73,12 @@ def _columns(
     tokens = [token for token in order if token in said or token in others]
     names = [clip(label(token, step.texts), 18) for token in tokens]
     room = max([width(name) for name in names], default=0) + 2
+    side = max([width(words) for words in said.values()], default=0)
     ticks = []
-    for name, token in zip(names, tokens, strict=True):
-        padding = "\u00a0" * (room - width(name))
-        ticks.append(plot_text(name) + padding + said.get(token, ""))
+    for name, token in zip(names, tokens, strict=True):  # plotly aligns to the right, so both parts are padded
+        words = said.get(token, "")
+        padding = ["\u00a0" * (room - width(name)), "\u00a0" * (side - width(words))]
+        ticks.append(plot_text(name) + padding[0] + words + padding[1])
     columns: dict[str, list[Any]] = {
         "place": list(range(len(tokens))),
         "ticks": ticks,

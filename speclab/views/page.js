@@ -2,7 +2,7 @@
 // host: {live, send(message), on(handler), keys}; the data are those of run_data.py.
 
 const MARK = 15, CHAR = 7.25, LEFT = 24, RIGHT = 10, GAPS = [18, 64]; // as in networks.py
-const TOP = 26, BOTTOM = 10, HEIGHT = 380, PITCH = [24, 48], NOTE = 7; // as in tree_picture.py
+const TOP = 26, BOTTOM = 10, HEIGHT = 380, PITCH = [24, 48]; // as in tree_picture.py
 const BEND = [0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1];
 const MOST = 120, LEAST = 16; // as in run_picture.py
 const COMMITTED = "rabc";
@@ -101,7 +101,7 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
     marker: {
       symbol: shown.map(place => look(place).symbol), size: shown.map(place => table.size[place]), opacity: 1,
       color: shown.map(place => (look(place).filled ? look(place).color : paper)),
-      line: { color: shown.map(place => (look(place).filled || ring(place) ? ink : look(place).color)), width: shown.map(place => Math.max(table.border[place], ring(place) ? 2.5 : 0)) },
+      line: { color: shown.map(place => (look(place).filled || ring(place) ? ink : look(place).color)), width: shown.map(place => Math.max(verified ? table.border[place] : 1, ring(place) ? 2.5 : 0)) },
     },
   });
   const written = (places, y, text, textfont) => ({
@@ -111,9 +111,10 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
   data.push(written(shown, shown.map(yOf), shown.map(place => (kinds[place] === "g" ? `<s>${plotText(labels[place])}</s>` : plotText(labels[place]))),
     { family, size: 12, color: bold.map(one => (one ? ink : muted)), weight: bold.map(one => (one ? 600 : 400)) }));
   const noted = shown.filter(place => second[table.id[place]] && kinds[place] !== "g");
+  const rooms = x.map((left, depth) => Math.floor(((x[depth + 1] ?? room) - left - MARK) / CHAR));
   if (noted.length)
     data.push(written(noted, noted.map(place => yOf(place) + 11.5 / pitch),
-      noted.map(place => plotText(clip(second[table.id[place]], Math.max(chars[table.depth[place]], NOTE)))), { family, size: 11, color: muted }));
+      noted.map(place => plotText(clip(second[table.id[place]], Math.max(rooms[table.depth[place]], 2)))), { family, size: 11, color: muted }));
   const half = height / pitch / 2, middle = (table.rows - 1) / 2;
   const layout = {
     width: room, height: HEIGHT, margin: { l: 0, r: 0, t: TOP, b: BOTTOM }, dragmode: "pan",
@@ -428,11 +429,13 @@ function mount(element, host, Plotly) {
     else if (staged && changed("stage", [data, at.tick, previewed(), width, at.compare])) drawStage(data, now, width);
     else if (staged) for (const one of [tree, mask]) Plotly.relayout(one, { shapes: [...one.own, ...marks(one, at.node, "solid")] });
     signs.innerHTML = staged ? legendOf(now) : "";
-    asTable.hidden = !staged;
+    asTable.hidden = !staged || asking();
+    if (asking()) treeRows.hidden = true;
     if (!treeRows.hidden && staged && treeRows.of !== data) { treeRows.innerHTML = data.tree_rows; treeRows.of = data; }
     said.textContent = statusOf(now);
     const most = run.header.max_tokens;
-    count.textContent = `${data?.tokens ?? 1}${most ? ` of ${most}` : ""} tokens`;
+    const tokens = (data && reached("commit") ? data : run.iterations[at.cursor - 2])?.tokens ?? 1;
+    count.textContent = `${tokens}${most ? ` of ${most}` : ""} tokens`;
     nodeLine.textContent = nodeWords(data);
     drawText(now);
     clearTimeout(later);
@@ -515,7 +518,8 @@ function mount(element, host, Plotly) {
       tab.tabIndex = tab.dataset.tab === at.tab ? 0 : -1;
     }
     const placed = Object.values(parts[at.tab] ?? {}).flat(), list = [];
-    if (at.tab === "caches" && data?.cache) list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
+    if (at.tab === "caches" && asking()) list.push("<p>What the caches keep is shown after your answer.</p>");
+    else if (at.tab === "caches" && data?.cache) list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
     if (at.tab === "node") list.push(...nodeParts(data));
     if (at.tab === "metrics" && at.cursor) list.push(...metricsParts());
     if (at.tab === "settings" && byHand) { list.push(byHand.all); byHand.update(); }

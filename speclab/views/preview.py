@@ -112,12 +112,9 @@ def whatif_sentence(step: Step, found: WhatIf) -> str:
     """`Preview: 18 nodes instead of 19, 2 accepted.` and what the record does not contain."""
     nodes, was = len(found.tree), len(step.tree)
     words = plural(nodes, "node") + (f" instead of {was}" if nodes != was else "")
-    if found.accepted is None:
-        words += "; which of them would be accepted depends on new random draws"
-    else:
-        taken, took = len(found.accepted), len(step.accepted)
-        least = "" if found.settled or found.unknown else "at least "
-        words += f", {least}{taken} accepted" + (f" instead of {took}" if taken != took else "")
+    taken, took = len(found.accepted), len(step.accepted)
+    least = "" if found.settled or found.unknown else "at least "
+    words += f", {least}{taken} accepted" + (f" instead of {took}" if taken != took else "")
     if not found.unknown:
         same = found.recorded == tuple(range(was))
         return f"Preview: the same tree, {words}." if same else f"Preview: {words}."

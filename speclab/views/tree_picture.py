@@ -35,8 +35,6 @@ HEIGHT, TOP, BOTTOM = 380, 26, 10
 PITCH = (24, 48)
 """Pixels from one row to the next: at least, and at most."""
 ROWS = (HEIGHT - TOP - BOTTOM) // PITCH[0]
-NOTE = 7
-"""Characters of room that every column has for second lines."""
 LINKS = {
     "link": {"color": LINE, "width": 1.2},
     "gone": {"color": LINE, "width": 1.2, "dash": "dot"},
@@ -141,7 +139,7 @@ def _decided(events: Sequence[Event]) -> str:
     parts = [f"{max(sure):.0%}"] if sure else []
     parts += [f"×{sum(int(count or 0) for count in counts)}"] if any(counts) else []
     parts += [f"−{pruned}"] if pruned else []
-    return "".join(parts)
+    return " ".join(parts)
 
 
 def draw_tree(
@@ -158,7 +156,7 @@ def draw_tree(
     rings = {*fresh(step, position), *([] if selected is None else [selected])}
     sentence = f"Draft tree. {position_sentence(step, position)}"
     if not position.reached("verify"):
-        made["choice"] = [False] * len(made["id"])
+        made |= {"choice": [False] * len(made["id"]), "border": [1.0] * len(made["id"])}
     return tree_figure(made, kinds, sentence, width, height, notes(step, position), rings)
 
 
@@ -204,7 +202,8 @@ def tree_traces(
     pitch = min(max(height / made["rows"], PITCH[0]), PITCH[1])
     lines = [place for place in shown if second.get(made["id"][place]) and CODES[kinds[place]] != "gone"]
     if lines:
-        text = [plot_text(clip(second[made["id"][place]], max(chars[made["depth"][place]], NOTE))) for place in lines]
+        rooms = [int((right - left - MARK) / CHAR) for left, right in zip(xs, [*xs[1:], width], strict=True)]
+        text = [plot_text(clip(second[made["id"][place]], max(rooms[made["depth"][place]], 2))) for place in lines]
         y = [made["row"][place] + 11.5 / pitch for place in lines]
         font = {"family": PLOT_MONO, "size": 11, "color": MUTED}
         data.append(_text([place_of["x"][place] for place in lines], y, text, font))
