@@ -44,17 +44,18 @@ export default {
     });
     const host = { live: true, send, on: handler => model.on("msg:custom", hear(handler)), keys: el };
     const page = mount(el, host, plotly);
-    const gone = () => setTimeout(() => {
-      if (el.closest(".jupyter-widgets-disconnected")) page.handle({ type: "restarted" });
-    });
-    const classes = new MutationObserver(gone);
-    classes.observe(el, { attributes: true, attributeFilter: ["class"] });
+    const kernel = model.widget_manager?.kernel; // JupyterLab's and Notebook's; other hosts mark their widgets alone
+    const restarted = (_, status) => /restarting|dead|terminating/.test(status) && page.handle({ type: "restarted" });
+    const connected = (_, status) => status === "connected" && send({ do: "hello" }); // messages were lost meanwhile
+    kernel?.statusChanged.connect(restarted);
+    kernel?.connectionStatusChanged.connect(connected);
     el.addEventListener("click", event => {
       const button = event.target.closest("[data-send]");
       if (button) send(JSON.parse(button.dataset.send));
     });
     return () => {
-      classes.disconnect();
+      kernel?.statusChanged.disconnect(restarted);
+      kernel?.connectionStatusChanged.disconnect(connected);
       page.destroy();
     };
   },

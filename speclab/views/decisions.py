@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 
 from speclab.files import byte_count
@@ -34,8 +35,8 @@ def decided_table(step: Step) -> str:
         return ""
     reasons = [event.reason.rstrip(".") for event in routes]
     reasons.append(step.adaptation.reason.rstrip("."))
-    caption = f"What decided iteration {step.index + 1}. {'. '.join([reason for reason in reasons if reason])}."
-    return table(caption, ("value", "before", "after"), rows)
+    words = f"What decided iteration {step.index + 1}: {'; '.join([reason for reason in reasons if reason])}."
+    return f"<p>{escape(words)}</p>" + table("", ("value", "before", "after"), rows)
 
 
 def _value(name: str, value: Value) -> str:

@@ -14,7 +14,7 @@ from speclab.trace.records import Step, Trace
 from speclab.views.phases import own_kind
 from speclab.views.sentences import summary
 from speclab.views.theme import CLEAR, FAINT, INK, LOOKS, PAPER, PHASE_COLORS, Spec, fill, note, spec
-from speclab.views.tokens import plot_text, plural, table
+from speclab.views.tokens import plot_text, plural
 
 MOST, LEAST = 120, 16
 """Iterations drawn at most, and room for iterations at least."""
@@ -190,13 +190,3 @@ def metrics_sentence(trace: Trace, cursor: int | None = None) -> str:
         f"Metrics after {plural(figures.iterations, 'iteration')}: {figures.tokens_per_iteration:.2f} tokens per "
         f"iteration, {figures.acceptance_rate:.0%} of drafted tokens accepted, {figures.throughput:.0f} tokens/s."
     )
-
-
-def metrics_rows(trace: Trace, cursor: int | None = None) -> str:
-    """The four numbers with their definitions, as an HTML table."""
-    counts = metrics_at(trace, cursor).counts
-    rows = []
-    for name, part, whole, form, definition in NUMBERS:
-        value = getattr(counts, part) / (getattr(counts, whole) or 1)
-        rows.append((name, format(value, form), definition))
-    return table(f"Metrics after {plural(counts.iterations, 'iteration')}", ("number", "value", "definition"), rows)

@@ -144,7 +144,7 @@ def tips(step: Step, nodes: Sequence[int]) -> list[tuple[list[str], list[str]]]:
         verified = [f"target's choice after it: {_choice(step, node)}"]
         if record.target_prob is not None:
             verified.insert(0, f"target {percent(record.target_prob)}")
-        verified.append(f"{record.verdict}: {record.reason}" if record.reason else record.verdict)
+        verified.append("root" if record.verdict == "root" else _verdict(step, node))
         found.append((drafted, verified))
     return found
 

@@ -53,8 +53,8 @@ LOOKS: dict[str, Look] = {
     "bonus": Look("bonus", "b", "#56B4E9", "star", "★"),
     "corrected": Look("corrected", "c", "#F0E442", "diamond", "◆"),
     "drafted": Look("drafted", "d", "#8C6BB1", "circle", "○", filled=False),
-    "new": Look("would be drafted too", "n", "#009E73", "circle", "⊕", filled=False),
-    "gone": Look("would not be drafted", "g", MUTED, "circle", "○", filled=False),
+    "new": Look("would be drafted too", "n", "#009E73", "circle-cross", "⊕", filled=False),
+    "gone": Look("struck out: would not be drafted", "g", MUTED, "circle", "○", filled=False),
     "folded": Look("folded", "f", MUTED, "square", "□", filled=False),
 }
 """Wong's colour-blind safe palette (smallest difference 24.8 ΔE over normal and colour-blind vision)."""

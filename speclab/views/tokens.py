@@ -100,23 +100,15 @@ def duration(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-class Markup(str):
-    """HTML in a cell of a table; other strings are escaped there."""
-
-    __slots__ = ()
-
-
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; everything in it is escaped but `Markup`."""
+    """An HTML table; everything in it is escaped. An empty caption is left out."""
     heading = "".join([f'<th scope="col">{escape(name)}</th>' for name in head])
     body = "".join(["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows])
-    start = f'<table class="speclab-table"><caption>{escape(caption)}</caption>'
-    return f"{start}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<table class="speclab-table">{title}<thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, Markup):
-        return f"<td>{value}</td>"
     number = isinstance(value, int | float)
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return f'<td class="sl-number">{text}</td>' if number else f"<td>{escape(text)}</td>"
