@@ -37,7 +37,7 @@ from speclab.settings import bounds
 from speclab.trace.records import Step
 from speclab.views.preview import dots
 
-FIRST = 4
+FIRST = 6
 """Settings that are seen at once; the others are folded."""
 WIDE = 64
 """Of whole numbers with more values than this a slider offers some, at growing distances."""

@@ -52,7 +52,7 @@ def test_settings_that_decided_come_first(page):
     gates = [str(event.values["gate"]) for event in step.events if "gate" in event.values]
     assert set(order) == set(type(SMALL).model_fields)
     if gates:
-        assert max(set(gates), key=gates.count) in order[:4]
+        assert max(set(gates), key=gates.count) in order[:6]
     shown = [cell.children[0].children[0] for cell in page.lab._sliders._grid.children]
     assert [page.lab._sliders.controls[name] for name in order[: len(shown)]] == shown
 
