@@ -418,8 +418,7 @@ function mount(element, host, Plotly) {
   function drawNow() {
     const data = shown(), now = position(), width = whole.clientWidth;
     readColors();
-    const passed = [run.iterations.length, at.cursor, predict.asked, width, run.iterations.at(-1)];
-    if (changed("timeline", passed)) drawTimeline();
+    drawTimeline(width);
     const staged = data !== null, committing = now.phase === "commit" && data?.cache;
     tree.hidden = !staged || committing;
     masked.hidden = !staged || committing;
@@ -458,17 +457,25 @@ function mount(element, host, Plotly) {
     verdict.textContent = verified ? data.mask.verdict : "";
     verdict.classList.toggle("sl-wrong", data.mask.verdict.startsWith("✗"));
   }
-  function drawTimeline() {
+  function drawTimeline(width) {
     const all = run.iterations.length, first = Math.max(Math.min(at.cursor - MOST / 2, all - MOST), 0), seen = run.iterations.slice(first, first + MOST);
-    const names = ["x", "reach", "accepted", "bonus", "corrected", "tip"];
-    const hides = (data, name) => predict.asked === data.index && ["accepted", "bonus", "corrected", "tip"].includes(name);
-    const figure = fill(run.header.timeline, Object.fromEntries(names.map(name => [name, seen.map(data => (hides(data, name) ? null : data.timeline[name]))])));
-    const end = first + seen.length, line = { color: "var(--sl-ink)", width: 1.5 }, frame = { type: "rect", yref: "paper", y0: 0, y1: 1 };
-    figure.layout.xaxis = { ...figure.layout.xaxis, ...axisOf(first, seen.length) };
-    figure.layout.shapes = [{ ...frame, x0: at.cursor ? at.cursor - 0.5 : first + 0.4, x1: at.cursor ? at.cursor + 0.5 : first + 0.5, line }];
-    if (at.cursor < end) figure.layout.shapes.push({ ...frame, x0: Math.max(at.cursor, first) + 0.5, x1: end + 0.5, fillcolor: "var(--sl-paper)", opacity: 0.6, line: { width: 0 } });
-    plot(timeline, figure, `Timeline: ${all} iterations, ${at.cursor} shown.`);
+    const end = first + seen.length, line = { color: colors["var(--sl-ink)"], width: 1.5 }, frame = { type: "rect", yref: "paper", y0: 0, y1: 1 };
+    const shapes = [{ ...frame, x0: at.cursor ? at.cursor - 0.5 : first + 0.4, x1: at.cursor ? at.cursor + 0.5 : first + 0.5, line }];
+    if (at.cursor < end)
+      shapes.push({ ...frame, x0: Math.max(at.cursor, first) + 0.5, x1: end + 0.5, fillcolor: colors["var(--sl-paper)"], opacity: 0.6, line: { width: 0 } });
     place.textContent = `${at.cursor} of ${all}`;
+    const moved = changed("cursor", [at.cursor]);
+    if (!changed("timeline", [first, predict.asked, width, all, run.iterations.at(-1)])) {
+      if (moved) Plotly.relayout(timeline, { shapes });
+      timeline.setAttribute("aria-label", `Timeline: ${all} iterations, ${at.cursor} shown.`);
+      return;
+    }
+    const hides = (data, name) => predict.asked === data.index && ["accepted", "bonus", "corrected", "tip"].includes(name);
+    const names = ["x", "reach", "accepted", "bonus", "corrected", "tip"];
+    const figure = fill(run.header.timeline, Object.fromEntries(names.map(name => [name, seen.map(data => (hides(data, name) ? null : data.timeline[name]))])));
+    figure.layout.xaxis = { ...figure.layout.xaxis, ...axisOf(first, seen.length) };
+    figure.layout.shapes = shapes;
+    plot(timeline, figure, `Timeline: ${all} iterations, ${at.cursor} shown.`);
   }
   function axisOf(first, length) {
     const every = [1, 2, 5, 10].find(each => length <= 25 * each) ?? 10;
