@@ -33,10 +33,10 @@ export default {
       el.setAttribute("role", "alert");
       return;
     }
-    let moves = 0; // where the kernel put the page last: what the page says of earlier places comes late
+    let gone = false, moves = 0; // where the kernel put the page last: what the page says of earlier places comes late
     const send = message => {
       if (message.do === "shown") el.closest(".speclab-lab")?.setAttribute("data-tab", message.tab);
-      model.send({ ...message, moves });
+      if (!gone) model.send({ ...message, moves });
     };
     const hear = handler => content => content.messages?.forEach(message => {
       if (message.type === "show") moves = message.moves;
@@ -45,7 +45,11 @@ export default {
     const host = { live: true, send, on: handler => model.on("msg:custom", hear(handler)), keys: el };
     const page = mount(el, host, plotly);
     const kernel = model.widget_manager?.kernel; // JupyterLab's and Notebook's; other hosts mark their widgets alone
-    const restarted = (_, status) => /restarting|dead|terminating/.test(status) && page.handle({ type: "restarted" });
+    const restarted = (_, status) => {
+      if (!/restarting|dead|terminating/.test(status)) return;
+      gone = true;
+      page.handle({ type: "restarted" });
+    };
     const connected = (_, status) => status === "connected" && send({ do: "hello" }); // messages were lost meanwhile
     kernel?.statusChanged.connect(restarted);
     kernel?.connectionStatusChanged.connect(connected);
