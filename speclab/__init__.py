@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from speclab.drafters.by_hand import ByHand, TreeEdit
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
     from speclab.drafters.draft_head import DraftHead
+    from speclab.drafters.draft_pass import DraftPassDrafter
     from speclab.drafters.dual_draft import DualDraft
     from speclab.drafters.dynatree import DynaTree
     from speclab.drafters.fixed_tree import FixedTree
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = [
-    "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft",
-    "DraftHead", "DraftTree", "Drafter", "DualDraft", "DynaTree", "ExactnessError", "ExpressionError",
+    "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft", "DraftHead",
+    "DraftPassDrafter", "DraftTree", "Drafter", "DualDraft", "DynaTree", "ExactnessError", "ExpressionError",
     "FinishedError", "FixedTree", "Generation", "GenerationConfigWarning", "Goose", "HeadMismatchError",
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
     "ModelPair", "NoDraftError", "NotRecordedError", "OfflineError", "OutOfMemoryError", "Prediction", "PromptError",
@@ -87,6 +88,7 @@ _HOME = {
     "Draft": "speclab.drafters.base",
     "DraftHead": "speclab.drafters.draft_head",
     "DraftTree": "speclab.tree",
+    "DraftPassDrafter": "speclab.drafters.draft_pass",
     "Drafter": "speclab.drafters.base",
     "DualDraft": "speclab.drafters.dual_draft",
     "DynaTree": "speclab.drafters.dynatree",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import speclab
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "speclab"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 
 GROUND = {"errors", "settings", "files", "tree", "prompts"}
@@ -222,21 +220,6 @@ def test_no_committed_file_names_a_machine_path_or_a_registry():
         if machine.search(line[:20_000]) or registry.search(line[:20_000])
     ]
     assert found == []
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
-def test_notebooks_are_short_and_carry_no_widget_state(path):
-    notebook = json.loads(path.read_text())
-    assert "widgets" not in notebook["metadata"]
-    assert len(notebook["cells"]) <= 45
-    for number, cell in enumerate(notebook["cells"]):
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code":
-            most = 20 if "test" in cell["metadata"].get("tags", ()) else 12
-            assert len(source.splitlines()) <= most, f"cell {number}"
-        else:
-            folded = re.compile(r"<details>.*?</details>|<[^>]*>", re.DOTALL)  # hints, solutions, answers
-            assert len(folded.sub(" ", source).split()) <= 200, f"cell {number}"
 
 
 def test_tests_that_need_a_kernel_or_a_browser_say_so():

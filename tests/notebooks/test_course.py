@@ -1,99 +1,105 @@
-"""What every notebook of the course has in common, and that its prose says what its cells say."""
+"""What every notebook of the course has in common."""
 
 from __future__ import annotations
 
-import json
+import ast
 import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+from course import LESSONS, ROOT, SOLUTION, read, tagged
 
 pytestmark = pytest.mark.notebook
-
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
-NOT_PROSE = re.compile(
-    r"```.*?```"  # code
-    r"|`[^`]*`"
-    r"|^#.*?$"  # headings
-    r"|^\s*\d+\. "  # numbers of a list
-    r"|\[[^\]]*\]\([^)]*\)"  # links
-    r"|https?://\S+"
-    r"|§[\d.]+"
-    r"|\b(?:[Ss]ections?|[Nn]otebooks?|Appendix|Propositions?|Exercises?|Tables?|Figures?) [\d.]+"
-    r"(?: (?:and|to) [\d.]+)?"
-    r"|\*\*Time\.\*\*.*?$|\*\*Read\.\*\*.*?$"
-    r"|<[^>]+>",
-    re.DOTALL | re.MULTILINE,
-)
-NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?: ?%)?")
+GLOSSARY = ROOT / "notebooks" / "glossary.md"
 
 
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
-def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
-    return nbformat.read(request.param, as_version=4)
+@pytest.fixture(params=LESSONS, ids=lambda path: path.stem)
+def cells(request: pytest.FixtureRequest) -> list[Any]:
+    return list(read(request.param).cells)
 
 
-def _tagged(notebook: Any, tag: str) -> list[Any]:
-    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", ())]
+def _text(cells: list[Any]) -> str:
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
-def _markdown(notebook: Any) -> str:
-    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+def _code(cells: list[Any]) -> list[Any]:
+    return [cell for cell in cells if cell.cell_type == "code"]
 
 
-def test_a_reader_learns_what_it_needs_takes_and_gives(notebook):
-    text = _markdown(notebook)
+def test_there_are_eight_lessons_and_an_elective():
+    assert [path.stem.partition("_")[0] for path in LESSONS] == [*(f"0{n}" for n in range(1, 9)), "elective"]
+
+
+def test_a_reader_learns_what_it_needs_takes_and_gives(cells):
     for mark in ("**Before.**", "**Goal.**", "**Time.**", "**Read.**", "(glossary.md"):
-        assert mark in text, f"{mark} is nowhere"
-    assert re.search(r"\*\*Time\.\*\*[^\n]*\b\d+ minutes", text)
+        assert mark in _text(cells), f"{mark} is nowhere"
 
 
-def test_a_class_can_follow_it(notebook):
-    assert len(notebook.cells) <= 45
-    lines = {cell.source: len(cell.source.splitlines()) for cell in notebook.cells if cell.cell_type == "code"}
-    tests = {cell.source for cell in _tagged(notebook, "test")}
-    assert [source for source, count in lines.items() if count > (20 if source in tests else 12)] == []
+def test_a_class_can_follow_it(cells):
+    """Statements count; a folded cell is for those who unfold it."""
+    assert len(cells) <= 40
+    for number, cell in enumerate(cells):
+        if cell.cell_type == "code" and not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            code = re.sub(r'"""[^"]*"""', "", cell.source)
+            lines = [line for line in code.splitlines() if not re.match(r"\s*($|#|@|def |class |[\])}]+,?$)", line)]
+            assert len(lines) <= (20 if tagged(cell, "test") else 8), f"cell {number}: {len(lines)} lines"
 
 
-def test_it_ends_with_five_questions_whose_answers_are_folded(notebook):
-    quiz = _markdown(notebook).partition("\n## Quiz")[2].partition("\n## ")[0]
+def test_it_imports_speclab_and_what_that_exports(cells):
+    for cell in _code(cells):
+        tree = ast.parse(re.sub(r"(?m)^%.*$", "", cell.source))
+        modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        modules += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert [name for name in modules if name.startswith("speclab.") and name != "speclab.theory"] == []
+
+
+def test_it_ends_with_five_questions_whose_answers_are_folded(cells):
+    quiz = _text(cells).partition("\n## Quiz")[2].partition("\n## ")[0]
     assert quiz.count("<summary>Answer</summary>") == 5
 
 
-def test_its_story_is_compared_by_nbval(notebook):
-    (digest,) = _tagged(notebook, "digest")
-    assert digest.source.startswith("# NBVAL_CHECK_OUTPUT")
-    assert digest.outputs
+def test_an_exercise_says_how_hard_and_long_it_is_and_has_two_hints(cells):
+    heading = r"^### Exercise [A-Z] · [★☆]{3} · \d+ minutes · \d points?$"
+    for number, cell in enumerate(cells):
+        if tagged(cell, "exercise"):
+            text = next(each.source for each in reversed(cells[:number]) if "### Exercise" in each.source)
+            assert re.search(heading, text, re.MULTILINE), text
+            for hint in ("Hint 1: the idea", "Hint 2: a plan"):
+                assert f"<summary>{hint}</summary>" in text, text
+            after = next(each.source for each in cells[number + 1 :] if each.cell_type == "markdown")
+            assert SOLUTION.search(after), after
 
 
-def test_every_number_in_its_prose_is_in_a_cell(notebook):
-    """Printed by it, or in its code: asserted, set, or given to a picture."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    shown = "\n".join([cell.source + "\n" + "\n".join(map(_words, cell.outputs)) for cell in cells])
-    known = {number.replace(",", "").replace("_", "") for number in re.findall(r"\d[\d,_]*(?:\.\d+)?", shown)}
-    known |= {f"{float(number):g}" for number in known}
-    missing = [
-        found
-        for found in NUMBER.findall(NOT_PROSE.sub(" ", FOLDED.sub(" ", _markdown(notebook))))
-        if not _spellings(found) & known
-    ]
-    assert missing == []
+def test_a_hint_is_no_code(cells):
+    for hint in re.findall(r"<summary>Hint \d.*?</details>", _text(cells), re.DOTALL):
+        assert "```" not in hint
+        assert not re.search(r"`[^`]* = [^`]*`", hint), hint
 
 
-def _words(output: Any) -> str:
-    """What an output says in words: no pixels, no points of a curve."""
-    data = output.get("data", {})
-    page = re.sub(r"data:[^\"']+", "", data.get("text/html", ""))
-    layout = data.get("application/vnd.plotly.v1+json", {}).get("layout", {})
-    texts = [output.get("text", ""), data.get("text/plain", ""), page, json.dumps(layout, ensure_ascii=False)]
-    return "\n".join(map("".join, texts))
+def test_the_helper_of_the_tests_is_the_same_everywhere(cells):
+    (helper,) = {cell.source[cell.source.index("def plain(") :] for cell in _code(cells) if "def plain(" in cell.source}
+    first = next(cell.source for cell in read(LESSONS[0]).cells if "def plain(" in cell.source)
+    assert helper.startswith(first[first.index("def plain(") : first.index("def expect(")])
 
 
-def _spellings(number: str) -> set[str]:
-    """As it stands; and 44 % as 0.44."""
-    plain = number.replace(",", "").rstrip(" %")
-    share = {f"{float(plain) / 100:g}", f"{float(plain) / 100:.2f}"} if number.endswith("%") else set()
-    return {plain, f"{float(plain):g}", *share}
+def test_what_is_saved_needs_no_kernel(cells):
+    """Every cell ran in order and without error; no widget state and no figure's data is kept."""
+    assert [cell.execution_count for cell in _code(cells)] == list(range(1, len(_code(cells)) + 1))
+    for cell in _code(cells):
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            assert not [kind for kind in output.get("data", {}) if "widget" in kind or "plotly" in kind]
+    for cell in _code(cells):
+        if tagged(cell, "lab"):
+            assert "Iteration" not in "".join(str(output) for output in cell.outputs), "a lab tells what it asks"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_teachers_find_every_exercise_with_its_points(path: Path) -> None:
+    page = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    section = page.rpartition(f"(../notebooks/{path.name})\n")[2].partition("\n### ")[0]
+    assert section, f"{path.name} has no section"
+    text = _text(list(read(path).cells))
+    for letter, points in re.findall(r"### Exercise ([A-Z]) ·[^\n]*· (\d) points?", text):
+        assert re.search(rf"\b{letter}\b[^|\n]*\({points}", section), f"{path.name}: {letter} ({points})"

@@ -1,139 +1,65 @@
-# %% not scaled to sum to 1
-def residual(p, q):
-    return np.maximum(p - q, 0) if (p != q).any() else p
-
-
-# %% the absolute difference
-residual = solution.replace("lacking = np.maximum(p - q, 0)", "lacking = abs(p - q)")
-
-# %% what the draft has too much of
-residual = solution.replace("p - q", "q - p")
-
-# %% p itself
-def residual(p, q):
-    return p
-
-
-# %% nothing where p and q are equal
-residual = solution.replace("else p", "else lacking")
-
-# %% no case for equal p and q
-def residual(p, q):
-    lacking = np.maximum(p - q, 0)
-    return lacking / lacking.sum()
-
-
-# %% only the token that lacks most
+# %% residual: not scaled
+# lacking / lacking.sum() -> lacking
+# %% residual: the absolute difference
+# np.maximum(p - q, 0) -> abs(p - q)
+# %% residual: what the draft has too much of
+# p - q -> q - p
+# %% residual: nothing where p and q are equal
+# else p -> else lacking
+# %% residual: floats
+# np.maximum(p - q, 0) -> np.maximum((p - q).astype(float), 0)
+# %% residual: only the token that lacks most
 def residual(p, q):
     out = 0 * p
-    out[(p - q).argmax()] = 1
+    out[(p - q).argmax()] = Fraction(1)
     return out if (p != q).any() else p
-
-
-# %% changes p in place
+# %% residual: changes p
 def residual(p, q):
     if (p == q).all():
         return p
     p -= np.minimum(p, q)
     return p / p.sum()
-
-
-# %% p without the draft's most probable token, the rule for chosen candidates
+# %% residual: three tokens at most
 def residual(p, q):
-    if (p == q).all():
-        return p
-    rest = p.copy()
-    rest[q.argmax()] = 0 * rest[q.argmax()]
-    return rest / rest.sum()
-
-
-# %% p stays as it is after a rejection
-accept_one = solution.replace("True\n        p = residual(p, q)", "True")
-
-# %% the last sample is from p, not from the residual
-def accept_one(p, q, candidates, rng):
-    left = p
-    for token in candidates:
-        if rng.accepts(min(1, left[token] / q[token])):
-            return token, True
-        left = residual(left, q)
-    return rng.draws(p), False
-
-
-# %% q loses the rejected token, as if samples never repeated
-accept_one = solution.replace("if rng", "if q[token] > 0 and rng").replace(
-    "p = residual(p, q)", "p, q = residual(p, q), acceptance.without(q, token)"
-)
-
-# %% sample and match: exact, but accepts less
+    lacking = np.array([max(a - b, 0) if i < 3 else 0 * a for i, (a, b) in enumerate(zip(p, q))])
+    return lacking / lacking.sum() if lacking.sum() > 0 else p
+# %% accept_one: p stays as it is
+# p = residual(p, q) -> pass
+# %% accept_one: the last sample is from p
+# return rng.draws(p), False -> return rng.draws(first), False
+#     for token in candidates: ->     first = p\n    for token in candidates:
+# %% accept_one: sample and match
 def accept_one(p, q, candidates, rng):
     token = rng.draws(p)
     return token, token in candidates
-
-
-# %% accepted with the target probability, then removed: exact, but accepts less
-accept_one = solution.replace("min(1, p[token] / q[token])", "p[token]").replace(
-    "p = residual(p, q)", "p = acceptance.without(p, token)"
-)
-
-# %% does not look at the candidates
+# %% accept_one: the candidates are ignored
 def accept_one(p, q, candidates, rng):
     return rng.draws(p), False
-
-
-# %% tries the first candidate alone
-accept_one = solution.replace("in candidates", "in candidates[:1]")
-
-# %% the ratio upside down
-accept_one = solution.replace(
-    "if rng.accepts(min(1, p[token] / q[token])):", "if rng.accepts(min(1, q[token] / p[token]) if p[token] else 1):"
-)
-
-# %% accepts only where the target finds the token more probable
-accept_one = solution.replace("rng.accepts(min(1, p[token] / q[token]))", "p[token] >= q[token]")
-
-# %% the residual of a candidate removes that token alone
-accept_one = solution.replace("p = residual(p, q)", "p = acceptance.without(p, token)")
-
-# %% the whole sum, not half of it
-bias_of_most_probable = solution.replace("return abs(out - p).sum() / 2", "return abs(out - p).sum()")
-
-# %% accepted with p(x)
+# %% accept_one: three candidates at most
+# in candidates: -> in candidates[:3]:
+# %% accept_one: without the rejected token
+# residual(p, q) -> without(p, token)
+# %% accept_one: q loses the rejected token
+# p = residual(p, q) -> p, q = residual(p, q), without(q, token)
+# if rng -> if q[token] and rng
+# %% accept_one: accepted where p is at least q
+# rng.accepts(min(1, p[token] / q[token])) -> p[token] >= q[token]
+# %% bias_of_most_probable: the whole sum
+#  / 2 -> 
+# %% bias_of_most_probable: accepted with p(x)
+# min(1, p[x] / q[x]) -> p[x]
+# %% bias_of_most_probable: after a rejection from p
+# residual(p, q) -> p
+# %% bias_of_most_probable: after a rejection without x
+# residual(p, q) -> without(p, x)
+# %% bias_of_most_probable: the largest difference
+# .sum() -> .max()
+# %% bias_of_most_probable: the target's most probable token
 def bias_of_most_probable(p, q):
-    x = q.argmax()
-    out = (1 - p[x]) * residual(p, q)
-    out[x] += p[x]
+    x = p.argmax()
+    accepted = min(1, p[x] / q[x]) if q[x] else 1
+    out = (1 - accepted) * residual(p, q)
+    out[x] += accepted
     return abs(out - p).sum() / 2
-
-
-# %% after a rejection from p
-bias_of_most_probable = solution.replace("residual(p, q)", "p")
-
-# %% after a rejection from p without x
-bias_of_most_probable = solution.replace(
-    "out = (1 - accepted) * residual(p, q)", "out = (1 - accepted) * acceptance.without(p, x)"
-)
-
-# %% what the residual gives to x is lost
-bias_of_most_probable = solution.replace(
-    "+= accepted\n    return abs(out - p).sum() / 2",
-    "= accepted\n    return abs(out - p).sum() / 2 if accepted < 1 else 1 - p[x] + 1",
-)
-
-# %% the target's most probable token
-bias_of_most_probable = solution.replace(
-    "q.argmax()\n    accepted = min(1, p[x] / q[x])", "p.argmax()\n    accepted = min(1, p[x] / q[x]) if q[x] else 1"
-)
-
-# %% a sample from q in place of its most probable token: no bias
-def bias_of_most_probable(p, q):
-    out = np.minimum(p, q) + np.maximum(p - q, 0)
-    return abs(out - p).sum() / 2
-
-
-# %% the largest difference
-bias_of_most_probable = solution.replace("sum", "max")
-
-# %% always accepted
-def bias_of_most_probable(p, q):
-    return 1 - p[q.argmax()]
+# %% bias_of_most_probable: p is changed
+# return abs(out - p).sum() / 2 -> error = abs(out - p).sum() / 2\n    p[x] = 0 * p[x]\n    return error

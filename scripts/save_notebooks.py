@@ -1,0 +1,76 @@
+"""Runs notebooks and saves them as the repository keeps them: `python scripts/save_notebooks.py [NAME …]`.
+
+A figure is kept as a PNG, drawn by Chromium; no widget state is kept, and a widget's place says to run the cell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import plotly
+from nbclient import NotebookClient
+from playwright.sync_api import Page, sync_playwright
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+DRAW = """({ data, layout }) => Plotly.toImage({ data, layout },
+  { format: "png", width: layout.width || 760, height: layout.height || 400 })"""
+
+
+def save(path: Path, page: Page) -> None:
+    """Runs a notebook and writes it back."""
+    notebook = nbformat.read(path, as_version=4)
+    where = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=600, record_timing=False, resources=where, coalesce_streams=True).execute()
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata.language_info = {"name": "python"}
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
+        if "data" in output:
+            output["data"] = kept(output["data"], page)
+    nbformat.write(notebook, path)
+
+
+def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
+    """What is kept of an output: the picture of a figure, the words of anything else."""
+    if FIGURE in data:
+        address = page.evaluate(DRAW, {name: data[FIGURE][name] for name in ("data", "layout")})
+        return {"image/png": small(b64decode(address.partition(",")[2])), "text/plain": "a plotly figure"}
+    if WIDGET in data:
+        words = data.get("text/plain", "")
+        question = words.endswith((")", "(a number)"))
+        return {"text/plain": words if question else "Run this cell to see the lab."}
+    return data
+
+
+def small(png: bytes) -> str:
+    """A PNG of at most 64 colours, in base64, where Pillow is there; else the PNG itself."""
+    try:
+        from io import BytesIO
+
+        from PIL import Image
+    except ModuleNotFoundError:
+        return b64encode(png).decode()
+    out = BytesIO()
+    Image.open(BytesIO(png)).convert("RGB").quantize(64).save(out, "PNG", optimize=True)
+    return b64encode(out.getvalue()).decode()
+
+
+if __name__ == "__main__":
+    os.environ |= {"PLOTLY_RENDERER": "plotly_mimetype", "OMP_NUM_THREADS": "1"}
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        drawing = browser.new_page(device_scale_factor=1.25)
+        drawing.set_content("<!doctype html><meta charset=utf-8><body></body>")
+        drawing.add_script_tag(path=Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
+        for name in sys.argv[1:] or sorted(map(str, NOTEBOOKS.glob("*.ipynb"))):
+            save(Path(name), drawing)
+            print(f"{name}: {Path(name).stat().st_size:,} bytes")
+        browser.close()

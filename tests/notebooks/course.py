@@ -1,0 +1,57 @@
+"""What the tests of the course share: its notebooks, their solutions, and the wrong answers to their exercises."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+ROOT = Path(__file__).parents[2]
+WRONG = Path(__file__).with_name("wrong")
+LESSONS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab")
+SOLUTION = re.compile(r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```", re.DOTALL)
+
+
+def read(path: Path) -> Any:
+    """The notebook of a path."""
+    return nbformat.read(path, as_version=4)
+
+
+def tagged(cell: Any, tag: str) -> bool:
+    """Whether a cell is an exercise, a test, …"""
+    return tag in cell.metadata.get("tags", ())
+
+
+def asked(code: str) -> str:
+    """The last function that some code defines: what an exercise asks for, or what answers it."""
+    return [node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)][-1]
+
+
+def solutions(notebook: Any) -> dict[str, str]:
+    """By the name of what an exercise asks for, its folded solution."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    return {asked(code): code for text in texts for code in SOLUTION.findall(text)}
+
+
+def wrong_answers(path: Path) -> dict[str, list[tuple[str, str]]]:
+    """By the name of what an exercise asks for: what is wrong with an answer, and the answer.
+
+    A block of `wrong/<notebook>.py` is an answer, or lines `old -> new` that are replaced in the solution, each once.
+    """
+    known, answers = solutions(read(path)), {}
+    text = (WRONG / f"{path.stem}.py").read_text(encoding="utf-8")
+    for block in re.split(r"^# %% ", text, flags=re.MULTILINE)[1:]:
+        title, _, code = block.partition("\n")
+        name, _, what = title.partition(": ")
+        if "def " not in code:
+            changed = known[name]
+            for line in filter(None, code.splitlines()):
+                old, new = line.removeprefix("# ").split(" -> ")
+                assert changed.count(old) == 1, f"{title}: {old!r} is {changed.count(old)} times in the solution"
+                changed = changed.replace(old, new.replace("\\n", "\n"))
+            code = changed
+        answers.setdefault(name, []).append((what, code))
+    return answers
