@@ -76,9 +76,9 @@ def test_no_install_file_names_a_registry():
         assert "index-url" not in text, name
 
 
-BROUGHT = {"IPython", "traitlets", "tqdm", "pydantic_core"}
+BROUGHT = {"IPython", "annotated_types", "traitlets", "tqdm", "pydantic_core"}
 """By ipykernel, ipywidgets, transformers and pydantic."""
-ASKED_FOR = {"kaleido", "pyarrow", "voila"}
+ASKED_FOR = {"distributed", "kaleido", "voila"}
 """Imported where they are needed; one sentence says what to install."""
 
 

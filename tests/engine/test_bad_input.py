@@ -171,7 +171,7 @@ MISTAKES = {
         "check": (3,),
     },
     DynaTree: {"node_budget": (0, True), "stop_probability": (-1, False), "prune_probability": (1, math.nan),
-               "root": ("sideways",), "drafting": (None,)},
+               "root": ("sideways",), "history": (None,)},
     LinearSpeculation: {"draft_tokens": (0, "five", 2.5)},
 }  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_what_is_no_strategy():
 def test_what_is_no_pair():
     for wrong in ("mini", None, PAIR.target):
         for way in WAYS:
-            with refused(SettingsError, "no pair", "load_pair"):
+            with refused(SettingsError, "pair", "load_pair"):
                 way(wrong, DynaTree(), [1, 2], max_new_tokens=4)
 
 
