@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from speclab.errors import SettingsError
 from speclab.trace.records import Event, Step
 
 Phase = Literal["draft", "flatten", "verify", "accept", "commit", "all"]
@@ -21,6 +22,10 @@ class Position:
 
     phase: Phase = "all"
     level: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.phase not in PHASES:
+            raise SettingsError(f"There is no phase {self.phase!r}: choose one of {', '.join(PHASES)}.")
 
     def reached(self, phase: Phase) -> bool:
         """Whether `phase` has begun."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from speclab.errors import SpeclabError
+from speclab.errors import SettingsError, SpeclabError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -109,12 +109,14 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
     """The picture as a plotly Figure in the colours of a theme.
 
     Raises:
-        SpeclabError: plotly is missing.
+        SpeclabError: plotly is missing, or there is no such theme.
     """
     try:
         from plotly.graph_objects import Figure
     except ImportError:
         raise SpeclabError("Pictures need the package plotly: pip install plotly.") from None
+    if theme not in THEMES:
+        raise SettingsError(f"There is no theme {theme!r}: choose one of {', '.join(THEMES)}.")
     colors = THEMES[theme]
     made = resolved({**drawn, "layout": {**drawn["layout"], "template": template()}}, colors)
     made["layout"] |= {"paper_bgcolor": colors[PAPER], "plot_bgcolor": colors[PAPER]}

@@ -21,7 +21,7 @@ from speclab import views
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.curves import Curve, Point
 from speclab.analysis.whatif import in_force, what_if
-from speclab.errors import NotRecordedError
+from speclab.errors import SpeclabError
 from speclab.trace.records import Proposal, Residual, TokenProb, Trial
 from speclab.tree import DraftTree
 from speclab.views.compare_picture import compare_table, curve_sentence, draw_compare, draw_curve
@@ -260,6 +260,8 @@ def test_signatures_are_real_and_docstrings_are_there():
     ("draw", "words"),
     [
         (lambda: views.tree(five_nodes(), 9), "There is no node 9: the tree has 5 nodes, from 0."),
+        (lambda: views.tree(five_nodes(), phase="learn"), "There is no phase 'learn': choose one of draft, flatten"),
+        (lambda: views.tree(five_nodes(), theme="blue"), "There is no theme 'blue': choose one of light, dark."),
         (lambda: views.residual(five_nodes()), "decode at a temperature above 0"),
         (lambda: views.drafts(five_nodes()), "one draft tree"),
         (lambda: views.metrics(replace(trace(1), steps=())), "no iteration yet"),
@@ -267,7 +269,7 @@ def test_signatures_are_real_and_docstrings_are_there():
     ],
 )
 def test_what_a_record_lacks_is_one_sentence(draw, words):
-    with pytest.raises(NotRecordedError, match=words):
+    with pytest.raises(SpeclabError, match=words):
         draw()
 
 
