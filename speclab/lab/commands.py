@@ -64,6 +64,8 @@ class Commands:
     def begin(self) -> None:
         """Decodes the first iteration for a page that shows none yet."""
         if self.session is None or not self.session.steps:
+            self.state.busy = "Decoding the first iteration"
+            self._update()
             self.step()
             self._unasked = True
 

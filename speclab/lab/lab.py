@@ -212,8 +212,7 @@ class Lab(VBox):
     def _begin(self) -> None:
         """Answers a page that is new: with what there is, and the first iteration where there is none."""
         self._update()
-        if self.session is None or not self.session.steps:
-            self._commands.begin()
+        self._commands.begin()
 
     def _preview(self) -> None:
         self._ask(self._commands.preview, "", "prompt", key="preview")
