@@ -234,3 +234,26 @@ def test_a_lab_that_is_closed_says_so(make):
         lab.step()
     lab.close()
     settle(lab)
+
+
+def test_ctrl_c_in_a_cell_stops_what_runs_and_keeps_what_was_decoded(make, monkeypatch):
+    import speclab.lab.lab as module
+
+    lab, begun, go_on = make(max_new_tokens=200), threading.Event(), threading.Event()
+
+    def interrupted(futures, timeout):
+        assert begun.wait(PATIENCE)
+        go_on.set()
+        raise KeyboardInterrupt
+
+    def hold(step):
+        begun.set()
+        return not go_on.wait(PATIENCE)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lab.run(hold)
+    settle(lab)
+    assert 1 < len(lab.session.token_ids) < 200
+    assert lab.step() is lab.session.steps[-1]
