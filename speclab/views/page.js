@@ -78,7 +78,8 @@ function columns(table, room) {
 // The figure of a tree table at a position: links by kind, one symbol and one label per node, second lines.
 function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verified }) {
   const { x, chars } = columns(table, room), shown = [...kinds].flatMap((code, place) => (code === "-" ? [] : [place]));
-  const labels = table.id.map((_, place) => labelOf(table, place, chars)), ends = x.map((left, depth) => left + MARK + CHAR * chars[depth]);
+  const labels = table.id.map((_, place) => labelOf(table, place, chars));
+  const ends = x.map((left, depth) => left + MARK + CHAR * chars[depth]);
   const height = HEIGHT - TOP - BOTTOM, pitch = Math.min(Math.max(height / table.rows, PITCH[0]), PITCH[1]);
   const xOf = place => x[table.depth[place]], yOf = place => table.row[place];
   const paths = {};
@@ -93,7 +94,11 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
   }
   const data = Object.entries(links).filter(([kind]) => paths[kind]).map(([kind, line]) =>
     ({ type: "scatter", mode: "lines", ...paths[kind], line, hoverinfo: "skip" }));
-  const look = place => looks[kinds[place]], ringed = new Set(fresh), paper = "var(--sl-paper)", ink = "var(--sl-ink)", muted = "var(--sl-muted)";
+  const look = place => looks[kinds[place]];
+  const ringed = new Set(fresh);
+  const paper = "var(--sl-paper)";
+  const ink = "var(--sl-ink)";
+  const muted = "var(--sl-muted)";
   const ring = place => ringed.has(table.id[place]);
   data.push({
     type: "scatter", mode: "markers", name: "nodes", x: shown.map(xOf), y: shown.map(yOf), customdata: shown.map(place => table.id[place]),
@@ -101,14 +106,20 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
     marker: {
       symbol: shown.map(place => look(place).symbol), size: shown.map(place => table.size[place]), opacity: 1,
       color: shown.map(place => (look(place).filled ? look(place).color : paper)),
-      line: { color: shown.map(place => (look(place).filled || ring(place) ? ink : look(place).color)), width: shown.map(place => Math.max(verified ? table.border[place] : 1, ring(place) ? 2.5 : 0)) },
+      line: {
+        color: shown.map(place => (look(place).filled || ring(place) ? ink : look(place).color)),
+        width: shown.map(place => Math.max(verified ? table.border[place] : 1, ring(place) ? 2.5 : 0)),
+      },
     },
   });
   const written = (places, y, text, textfont) => ({
-    type: "scatter", mode: "text", textposition: "middle right", hoverinfo: "skip", x: places.map(place => xOf(place) + MARK - 2), y, text, textfont,
+    type: "scatter", mode: "text", textposition: "middle right", hoverinfo: "skip",
+    x: places.map(place => xOf(place) + MARK - 2), y, text, textfont,
   });
-  const bold = shown.map(place => COMMITTED.includes(kinds[place])), family = "Menlo, Consolas, 'DejaVu Sans Mono', monospace";
-  data.push(written(shown, shown.map(yOf), shown.map(place => (kinds[place] === "g" ? `<s>${plotText(labels[place])}</s>` : plotText(labels[place]))),
+  const bold = shown.map(place => COMMITTED.includes(kinds[place]));
+  const family = "Menlo, Consolas, 'DejaVu Sans Mono', monospace";
+  const struck = place => (kinds[place] === "g" ? `<s>${plotText(labels[place])}</s>` : plotText(labels[place]));
+  data.push(written(shown, shown.map(yOf), shown.map(struck),
     { family, size: 12, color: bold.map(one => (one ? ink : muted)), weight: bold.map(one => (one ? 600 : 400)) }));
   const noted = shown.filter(place => second[table.id[place]] && kinds[place] !== "g");
   const rooms = x.map((left, depth) => Math.floor(((x[depth + 1] ?? room) - left - MARK) / CHAR));
@@ -118,7 +129,10 @@ function drawTree(table, kinds, room, { looks, links, tips, second, fresh, verif
   const half = height / pitch / 2, middle = (table.rows - 1) / 2;
   const layout = {
     width: room, height: HEIGHT, margin: { l: 0, r: 0, t: TOP, b: BOTTOM }, dragmode: "pan",
-    xaxis: { tickvals: x, ticktext: x.map((_, depth) => (depth ? `${depth}` : "depth 0")), side: "top", tickangle: 0, range: [0, Math.max(room, ends.at(-1))], showgrid: false },
+    xaxis: {
+      tickvals: x, ticktext: x.map((_, depth) => (depth ? `${depth}` : "depth 0")), side: "top", tickangle: 0,
+      range: [0, Math.max(room, ends.at(-1))], showgrid: false,
+    },
     yaxis: { range: [middle + half, middle - half], visible: false },
   };
   return { data, layout };
@@ -157,7 +171,10 @@ function drawMask(mask, words, position, verified, compare) {
 function mount(element, host, Plotly) {
   const run = { header: null, iterations: [] };
   const at = { cursor: 0, tick: 0, node: null, tab: "caches", compare: false }; // tick: index into the positions
-  const lab = { setup: "", sentence: "", began: 0, busy: null, progress: null, error: null, finished: "", can_step: true, pending: null, dead: "", hint: "" };
+  const lab = {
+    setup: "", sentence: "", began: 0, busy: null, progress: null, error: null, finished: "", can_step: true,
+    pending: null, dead: "", hint: "",
+  };
   const parts = {}; // tab -> place -> [figure | HTML]
   const predict = { on: false, asked: null, tries: 0, right: 0, said: "" };
   let preview = null, playing = null, due = 0, told = 0, later = 0, clock = null;
@@ -168,7 +185,8 @@ function mount(element, host, Plotly) {
     one.addEventListener("click", click);
     return one;
   };
-  const title = made("span", { class: "sl-title" }), change = button("Change", { class: "speclab-change" }, () => host.send({ do: "change" }));
+  const title = made("span", { class: "sl-title" });
+  const change = button("Change", { class: "speclab-change" }, () => host.send({ do: "change" }));
   const back = button("◀", { class: "sl-back", title: "one iteration back (←)", "aria-label": "back" }, () => go(at.cursor - 1));
   const next = button("▶", { title: "one iteration on (→)", "aria-label": "forward" }, () => go(at.cursor + 1));
   const step = button("Step", { class: "speclab-step", title: "decode one iteration (space)" }, onStep);
@@ -178,13 +196,18 @@ function mount(element, host, Plotly) {
   const play = button("Play", { class: "sl-play", title: "show phase after phase" }, () => (playing ? pause() : start()));
   const place = made("span", { class: "sl-place" }), menu = host.live ? menuOf() : "";
   const bar = made("div", { class: "sl-bar" }, back, ...(host.live ? [step] : [next]), place, phases, ...(host.live ? [until.all, stop] : []), play, menu);
-  const line = made("div", { class: "sl-pending", role: "status" }), error = made("div", { class: "speclab-error", role: "alert" });
-  const timeline = made("div", { class: "speclab-timeline" }), tree = made("div", { class: "speclab-tree", role: "application", tabindex: "0" });
+  const line = made("div", { class: "sl-pending", role: "status" });
+  const error = made("div", { class: "speclab-error", role: "alert" });
+  const timeline = made("div", { class: "speclab-timeline" });
+  const tree = made("div", { class: "speclab-tree", role: "application", tabindex: "0" });
   const mask = made("div", { class: "speclab-mask" }), verdict = made("span", { class: "sl-verdict" });
-  const check = made("input", { type: "checkbox" }), stage = made("div", { class: "sl-stage" }), loading = made("div", { class: "sl-loading" });
+  const check = made("input", { type: "checkbox" });
+  const stage = made("div", { class: "sl-stage" });
+  const loading = made("div", { class: "sl-loading" });
   check.addEventListener("change", () => { at.compare = check.checked; draw(); });
   const compared = made("label", { class: "sl-check", title: "a dot on every entry that the tree demands" }, check, "expected against given ");
-  const masked = made("div", { class: "sl-masked" }, mask, made("div", {}, compared, verdict)), commit = made("div", { class: "sl-commit" });
+  const masked = made("div", { class: "sl-masked" }, mask, made("div", {}, compared, verdict));
+  const commit = made("div", { class: "sl-commit" });
   stage.append(tree, masked, commit, loading);
   const signs = made("span", { class: "sl-signs" }), treeRows = made("div", { class: "sl-rows", hidden: true });
   const asTable = button("as table", { class: "sl-link", "aria-expanded": "false" }, () => {
@@ -195,11 +218,14 @@ function mount(element, host, Plotly) {
   const said = made("span", { class: "sl-said" }), count = made("span", { class: "sl-count" });
   const status = made("div", { class: "speclab-status", role: "status", "aria-live": "polite" }, said, count);
   const nodeLine = made("div", { class: "sl-node-line", "aria-live": "polite" });
-  const legend = made("div"), body = made("div", { class: "sl-body", dir: "auto", role: "document", "aria-label": "the text so far" });
+  const legend = made("div");
+  const body = made("div", { class: "sl-body", dir: "auto", role: "document", "aria-label": "the text so far" });
   const text = made("div", { class: "speclab-text" }, legend, body);
-  const tabs = made("div", { class: "sl-tabs", role: "tablist" }), panel = made("div", { class: "sl-panel", role: "tabpanel" });
+  const tabs = made("div", { class: "sl-tabs", role: "tablist" });
+  const panel = made("div", { class: "sl-panel", role: "tabpanel" });
   for (const [name, label] of Object.entries(TABS))
-    if (host.live || !["settings", "compare"].includes(name)) tabs.append(button(label, { role: "tab", "data-tab": name }, () => { at.tab = name; draw(); tell(); }));
+    if (host.live || !["settings", "compare"].includes(name))
+      tabs.append(button(label, { role: "tab", "data-tab": name }, () => { at.tab = name; draw(); tell(); }));
   const byHand = host.live ? byHandControls() : null;
   element.classList.add("speclab-page");
   element.dataset.lmSuppressShortcuts = "true";
@@ -210,7 +236,8 @@ function mount(element, host, Plotly) {
 
   // -- where one is
   const shown = () => run.iterations[at.cursor - 1] ?? null;
-  const position = () => shown()?.positions[at.tick] ?? { phase: "all", kinds: "", fresh: [], present: 0, sentence: run.header?.sentence ?? "" };
+  const before = () => ({ phase: "all", kinds: "", fresh: [], present: 0, sentence: run.header?.sentence ?? "" });
+  const position = () => shown()?.positions[at.tick] ?? before();
   const reached = phase => run.header.phases.indexOf(position().phase) >= run.header.phases.indexOf(phase);
   const asking = () => predict.asked !== null && predict.asked === at.cursor - 1;
 
@@ -248,7 +275,10 @@ function mount(element, host, Plotly) {
   }
   function tell() {
     clearTimeout(told);
-    told = setTimeout(() => host.send({ do: "shown", cursor: at.cursor, phase: position().phase, level: position().level ?? null, node: at.node, tab: at.tab }), 30);
+    told = setTimeout(() => {
+      const { phase, level = null } = position();
+      host.send({ do: "shown", cursor: at.cursor, phase, level, node: at.node, tab: at.tab });
+    }, 30);
   }
   function start() {
     play.textContent = "Pause";
@@ -288,7 +318,8 @@ function mount(element, host, Plotly) {
   // -- controls of the lab
   function untilControls() {
     const kind = made("select", { "aria-label": "Run until" }, ...UNTIL.map(([value, label]) => made("option", { value }, label)));
-    const value = made("input", { "aria-label": "condition", size: "14", hidden: true }), hint = made("span", { class: "sl-hint", role: "status" });
+    const value = made("input", { "aria-label": "condition", size: "14", hidden: true });
+    const hint = made("span", { class: "sl-hint", role: "status" });
     const wish = () => ({ kind: kind.value, value: value.type === "number" ? Number(value.value) : value.value });
     const runs = button("▶", { class: "speclab-run", title: "run until then", "aria-label": "run" }, () => host.send({ do: "run", until: wish() }));
     let waiting = 0;
@@ -326,14 +357,19 @@ function mount(element, host, Plotly) {
     return all;
   }
   function byHandControls() {
-    const child = made("select", { "aria-label": "child token" }), typed = made("input", { "aria-label": "or type a token", placeholder: "or type a token", size: "12" });
+    const child = made("select", { "aria-label": "child token" });
+    const typed = made("input", { "aria-label": "or type a token", placeholder: "or type a token", size: "12" });
     const send = what => host.send({ ...what, node: at.node });
     const add = button("Add", {}, () => send(typed.value ? { do: "add", token: null, text: typed.value } : { do: "add", token: Number(child.value), text: null }));
-    const prune = button("Prune", {}, () => send({ do: "prune" })), undo = button("Undo", {}, () => host.send({ do: "undo" }));
-    const verify = button("Verify", { class: "sl-verify" }, () => host.send({ do: "verify" })), hint = made("span", { class: "sl-muted" });
+    const prune = button("Prune", {}, () => send({ do: "prune" }));
+    const undo = button("Undo", {}, () => host.send({ do: "undo" }));
+    const verify = button("Verify", { class: "sl-verify" }, () => host.send({ do: "verify" }));
+    const hint = made("span", { class: "sl-muted" });
     const all = made("div", { class: "sl-byhand" }, made("b", {}, "By hand"), hint, child, typed, add, prune, undo, verify);
     const update = () => {
-      const top = shown()?.nodes[at.node]?.top ?? [], picked = at.node !== null && at.node !== "own", off = !shown() || lab.busy || lab.dead;
+      const top = shown()?.nodes[at.node]?.top ?? [];
+      const picked = at.node !== null && at.node !== "own";
+      const off = !shown() || lab.busy || lab.dead;
       hint.textContent = picked ? `a child of node ${at.node}:` : "Select a node of the tree, then add a child or prune it.";
       child.replaceChildren(...top.map(([token, label]) => made("option", { value: String(token) }, label)));
       child.hidden = !top.length || !picked;
@@ -370,8 +406,11 @@ function mount(element, host, Plotly) {
     const said = sentence ?? figure.layout.meta?.sentence ?? "";
     place.setAttribute("aria-label", place === tree ? `${said} Arrow keys go from node to node.` : said);
     if (place !== tree) place.setAttribute("role", "img");
-    Plotly.react(place, data, { ...layout, shapes: [...shapes, ...marks(place, at.node, "solid")], width: width || 640, uirevision: `${layout.meta?.name}-${place === tree ? at.cursor : ""}`,
-      template: { layout: template.layout } }, CONFIG);
+    const full = {
+      ...layout, shapes: [...shapes, ...marks(place, at.node, "solid")], width: width || 640,
+      uirevision: `${layout.meta?.name}-${place === tree ? at.cursor : ""}`, template: { layout: template.layout },
+    };
+    Plotly.react(place, data, full, CONFIG);
     if (first) listen(place);
   }
   function listen(place) {
@@ -385,7 +424,9 @@ function mount(element, host, Plotly) {
     });
     place.on("plotly_hover", event => {
       const other = place === tree ? mask : place === mask ? tree : null, point = event.points[0];
-      if (other?.data) Plotly.relayout(other, { shapes: [...other.own, ...marks(other, at.node, "solid"), ...marks(other, place === tree ? point.customdata : point.y, "dot")] });
+      const hovered = place === tree ? point.customdata : point.y;
+      const shapes = other?.data && [...other.own, ...marks(other, at.node, "solid"), ...marks(other, hovered, "dot")];
+      if (shapes) Plotly.relayout(other, { shapes });
     });
     place.on("plotly_unhover", () => {
       const other = place === tree ? mask : place === mask ? tree : null;
@@ -402,11 +443,15 @@ function mount(element, host, Plotly) {
       if (entry < 0) entry = Number(Object.entries(table.folded).find(([, nodes]) => nodes.includes(node))?.[0] ?? -1);
       const point = place.data?.find(trace => trace.name === "nodes"), x = tree.columns?.[table.depth[entry]];
       if (entry < 0 || x === undefined || !point) return [];
-      return [{ type: "circle", xref: "x", yref: "y", xsizemode: "pixel", ysizemode: "pixel", xanchor: x, yanchor: table.row[entry], x0: -12, x1: 12, y0: -12, y1: 12, line }];
+      const pixels = { xsizemode: "pixel", ysizemode: "pixel", x0: -12, x1: 12, y0: -12, y1: 12 };
+      return [{ type: "circle", xref: "x", yref: "y", ...pixels, xanchor: x, yanchor: table.row[entry], line }];
     }
-    const rows = data.mask.figure.layout.meta.rows, start = data.mask.figure.layout.meta.start, end = data.mask.codes.length - 0.5;
+    const rows = data.mask.figure.layout.meta.rows;
+    const start = data.mask.figure.layout.meta.start;
+    const end = data.mask.codes.length - 0.5;
     if (place !== mask || !Number.isInteger(node) || node >= rows) return [];
-    return [{ type: "rect", x0: start, x1: end, y0: node - 0.5, y1: node + 0.5, line }, { type: "rect", x0: node - 0.5, x1: node + 0.5, y0: -0.5, y1: end, line }];
+    const [low, high] = [node - 0.5, node + 0.5];
+    return [{ type: "rect", x0: start, x1: end, y0: low, y1: high, line }, { type: "rect", x0: low, x1: high, y0: -0.5, y1: end, line }];
   }
   const previewed = () => (preview && preview.index === at.cursor - 1 && position().phase === "all" ? preview.preview : null);
   const drawn = () => previewed()?.tree ?? shown()?.tree;
@@ -449,7 +494,8 @@ function mount(element, host, Plotly) {
     const table = drawn(), ghost = previewed(), verified = reached("verify"), stacked = width < 560;
     const room = stacked ? width : width - Math.max(data.mask.figure.layout.width, 200) - 20;
     const tips = node => (data.nodes[node] ? data.nodes[node].tip[0] + (verified ? `<br>${data.nodes[node].tip[1]}` : "") : "");
-    const second = ghost ? ghost.second ?? {} : now.phase === "draft" ? data.notes.draft : ["verify", "accept"].includes(now.phase) ? data.notes.verify : {};
+    const notes = { draft: data.notes.draft, verify: data.notes.verify, accept: data.notes.verify };
+    const second = (ghost ? ghost.second : notes[now.phase]) ?? {};
     const options = { looks: run.header.looks, links: run.header.links, tips, second, fresh: ghost ? [] : now.fresh, verified };
     tree.columns = columns(table, room).x;
     plot(tree, drawTree(table, ghost ? ghost.kinds : now.kinds, room, options), `Draft tree. ${ghost?.sentence ?? now.sentence}`);
@@ -458,11 +504,16 @@ function mount(element, host, Plotly) {
     verdict.classList.toggle("sl-wrong", data.mask.verdict.startsWith("✗"));
   }
   function drawTimeline(width) {
-    const all = run.iterations.length, first = Math.max(Math.min(at.cursor - MOST / 2, all - MOST), 0), seen = run.iterations.slice(first, first + MOST);
-    const end = first + seen.length, line = { color: colors["var(--sl-ink)"], width: 1.5 }, frame = { type: "rect", yref: "paper", y0: 0, y1: 1 };
+    const all = run.iterations.length;
+    const first = Math.max(Math.min(at.cursor - MOST / 2, all - MOST), 0);
+    const seen = run.iterations.slice(first, first + MOST);
+    const end = first + seen.length;
+    const line = { color: colors["var(--sl-ink)"], width: 1.5 };
+    const frame = { type: "rect", yref: "paper", y0: 0, y1: 1 };
+    const veil = { fillcolor: colors["var(--sl-paper)"], opacity: 0.6, line: { width: 0 } };
     const shapes = [{ ...frame, x0: at.cursor ? at.cursor - 0.5 : first + 0.4, x1: at.cursor ? at.cursor + 0.5 : first + 0.5, line }];
     if (at.cursor < end)
-      shapes.push({ ...frame, x0: Math.max(at.cursor, first) + 0.5, x1: end + 0.5, fillcolor: colors["var(--sl-paper)"], opacity: 0.6, line: { width: 0 } });
+      shapes.push({ ...frame, x0: Math.max(at.cursor, first) + 0.5, x1: end + 0.5, ...veil });
     place.textContent = `${at.cursor} of ${all}`;
     const moved = changed("cursor", [at.cursor]);
     if (!changed("timeline", [first, predict.asked, width, all, run.iterations.at(-1)])) {
@@ -472,14 +523,16 @@ function mount(element, host, Plotly) {
     }
     const hides = (data, name) => predict.asked === data.index && ["accepted", "bonus", "corrected", "tip"].includes(name);
     const names = ["x", "reach", "accepted", "bonus", "corrected", "tip"];
-    const figure = fill(run.header.timeline, Object.fromEntries(names.map(name => [name, seen.map(data => (hides(data, name) ? null : data.timeline[name]))])));
+    const column = name => seen.map(data => (hides(data, name) ? null : data.timeline[name]));
+    const figure = fill(run.header.timeline, Object.fromEntries(names.map(name => [name, column(name)])));
     figure.layout.xaxis = { ...figure.layout.xaxis, ...axisOf(first, seen.length) };
     figure.layout.shapes = shapes;
     plot(timeline, figure, `Timeline: ${all} iterations, ${at.cursor} shown.`);
   }
   function axisOf(first, length) {
     const every = [1, 2, 5, 10].find(each => length <= 25 * each) ?? 10;
-    return { range: [first + 0.4, first + Math.max(length, LEAST) + 0.6], tickvals: Array.from({ length }, (_, i) => first + i + 1).filter(number => number % every === 0) };
+    const numbers = Array.from({ length }, (_, i) => first + i + 1).filter(number => number % every === 0);
+    return { range: [first + 0.4, first + Math.max(length, LEAST) + 0.6], tickvals: numbers };
   }
   function legendOf(now) {
     const codes = new Set(previewed()?.kinds ?? now.kinds);
@@ -526,12 +579,14 @@ function mount(element, host, Plotly) {
     }
     const placed = Object.values(parts[at.tab] ?? {}).flat(), list = [];
     if (at.tab === "caches" && asking()) list.push("<p>What the caches keep is shown after your answer.</p>");
-    else if (at.tab === "caches" && data?.cache) list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
+    else if (at.tab === "caches" && data?.cache)
+      list.push(keyOf(data), data.cache, data.cache_lines.map(one => `<p>${escaped(one)}</p>`).join(""));
     if (at.tab === "node") list.push(...nodeParts(data));
     if (at.tab === "metrics" && at.cursor) list.push(...metricsParts());
     if (at.tab === "settings" && byHand) { list.push(byHand.all); byHand.update(); }
     list.push(...placed);
-    if (at.tab === "settings" && data) list.push(...(data.drafts ? [`<p>${escaped(data.drafts.sentence)}</p>`, data.drafts.figure] : []), data.decided);
+    if (at.tab === "settings" && data?.drafts) list.push(`<p>${escaped(data.drafts.sentence)}</p>`, data.drafts.figure);
+    if (at.tab === "settings" && data) list.push(data.decided);
     panel.setAttribute("aria-label", TABS[at.tab]);
     fillPanel(panel, list.filter(Boolean));
   }
@@ -540,21 +595,30 @@ function mount(element, host, Plotly) {
     if (!node) return ["<p>Click a node of the tree or a row of the mask.</p>"];
     if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>"];
     const figure = fill(run.header.node, node.columns), left = data.residual?.node === at.node ? data.residual : null;
-    const list = [`<p>${escaped(node.sentence.join(""))}</p>`, { ...figure, layout: { ...figure.layout, height: 60 + 22 * node.columns.place.length } }];
+    figure.layout.height = 60 + 22 * node.columns.place.length;
+    const list = [`<p>${escaped(node.sentence.join(""))}</p>`, figure];
     return left ? [...list, `<p>${escaped(left.sentence)}</p>`, left.figure, left.table] : list;
   }
   function metricsParts() {
     const seen = run.iterations.slice(0, at.cursor).filter(data => data.index !== predict.asked), total = {};
     for (const data of seen) for (const [name, value] of Object.entries(data.metrics.counts)) total[name] = (total[name] ?? 0) + value;
     const shownAs = (value, form) => (form === ".0%" ? `${(100 * value).toFixed(0)} %` : value.toFixed(Number(form[1])));
-    const numbers = run.header.numbers.map(([name, part, whole, form, definition]) => [name, shownAs(total[whole] ? total[part] / total[whole] : 0, form), definition]);
-    const first = Math.max(seen.length - MOST, 0), window = seen.slice(first).map(data => data.metrics), names = Object.keys(window[0] ?? {});
+    const numbers = run.header.numbers.map(([name, part, whole, form, definition]) => {
+      const value = shownAs(total[whole] ? total[part] / total[whole] : 0, form);
+      return `<div><b>${value}</b> ${name}<small>${definition}</small></div>`;
+    });
+    const first = Math.max(seen.length - MOST, 0);
+    const window = seen.slice(first).map(data => data.metrics);
+    const names = Object.keys(window[0] ?? {});
     const figure = fill(run.header.metrics, Object.fromEntries(names.map(name => [name, window.map(point => point[name])])));
     figure.layout.xaxis = { ...figure.layout.xaxis, ...axisOf(first, window.length) };
-    const rows = seen.map(({ metrics }) => `<tr>${["x", "accepted", "own"].map(name => `<td>${metrics[name]}</td>`).join("")}<td>${(1000 * metrics.counts.seconds).toFixed(1)}</td></tr>`);
+    const rows = seen.map(({ metrics: { x, accepted, own, counts } }) =>
+      `<tr>${[x, accepted, own, (1000 * counts.seconds).toFixed(1)].map(value => `<td>${value}</td>`).join("")}</tr>`);
+    const head = ["iteration", "accepted", "target's token", "ms"].map(name => `<th scope="col">${name}</th>`).join("");
+    const table = `<table class="speclab-table"><caption>Iterations</caption><thead><tr>${head}</tr></thead>`;
     return [
-      `<div class="sl-numbers">${numbers.map(([name, value, definition]) => `<div><b>${value}</b> ${name}<small>${definition}</small></div>`).join("")}</div>`, figure,
-      `<details><summary>as table</summary><table class="speclab-table"><caption>Iterations</caption><thead><tr><th>iteration</th><th>accepted</th><th>target's token</th><th>ms</th></tr></thead><tbody>${rows.join("")}</tbody></table></details>`,
+      `<div class="sl-numbers">${numbers.join("")}</div>`, figure,
+      `<details><summary>as table</summary>${table}<tbody>${rows.join("")}</tbody></table></details>`,
     ];
   }
   // Figures, HTML and elements from top to bottom; what is there already is drawn into again.
@@ -582,7 +646,10 @@ function mount(element, host, Plotly) {
   const dark = () => getComputedStyle(element).getPropertyValue("--sl-paper");
 
   function controls() {
-    const busy = Boolean(lab.busy), data = shown(), alone = !host.live || Boolean(lab.dead), ghost = lab.pending && !alone;
+    const busy = Boolean(lab.busy);
+    const data = shown();
+    const alone = !host.live || Boolean(lab.dead);
+    const ghost = lab.pending && !alone;
     title.textContent = lab.setup || run.header?.title || "";
     title.title = title.textContent;
     back.disabled = at.cursor <= 0;
@@ -601,7 +668,8 @@ function mount(element, host, Plotly) {
       one.setAttribute("aria-pressed", String(one.dataset.phase === position().phase));
       one.disabled = !data || (asking() && !["draft", "flatten"].includes(one.dataset.phase));
     }
-    const seconds = Math.round((performance.now() - lab.began) / 1000), progress = lab.progress ? ` (${Math.round(100 * lab.progress)} %)` : "";
+    const seconds = Math.round((performance.now() - lab.began) / 1000);
+    const progress = lab.progress ? ` (${Math.round(100 * lab.progress)} %)` : "";
     const work = busy ? `${lab.busy}${progress}${seconds > 1 ? ` … ${seconds} s` : ""}` : "";
     line.textContent = lab.dead || [run.iterations.length ? work : "", lab.pending ?? "", lab.sentence ?? ""].filter(Boolean).join(" ");
     line.classList.toggle("sl-wrong", Boolean(lab.dead));
@@ -656,15 +724,17 @@ function mount(element, host, Plotly) {
     draw();
   }
   function download({ name, data, mime }) {
-    const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0)), url = URL.createObjectURL(new Blob([bytes], { type: mime }));
+    const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
+    const url = URL.createObjectURL(new Blob([bytes], { type: mime }));
     made("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 
   // -- keys and clicks
   const keys = {
-    ArrowLeft: () => go(at.cursor - 1), ArrowRight: () => go(at.cursor + 1), PageUp: () => go(at.cursor - 10), PageDown: () => go(at.cursor + 10),
-    Home: () => go(0), End: () => go(run.iterations.length), "[": () => along(-1), "]": () => along(1), Escape: () => select(at.node), " ": onStep,
+    ArrowLeft: () => go(at.cursor - 1), ArrowRight: () => go(at.cursor + 1), Home: () => go(0), End: () => go(run.iterations.length),
+    PageUp: () => go(at.cursor - 10), PageDown: () => go(at.cursor + 10), "[": () => along(-1), "]": () => along(1),
+    Escape: () => select(at.node), " ": onStep,
   };
   function onKey(event) {
     const target = event.target, typed = target.matches?.("input, textarea, select, [contenteditable], [role=slider]");
@@ -681,7 +751,8 @@ function mount(element, host, Plotly) {
     event.preventDefault();
     event.stopPropagation();
     const seen = table.id.map((_, entry) => entry).filter(entry => kinds[entry] !== "-" && kinds[entry] !== "f");
-    const here = table.id.indexOf(at.node), column = seen.filter(entry => table.depth[entry] === table.depth[here]).sort((a, b) => table.row[a] - table.row[b]);
+    const here = table.id.indexOf(at.node);
+    const column = seen.filter(entry => table.depth[entry] === table.depth[here]).sort((a, b) => table.row[a] - table.row[b]);
     const to = here < 0 ? 0 : {
       ArrowLeft: table.parent[here], ArrowRight: seen.find(entry => table.parent[entry] === here),
       ArrowUp: column[column.indexOf(here) - 1], ArrowDown: column[column.indexOf(here) + 1],
@@ -705,7 +776,9 @@ function mount(element, host, Plotly) {
   element.addEventListener("pointerdown", event => {
     if (!event.target.closest("button, input, select, summary, textarea, [tabindex='0']")) whole.focus({ preventScroll: true });
   });
-  const sizes = new ResizeObserver(() => draw()), themes = new MutationObserver(() => draw()), scheme = matchMedia("(prefers-color-scheme: dark)");
+  const sizes = new ResizeObserver(() => draw());
+  const themes = new MutationObserver(() => draw());
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
   host.keys.addEventListener("keydown", onKey);
   sizes.observe(whole);
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
