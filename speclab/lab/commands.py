@@ -135,6 +135,7 @@ class Commands:
         steps = self.state.trace.steps if self.state.trace else ()
         if not 0 <= index <= len(steps):
             raise SettingsError(f"There is no iteration {index}: {len(steps)} are decoded.")
+        self._unasked = False
         self.state.cursor, self.state.phase, self.state.selected = index, "all", None
         self.place()
         return self.state.step
@@ -160,6 +161,7 @@ class Commands:
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
         """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
+        self._unasked = False
         if self.session is None:
             self.start()
         assert self.state.applied is not None

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.browser
 EVIL = "<img src=x onerror=window.speclabHurt=1><script>window.speclabHurt=1</script><b>$x$</b>&lt;\x1b[31m\u202eabc"
 HURT = f"""
 import speclab
-from dataclasses import replace
+from speclab import ModelPair
 
-pair = speclab.load_pair()
-pair.token_text = lambda token, evil={EVIL!r}: evil if token % 2 else f"t{{token}}"
-pair.token_texts = lambda tokens: {{int(token): pair.token_text(int(token)) for token in tokens}}
-lab = speclab.Lab(pair, prompt={EVIL!r}, max_new_tokens=80)
+kept = ModelPair.token_text, ModelPair.token_texts
+ModelPair.token_text = lambda self, token: {EVIL!r} if token % 2 else f"t{{token}}"
+ModelPair.token_texts = lambda self, tokens: {{int(token): self.token_text(int(token)) for token in tokens}}
+lab = speclab.Lab("mini", prompt={EVIL!r}, max_new_tokens=80)
 lab
 """
 NO_WEBGL = """() => {
@@ -48,6 +48,7 @@ def test_texts_that_look_like_markup_are_shown_and_never_run(lab):
     assert "\x1b" not in lab.read(text("speclab-text"))
     assert "\u202e" not in lab.read(text("speclab-text"))
     assert lab.complaints == []
+    lab.execute("ModelPair.token_text, ModelPair.token_texts = kept")
 
 
 def test_pictures_need_no_webgl(lab):

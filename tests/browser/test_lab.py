@@ -22,6 +22,7 @@ POINT = """([name, index]) => {
 
 
 def click_node(lab, node):
+    lab.read("document.querySelector('.speclab-tree').scrollIntoView({block: 'center'})")
     lab.rest()
     chosen = f"/^Node {node}\\b/.test({text('sl-node-line')})"
     if not lab.read(chosen):  # else a click would let it go
@@ -115,8 +116,8 @@ def test_a_slider_previews_apply_shows_both_trees_and_step_goes_on(lab):
         lab.page.get_by_role("button", name="More settings").click()
     handle.wait_for(state="visible")
     handle.focus()
-    for _ in range(7):
-        lab.page.keyboard.press("ArrowLeft")
+    for _ in range(3):  # from "auto" on
+        lab.page.keyboard.press("ArrowRight")
     lab.wait(f"{TREE} !== {json.dumps(before)}")
     lab.wait(f"{STEP}.innerText === 'Apply & step' && {PENDING}.includes('node budget')")
     lab.shot("preview")
@@ -146,7 +147,7 @@ def test_a_tree_is_built_by_hand_and_the_strategy_goes_on(lab):
     lab.page.get_by_role("button", name="Prune").click()
     lab.wait(f"{TREE} !== {json.dumps(before)}")
     lab.shot("by_hand")
-    lab.page.get_by_role("button", name="Verify").click()
+    lab.page.locator(".sl-verify").click()
     lab.wait(f"{PANEL}.includes('By hand ')")
     lab.shot("by_hand_verified")
     lab.step()

@@ -46,6 +46,10 @@ def test_the_first_call_of_step_gives_the_first_iteration_whether_or_not_a_page_
     page = Page(clicked, sent)
     page.say(do="step")
     assert clicked.step().index == 2, "a person who pressed Step has asked"
+    moved = make()
+    Page(moved, sent)
+    moved.goto(1)
+    assert moved.step().index == 1, "and so has who went somewhere"
 
 
 def test_python_gets_errors_raised_and_the_page_is_not_bothered(lab, sent):
