@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,13 @@ def save(path: Path, page: Page) -> None:
     NotebookClient(notebook, timeout=600, record_timing=False, resources=where, coalesce_streams=True).execute()
     notebook.metadata.pop("widgets", None)
     notebook.metadata.language_info = {"name": "python"}
-    for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
-        if "data" in output:
-            output["data"] = kept(output["data"], page)
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        cell.outputs = [
+            each for each in cell.outputs if "PlotlyConfig" not in each.get("data", {}).get("text/html", "")
+        ]
+        for output in cell.outputs:
+            if "data" in output:
+                output["data"] = kept(output["data"], page)
     nbformat.write(notebook, path)
 
 
@@ -41,25 +44,12 @@ def kept(data: dict[str, Any], page: Page) -> dict[str, Any]:
     """What is kept of an output: the picture of a figure, the words of anything else."""
     if FIGURE in data:
         address = page.evaluate(DRAW, {name: data[FIGURE][name] for name in ("data", "layout")})
-        return {"image/png": small(b64decode(address.partition(",")[2])), "text/plain": "a plotly figure"}
+        return {"image/png": address.partition(",")[2], "text/plain": "a plotly figure"}
     if WIDGET in data:
         words = data.get("text/plain", "")
         question = words.endswith((")", "(a number)"))
         return {"text/plain": words if question else "Run this cell to see the lab."}
     return data
-
-
-def small(png: bytes) -> str:
-    """A PNG of at most 64 colours, in base64, where Pillow is there; else the PNG itself."""
-    try:
-        from io import BytesIO
-
-        from PIL import Image
-    except ModuleNotFoundError:
-        return b64encode(png).decode()
-    out = BytesIO()
-    Image.open(BytesIO(png)).convert("RGB").quantize(64).save(out, "PNG", optimize=True)
-    return b64encode(out.getvalue()).decode()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,13 @@ def read(path: Path) -> Any:
 def tagged(cell: Any, tag: str) -> bool:
     """Whether a cell is an exercise, a test, …"""
     return tag in cell.metadata.get("tags", ())
+
+
+def printed(code: str, names: dict[str, Any]) -> str:
+    """Runs a cell, and returns what it prints."""
+    with redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "<cell>", "exec"), names)
+    return out.getvalue().strip()
 
 
 def asked(code: str) -> str:

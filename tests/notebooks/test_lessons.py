@@ -5,36 +5,26 @@ As it is shipped, with its exercises open, nbval runs it: `make notebooks`.
 
 from __future__ import annotations
 
-import io
 import re
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import plotly.io
 import pytest
 import torch
-from course import LESSONS, read, solutions, tagged, wrong_answers
+from course import LESSONS, printed, read, solutions, tagged, wrong_answers
 from IPython.display import display
 
 pytestmark = pytest.mark.notebook
 TRIED = re.compile(r"expected|changed", re.IGNORECASE)
 
 
-def _run(code: str, names: dict[str, Any]) -> str:
-    """What some code prints."""
-    code = re.sub(r"(?m)^%.*$", "", code)
-    with redirect_stdout(io.StringIO()) as printed:
-        exec(compile(code, "<cell>", "exec"), names)
-    return printed.getvalue().strip()
-
-
 def _refusal(test: list[str], answer: str, names: dict[str, Any]) -> str:
     """What the test cells say of an answer; "" where they take it."""
     names = dict(names)
     try:
-        _run(answer, names)
-        said = [_run(cell, names) for cell in test][-1]
+        printed(answer, names)
+        said = [printed(cell, names) for cell in test][-1]
     except AssertionError as error:
         return str(error)
     except NameError:  # an answer that cannot run is refused for nothing
@@ -56,15 +46,15 @@ def test_a_solved_notebook_runs_and_wrong_answers_are_refused(path: Path, monkey
         if cell.cell_type != "code" or (tagged(cell, "test") and tagged(cells[number - 1], "test")):
             continue
         if tagged(cell, "exercise"):
-            _run(cell.source, names)
+            printed(cell.source, names)
             (open_exercise,) = re.findall(r"^def (\w+)", cell.source, re.MULTILINE)
             continue
         if not tagged(cell, "test"):
-            _run(cell.source, names)
+            printed(cell.source, names)
             continue
         test = [each.source for each in cells[number : number + 2] if tagged(each, "test")]
         scratch = dict(names)
-        said = [_run(code, scratch) for code in test][-1]
+        said = [printed(code, scratch) for code in test][-1]
         assert " is open: " in said, f"{open_exercise}: {said}"
         for what, answer in wrong.get(open_exercise, ()):
             refusal = _refusal(test, answer, names)
@@ -72,8 +62,8 @@ def test_a_solved_notebook_runs_and_wrong_answers_are_refused(path: Path, monkey
                 taken.append(f"{open_exercise}: {what}")
             elif not TRIED.search(refusal):
                 mute.append(f"{open_exercise}: {what}: {refusal}")
-        _run(known[open_exercise], names)
-        assert [_run(code, names) for code in test][-1].endswith("is right"), open_exercise
+        printed(known[open_exercise], names)
+        assert [printed(code, names) for code in test][-1].endswith("is right"), open_exercise
     assert taken == [], "wrong answers that a test takes, or that cannot run"
     assert mute == [], "refusals that say neither what was expected nor what was changed"
     assert {*wrong} == {*known}, "exercises without wrong answers, or wrong answers to nothing"

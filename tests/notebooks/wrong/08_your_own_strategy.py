@@ -110,4 +110,4 @@ def my_strategy():
 # %% aligned: nothing is cut
 # tokens[:, 1:], states[:, :-1], states[:, 1:] -> tokens, states, states
 # %% aligned: the states are changed
-# return tokens -> states[:, 0] = 0\n    return tokens
+# return tokens -> states[:, -1] = 0\n    return tokens

@@ -1,0 +1,55 @@
+"""A fault in speclab is noticed: some cell of a lesson fails, or prints something else than is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import plotly.io
+import pytest
+import torch
+from course import ROOT, printed, read
+from IPython.display import display
+
+from speclab.tree import DraftTree
+
+pytestmark = pytest.mark.notebook
+CHECKED = "# NBVAL_CHECK_OUTPUT"
+
+
+def _with_siblings(tree: DraftTree) -> Any:
+    return np.eye(len(tree), dtype=bool) | np.tril(np.ones((len(tree), len(tree)), dtype=bool))
+
+
+MUTANTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "a mask that shows siblings": ("02_trees_masks_caches", "speclab.tree.DraftTree.ancestor_mask", _with_siblings),
+    "a formula that promises more": ("03_when_does_a_tree_pay", "speclab.theory.chain_yield", lambda rate, n: 1 + n),
+    "a residual that is p": ("04_sampling", "speclab.engine.acceptance.residual", lambda p, q: p),
+    "copies that are never found": (
+        "05_training_free", "speclab.drafters.ngrams.NgramIndex.matches", lambda *_, **__: [],
+    ),
+    "a clinic that finds nothing": ("06_debugging_a_tree", "speclab.analysis.clinic.check", lambda *_: ()),
+    "a fork that forgets": ("08_your_own_strategy", "speclab.drafters.base.Drafter.restore", lambda *_: None),
+}  # fmt: skip
+"""What is wrong: the lesson that notices, the function of speclab, and what stands in for it."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_lesson_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stem, function, mutant = MUTANTS[name]
+    monkeypatch.setattr(function, mutant)
+    monkeypatch.setattr(plotly.io.renderers, "default", "json")
+    torch.set_grad_enabled(True)
+    names: dict[str, Any] = {"__name__": "__main__", "display": display}
+    for cell in read(ROOT / "notebooks" / f"{stem}.ipynb").cells:
+        if cell.cell_type != "code":
+            continue
+        try:
+            said = printed(cell.source, names)
+        except Exception:  # an assertion, or what follows from wrong values
+            return
+        saved = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        if cell.source.startswith(CHECKED) and said != saved.strip():
+            return
+    pytest.fail(f"no cell of {stem} notices")
