@@ -1,4 +1,4 @@
-"""What the page says of itself to someone who does not see it, or sees little: contrast, names, focus."""
+"""What the page says of itself to someone who does not see it, or sees little: contrast and names."""
 
 from __future__ import annotations
 
@@ -45,17 +45,3 @@ NAMELESS = """() => [...document.querySelector('.speclab-lab').querySelectorAll(
     && !(e.getAttribute('role') === 'slider' && e.closest('.widget-inline-hbox')?.innerText.trim()))
   .map(e => e.outerHTML.slice(0, 160))"""
 """Controls that Tab reaches and that have no name; a slider's is the label beside it."""
-
-PICTURES = """() => [...document.querySelectorAll('.speclab-lab svg')]
-  .filter(e => e.checkVisibility() && !e.closest('svg svg, .js-plotly-plot, button, i, [aria-hidden=true]'))
-  .filter(e => !(e.getAttribute('role') === 'img' && (e.getAttribute('aria-label') || e.querySelector('title'))))
-  .map(e => e.outerHTML.slice(0, 120))"""
-"""Pictures without words."""
-
-FOCUSED = """() => {
-  const e = document.activeElement, style = getComputedStyle(e);
-  return [e.tagName, e.closest('[class*=speclab-]')?.className.match(/speclab-[a-z_-]+/g)?.join(' ') ?? '',
-    style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1 || style.boxShadow !== 'none',
-    !!e.closest('.speclab-lab')];
-}"""
-"""Where the focus is: tag, own classes, whether it is seen, whether it is inside the lab."""
