@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -58,7 +58,9 @@ class Candidates:
     def draft(self, *events: Event) -> Draft:
         """The finished tree, and what led to it."""
         tree, order = self.tree()
-        return Draft(tree, events, {index: self.top(node) for index, node in enumerate(order) if self.children[node]})
+        return Draft(
+            tree, events, _Tops(self, {index: node for index, node in enumerate(order) if self.children[node]})
+        )
 
     def top(self, node: int) -> TopK:
         """What may follow a node, its children among it, each with the probability that the tree gives it."""
@@ -66,3 +68,19 @@ class Candidates:
         probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
         probs.update((token, self.prob[child]) for token, child in children.items())
         return tuple(sorted(((token, log(prob)) for token, prob in probs.items()), key=lambda pair: -pair[1]))
+
+
+class _Tops(Mapping[int, TopK]):
+    """`Candidates.top` of each expanded node, worked out when it is read: only records read it."""
+
+    def __init__(self, candidates: Candidates, nodes: Mapping[int, int]) -> None:
+        self._candidates, self._nodes = candidates, nodes
+
+    def __getitem__(self, index: int) -> TopK:
+        return self._candidates.top(self._nodes[index])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)

@@ -206,12 +206,12 @@ class GooseDrafter(TableDrafter):
 
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
         """What the table has after a node; a score is the share among the successors kept (the authors' code)."""
-        tokens, probs = super().successors(tree, node, weight)
-        total = sum(probs)
+        tokens, probs = super().successors(tree, node)
+        total, threshold = sum(probs), self.settings.score_threshold
         scores = [prob / total for prob in probs]
-        kept = sum(score >= self.settings.score_threshold for score in scores)
-        tree.successors[node] = Successors(tokens[:kept], [weight * score for score in scores[:kept]])
-        return tree.successors[node]
+        kept = [weight * score for score in scores if score >= threshold]
+        successors = tree.successors[node] = Successors(tokens[: len(kept)], kept)
+        return successors
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """Updates the running acceptance of copies, and with it the next spine ratio; then the table (section 4.3)."""

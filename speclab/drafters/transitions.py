@@ -73,7 +73,9 @@ class TransitionTable(Learned[Rows]):
         rows = zip(batch.previous, batch.tokens, batch.next_ids.tolist(), probs.tolist(), counts, strict=True)
         for previous, token, ids, row_probs, count in rows:
             if count:
-                successors = Successors(ids[:count], row_probs[:count])
+                successors = Successors(ids, row_probs)
+                if count < len(ids):
+                    successors = Successors(ids[:count], row_probs[:count])
                 self.after_token[token] = successors
                 if self._keeps_pairs:
                     self.after_pair[previous, token] = successors
@@ -142,9 +144,11 @@ class TableDrafter(Drafter):
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
         """What the table has after a node, and notes it in the tree; `weight` is what a copied child leaves."""
         previous = tree.token[tree.parent[node]] if node else self._before_root
-        tokens, probs = self.table.successors(previous, tree.token[node])
-        tree.successors[node] = Successors(tokens, [weight * prob for prob in probs])
-        return tree.successors[node]
+        successors = self.table.successors(previous, tree.token[node])
+        if weight < 1:
+            successors = Successors(successors.tokens, [weight * prob for prob in successors.probs])
+        tree.successors[node] = successors
+        return successors
 
     def route(self, name: str, reason: str = "", **values: Value) -> Event:
         """Which way the draft went, with the state of the table."""

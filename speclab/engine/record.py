@@ -89,7 +89,7 @@ class _TargetColumns(NamedTuple):
 def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     tree, verification, settings = iteration.outcome.tree, iteration.verification, decoding.settings
     if settings.temperature == 0 and not verification.targets.processed:
-        log_probs = verification.answer.log_probs  # [n, V]
+        log_probs = verification.answer.log_probs()  # [n, V]
         probs = log_probs.exp()
         ids, top_log_probs = verification.answer.topk(KEPT)  # searched already
         top_probs = np.exp(top_log_probs)
