@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ def _with_siblings(tree: DraftTree) -> Any:
     return np.eye(len(tree), dtype=bool) | np.tril(np.ones((len(tree), len(tree)), dtype=bool))
 
 
-MUTANTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
+MUTANTS: dict[str, tuple[str, str, Any]] = {
     "a mask that shows siblings": ("02_trees_masks_caches", "speclab.tree.DraftTree.ancestor_mask", _with_siblings),
     "a formula that promises more": ("03_when_does_a_tree_pay", "speclab.theory.chain_yield", lambda rate, n: 1 + n),
     "a residual that is p": ("04_sampling", "speclab.engine.acceptance.residual", lambda p, q: p),
@@ -30,7 +29,9 @@ MUTANTS: dict[str, tuple[str, str, Callable[..., Any]]] = {
         "05_training_free", "speclab.drafters.ngrams.NgramIndex.matches", lambda *_, **__: [],
     ),
     "a clinic that finds nothing": ("06_debugging_a_tree", "speclab.analysis.clinic.check", lambda *_: ()),
-    "a fork that forgets": ("08_your_own_strategy", "speclab.drafters.base.Drafter.restore", lambda *_: None),
+    "a replay that gains nothing": (
+        "08_your_own_strategy", "speclab.analysis.replay.Replay.tokens_per_iteration", property(lambda _: 1.0),
+    ),
 }  # fmt: skip
 """What is wrong: the lesson that notices, the function of speclab, and what stands in for it."""
 
