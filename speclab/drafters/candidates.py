@@ -58,9 +58,8 @@ class Candidates:
     def draft(self, *events: Event) -> Draft:
         """The finished tree, and what led to it."""
         tree, order = self.tree()
-        return Draft(
-            tree, events, _Tops(self, {index: node for index, node in enumerate(order) if self.children[node]})
-        )
+        expanded = {index: node for index, node in enumerate(order) if self.children[node]}
+        return Draft(tree, events, _Tops(self, expanded))
 
     def top(self, node: int) -> TopK:
         """What may follow a node, its children among it, each with the probability that the tree gives it."""

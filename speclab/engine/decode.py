@@ -77,7 +77,7 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
     prefix = target.length
     positions = [prefix + depth for depth in (*tree.depth.tolist(), *extra.depth)]
     mask = extra.below(tree.ancestor_mask() if draft.mask is None else draft.mask)  # [n + m, n + m] bool
-    answer = target.logits([*tree.token.tolist(), *extra.token], positions, mask)
+    answer = target.logits([*tree.token.tolist(), *extra.token], positions, mask, topk=decoding.topk)
     nodes = answer[: len(tree)]
 
     def ids(node: int) -> list[int]:
@@ -244,7 +244,8 @@ class Decoding:
 
     Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
     root it holds them all, and `after_text`, one row, is what the target predicts after them. `process`: what the
-    target's logits go through before a token is chosen.
+    target's logits go through before a token is chosen. `topk`: most probable tokens after every node of a tree that
+    are read whatever the strategy, so that they come with the pass.
     """
 
     pair: ModelPair
@@ -254,6 +255,7 @@ class Decoding:
     prompt_length: int
     process: RowProcessor | None = None
     after_text: Targets | None = None
+    topk: int = 0
     cancel: Flag = field(default_factory=Flag)
 
     @property

@@ -91,21 +91,23 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     if settings.temperature == 0 and not verification.targets.processed:
         log_probs = verification.answer.log_probs()  # [n, V]
         probs = log_probs.exp()
-        ids, top_log_probs = verification.answer.topk(KEPT)  # searched already
+        best: tuple[Tensor, ...] = ()
+        ids, top_log_probs = verification.answer.topk(NODE_TOP)  # searched already
         top_probs = np.exp(top_log_probs)
     else:
         probs = transform(verification.targets.rows(), settings).float()
         log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
         best = topk(probs, NODE_TOP)
-        ids, top_probs = best[1].cpu().numpy(), best[0].cpu().numpy()
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
     entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # a token may be ruled out, by -inf
-    columns = torch.cat([choice_prob, probs[parents, tokens][:, None], entropy[:, None]], 1)
-    chosen_prob, token_prob, entropies = columns.cpu().numpy().T.tolist()
-    pairs = zip(ids[:, :NODE_TOP].tolist(), top_probs[:, :NODE_TOP].tolist(), strict=True)
-    top = [tuple(zip(*pair, strict=True)) for pair in pairs]
+    parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *best]
+    columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
+    if best:
+        top_probs, ids = np.split(columns[:, 3:], 2, axis=1)
+    chosen_prob, token_prob, entropies = columns[:, :3].T.tolist()
+    top = [tuple(zip(*row, strict=True)) for row in zip(ids.astype(int).tolist(), top_probs.tolist(), strict=True)]
     root_prob = None
     if verification.root is not None:
         root_prob = float(verification.root.probs(0)[tree.token[0]])

@@ -15,7 +15,7 @@ from speclab.engine.decode import Iteration, Propose, iterate, resume, start
 from speclab.engine.exactness import Checker
 from speclab.engine.record import kept_answers, record
 from speclab.errors import CancelledError, ExactnessError, FinishedError, SettingsError
-from speclab.models.answer import TopTokens
+from speclab.models.answer import KEPT, TopTokens
 from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
 from speclab.settings import SessionSettings
@@ -88,6 +88,7 @@ class Session:
     ) -> None:
         """`first`: the position of the first token that this session decodes itself; the rest comes from a fork."""
         decoding = self._decoding
+        decoding.topk = KEPT
         self._checker = Checker(decoding) if self.settings.check else None
         ties = 0 if self._checker is None else self._checker.compare(first)
         learned = (*learned, _Learned(self.strategy, decoding.drafter.snapshot()))

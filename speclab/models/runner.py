@@ -141,8 +141,8 @@ class Runner:
             positions: `m` positions; a tree node has prefix length + depth.
             visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees; every
                 earlier column is visible to all, so the host does no work in the length of the prefix.
-            topk: most probable tokens of every row that the host will read; 0: the argmax alone. On CUDA they come
-                with the pass, in its only transfer.
+            topk: most probable tokens of every row that the host will read beside the argmax. On CUDA they come with
+                the pass, in its only transfer.
 
         Raises:
             OutOfMemoryError: the pass does not fit; the cache is as it was.

@@ -39,7 +39,7 @@ def check_finite(
 
     Args:
         logits: `[m, V]`.
-        k: most probable tokens of each row that come with the check from a device; 0: the argmax alone.
+        k: most probable tokens of each row that come from a device with the check and the argmax.
         allow_nonfinite: the reader replaces those that are not finite, so they are not refused.
         ids, vocab_size: of a draft vocabulary, as in `Answer`.
 
@@ -51,16 +51,18 @@ def check_finite(
     if logits.device.type == "cpu":
         finite = bool(rows_finite.all())
     else:  # one transfer for the check and what comes with it: the only wait of a pass
-        log_probs, best = topk(logits.float().log_softmax(-1), k) if k else (logits[:, :0], logits.argmax(-1)[:, None])
-        parts = rows_finite[:, None].int(), best.int(), log_probs.float().view(torch.int32)
+        parts = [rows_finite.int()[:, None], logits.argmax(-1).int()[:, None]]
+        if k:
+            log_probs, best = topk(logits.float().log_softmax(-1), k)
+            parts += [best.int(), log_probs.view(torch.int32)]
         host = torch.cat(parts, 1).cpu().numpy()
         finite = bool(host[:, 0].all())
-        tokens = host[:, 1 : best.shape[1] + 1].astype(np.int64)
+        count = (host.shape[1] - 2) // 2
+        tokens = host[:, 1 : 2 + count].astype(np.int64)
         tokens = tokens if ids is None else ids[tokens]
+        choice = tokens[:, 0]
         if k:
-            top = tokens, np.ascontiguousarray(host[:, best.shape[1] + 1 :]).view(np.float32)
-        else:
-            choice = tokens[:, 0]
+            top = tokens[:, 1:], np.ascontiguousarray(host[:, 2 + count :]).view(np.float32)
     if not finite and not allow_nonfinite:
         raise LogitsError(
             f"{name} gave logits that are no numbers (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "

@@ -82,7 +82,7 @@ def test_a_draft_head_waits_once_a_level():
 
 def test_a_record_costs_few_waits_more():
     with device() as gpu:
-        for temperature, most in ((0.0, 9), (0.8, 14)):
+        for temperature, most in ((0.0, 8), (0.8, 11)):
             settings = {"max_new_tokens": 200, "temperature": temperature, "stop_at_eos": False}
             session = speclab.Session(pair("llama"), SIXTY, PROMPT, **settings)
             for _ in range(8):
