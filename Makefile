@@ -55,7 +55,6 @@ model: $(READY) ## tests on the mini family, on random models and on a device do
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
 notebooks: $(READY) ## run every notebook, as shipped and with its exercises solved
-	@sh tests/browser/chromium.sh $(BIN)/python
 	$(PYTEST) --dist loadfile -W default --nbval-lax --nbval-current-env --nbval-cell-timeout 180 notebooks tests/notebooks
 
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
