@@ -32,11 +32,7 @@ class SettingsError(SpeclabError, ValueError):
 
 
 class ExpressionError(SettingsError):
-    """A condition does not read as an expression; `column` says where, counted from 1."""
-
-    def __init__(self, sentence: str, column: int = 1) -> None:
-        super().__init__(sentence)
-        self.column = column
+    """A condition does not read as an expression."""
 
 
 class PromptError(SpeclabError, ValueError):

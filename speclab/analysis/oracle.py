@@ -14,7 +14,6 @@ from transformers import DynamicCache
 from speclab.analysis.detectors import name
 from speclab.analysis.faults import NO_WINDOW, final_norm, without_final_norm
 from speclab.analysis.known_text import session_settings
-from speclab.drafters.base import Draft
 from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.sampling import transform
 from speclab.models.pair import ModelPair
@@ -87,7 +86,8 @@ class Oracle:
     def _gaps(self, step: Step, logits: Tensor) -> list[float]:
         if self._processors is not None:
             prefix = self.text[: step.prefix_length]
-            rows = zip(Draft(step.tree).paths(), logits, strict=True)
+            paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in range(len(step.tree))]
+            rows = zip(paths, logits, strict=True)
             logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
         probs = transform(logits, self.settings)
         return [_gap(node.target_top, row) for node, row in zip(step.nodes, probs, strict=True)]

@@ -161,18 +161,6 @@ class Draft:
     proposals: tuple[Proposal, ...] = ()
     mask: Bools | None = None
 
-    def paths(self) -> list[tuple[int, ...]]:
-        """For each row of the verification pass its tokens from node 0 on, its own included: nodes, then `extra`."""
-        paths: list[tuple[int, ...]] = []
-        for token, parent in zip(self.tree.token.tolist(), self.tree.parent.tolist(), strict=True):
-            above = paths[parent] if parent >= 0 else ()
-            paths.append((*above, token))
-        rows = self.extra
-        for visible in rows.visible:
-            seen = sorted(np.flatnonzero(visible).tolist(), key=rows.depth.__getitem__)
-            paths.append((*paths[0], *(rows.token[row] for row in seen)))
-        return paths
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -81,11 +81,6 @@ class Metrics:
         return self.counts.draft_calls
 
     @property
-    def lossless(self) -> bool:
-        """Whether every acceptance rule that was used keeps the target's distribution."""
-        return self.counts.lossy == 0
-
-    @property
     def target_calls_saved(self) -> float:
         """Share of plain decoding's target passes that were not needed, hardware-free; negative if more were."""
         return 1.0 - self.counts.target_calls / self.counts.committed if self.counts.committed else 0.0
