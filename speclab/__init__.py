@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     from speclab.drafters.token_recycling import TokenRecycling
     from speclab.engine.custom_generate import custom_generate
     from speclab.engine.generate import Generation, generate
+    from speclab.engine.record_generate import record_generate
     from speclab.engine.session import Session
     from speclab.lab import Lab
     from speclab.lab.prediction import Prediction
     from speclab.models.pair import ModelPair, load_pair
     from speclab.trace.files import load_trace
     from speclab.trace.records import Step, Trace
+    from speclab.trace.steps import load_steps
     from speclab.tree import DraftTree
 
 __version__ = "0.3.0"
@@ -77,7 +79,8 @@ __all__ = [
     "PromptLookup", "Replayer", "Retrieval", "SequoiaTree", "Session", "SettingsError", "SpeclabError", "Step",
     "Strategy", "TokenRecycling", "TokenizerMismatchError", "Trace", "TraceError", "TreeEdit", "UnsupportedModelError",
     "__version__", "attribution", "bench", "clinic", "compare", "curves", "custom_generate", "generate", "load_pair",
-    "load_trace", "nodes", "prompts", "replay", "routing", "strategies", "theory", "views", "what_if",
+    "load_steps", "load_trace", "nodes", "prompts", "record_generate", "replay", "routing",
+    "strategies", "theory", "views", "what_if",
 ]  # fmt: skip
 
 # What is imported on first use, and from where; the block above says the same to type checkers and editors.
@@ -116,7 +119,9 @@ _HOME = {
     "generate": "speclab.engine.generate",
     "load_pair": "speclab.models.pair",
     "load_trace": "speclab.trace.files",
+    "load_steps": "speclab.trace.steps",
     "nodes": "speclab.analysis.nodes",
+    "record_generate": "speclab.engine.record_generate",
     "replay": "speclab.analysis.replay",
     "strategies": "speclab.drafters",
     "what_if": "speclab.analysis.whatif",

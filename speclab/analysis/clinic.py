@@ -13,32 +13,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from speclab.analysis.detectors import DETECTORS, Before
+from speclab.analysis.explain import explain_answers
 from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
-from speclab.analysis.oracle import Oracle, explain_answers, explain_draft
+from speclab.analysis.oracle import Oracle, explain_draft
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
 from speclab.models.pair import ModelPair
-from speclab.trace.records import Trace
+from speclab.trace.records import Step, Trace
 
 if TYPE_CHECKING:
     from speclab.drafters.base import Strategy
     from speclab.prompts import PromptInput
 
-__all__ = ["FAULTS", "Fault", "Finding", "broken", "check", "matrix"]
+__all__ = ["FAULTS", "TIE", "Fault", "Finding", "broken", "check", "explain", "matrix"]
+TIE = "tie"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something wrong at `node` (None: the whole pass) of `iteration`, counted from 0.
 
-    `kind`: order, mask, prefix, slot, path, choice, commit, text or end, from the record alone; choice, position,
-    window, norm or answer, by the models. `fault`: the name in `FAULTS` whose signature it is; empty for any other.
+    `kind`: one of `DETECTORS`, from the record alone; by the models what `explain` names, and tie, where two tokens
+    are closer than rounding, which is no fault. `fault`: the name in
+    `FAULTS` whose signature it is; empty for any other.
     """
 
     iteration: int
@@ -63,6 +66,47 @@ def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding,
     Raises:
         SettingsError: `run` is not a run, or nothing is decoded yet.
     """
+    trace, pair = _checked(run, pair)
+    findings = list(_on_records(trace, pair))
+    if findings:
+        kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
+        findings = [finding for finding in findings if finding.kind in kinds]
+    if pair is None:
+        return tuple(findings)
+    oracle = Oracle(trace, pair)
+    steps = oracle.steps[: findings[0].iteration if findings else None]
+    by_draft = [Finding(iteration, *explanation) for iteration, explanation in explain_draft(oracle, steps)]
+    answers = list(_answers(oracle, steps))
+    wrong = [finding for finding in answers if finding.kind != TIE]
+    return (*wrong, *by_draft, *findings, *[finding for finding in answers if finding.kind == TIE])
+
+
+def explain(trace: Trace, pair: ModelPair) -> Finding | None:
+    """Which single fault reproduces the first answer that is wrong; None if every recorded answer is right.
+
+    Each hypothesis is one changed pass. Its `kind`: position, mask, prefix, order (rows that were kept), token, answer
+    (another row's, or none that was tried), norm, scale, window, temperature or choice.
+
+    Raises:
+        SettingsError: nothing is decoded yet, or the pair has another vocabulary.
+    """
+    trace, pair = _checked(trace, pair)
+    assert pair is not None
+    oracle = Oracle(trace, pair)
+    return next((finding for finding in _answers(oracle, oracle.steps) if finding.kind != TIE), None)
+
+
+def _answers(oracle: Oracle, steps: Sequence[Step]) -> Iterator[Finding]:
+    """Ties, and the first answer that is wrong."""
+    for step, before in zip(steps, (None, *steps), strict=False):
+        right = oracle.answers(step)
+        if wrong := explain_answers(oracle, step, before, right):
+            yield Finding(step.index, *wrong)
+            return
+        yield from [Finding(step.index, *tie) for tie in oracle.ties(step, oracle.log_probs(step, right))]
+
+
+def _checked(run: Trace | Session, pair: ModelPair | None) -> tuple[Trace, ModelPair | None]:
     if isinstance(run, Session) and pair is None:
         pair = run.pair
     trace = run.trace if isinstance(run, Session) else run
@@ -72,17 +116,10 @@ def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding,
         raise SettingsError("No iteration is decoded yet: Step or Run, then check what was decoded.")
     if isinstance(pair, BrokenPair) and pair.healthy is not None:
         pair = pair.healthy
-    findings = list(_on_records(trace, pair))
-    if findings:
-        kinds = {finding.kind for finding in findings if finding.iteration == findings[0].iteration}
-        findings = [finding for finding in findings if finding.kind in kinds]
-    if pair is None:
-        return tuple(findings)
-    oracle, steps = Oracle(trace, pair), trace.steps[: findings[0].iteration if findings else None]
-    by_draft = [Finding(iteration, *explanation) for iteration, explanation in explain_draft(oracle, steps)]
-    explained = ((step, explanation) for step in steps for explanation in explain_answers(oracle, step))
-    answers = [Finding(step.index, *explanation) for step, explanation in islice(explained, 1)]
-    return (*answers, *by_draft, *findings)
+    most = max((*trace.prompt_ids, *trace.token_ids(), *(int(step.tree.token.max()) for step in trace.steps)))
+    if pair is not None and most >= pair.vocab_size:
+        raise SettingsError(f"Token {most} is outside the {pair.vocab_size} of {pair.name}: give the pair of this run.")
+    return trace, pair
 
 
 def _on_records(trace: Trace, pair: ModelPair | None) -> Iterator[Finding]:
@@ -112,6 +149,6 @@ def matrix(
             session = Session(models, strategy, prompt, **settings)
             session.run()
             rows[injected]["runs"] += 1
-            for fault in {finding.fault or "other" for finding in check(session)}:
+            for fault in {finding.fault or "other" for finding in check(session) if finding.kind != TIE}:
                 rows[injected][fault] += 1
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speclab.trace.records import Step
+from speclab.trace.records import UNKNOWN, Step
 from speclab.tree import CandidateSampling
 
 FOLLOWS_THE_TARGET = {"greedy", "sample and match"}
 """Acceptance rules under which exactly the child with the target's choice is accepted."""
+RECORDED = "recorded"
+"""The rule of another decoder that sampled: what it drew after a path is not the target's first choice."""
 Fault = tuple[int | None, str]
 """A node, None for the whole step, and what is wrong, a sentence."""
 
@@ -32,7 +34,8 @@ class Before:
 def name(step: Step, node: int) -> str:
     """`node 2 ' the'`."""
     token = int(step.tree.token[node])
-    return f"node {node} {step.texts.get(token, str(token))!r}"
+    row = f" (row {step.rows[node]} of the file)" if step.rows else ""
+    return f"node {node}{row} {step.texts.get(token, str(token))!r}"
 
 
 def path_of(step: Step) -> tuple[int, ...]:
@@ -63,8 +66,19 @@ def mask(step: Step, _: Before) -> Iterator[Fault]:
             yield row, f"{name(step, row)} was shown {name(step, column)}, {kin}."
 
 
+def position(step: Step, _: Before) -> Iterator[Fault]:
+    """A row's position is the prefix's length and its depth."""
+    for row, given in enumerate(step.position):
+        own = step.prefix_length + int(step.tree.depth[row])
+        if given != own:
+            yield row, f"{name(step, row)} was given position {given}, and its place is {own}."
+
+
 def prefix(step: Step, _: Before) -> Iterator[Fault]:
     """Rows at one position see as many entries of the prefix, and deeper ones not more (a window may hide some)."""
+    for row, first, last in step.hidden_prefix:
+        if first:  # a window hides the first entries
+            yield row, f"{name(step, row)} was not shown entries {first} to {last} of the prefix."
     most = step.prefix_length
     by_depth: dict[int, int] = {}
     for row, (depth, seen) in enumerate(zip(step.tree.depth.tolist(), step.prefix_seen, strict=True)):
@@ -88,7 +102,7 @@ def slot(step: Step, _: Before) -> Iterator[Fault]:
         row = f": the row of {name(step, extra[0])} was kept" if extra else ""
         entries = f"The target's cache held {cache.after} entries for {cache.committed} committed tokens"
         yield extra[0] if extra else None, f"{entries}{row}."
-    elif cache.kept and list(cache.kept) != kept:
+    elif cache.kept and "slot" not in step.missing and list(cache.kept) != kept:
         yield None, f"Slots {list(cache.kept)} were kept, and the accepted path is in slots {kept}."
 
 
@@ -108,7 +122,7 @@ def choice(step: Step, _: Before) -> Iterator[Fault]:
     for node in step.accepted:
         parent = int(step.tree.parent[node])
         chosen = step.root_choice if parent < 0 else step.nodes[parent].target_choice
-        if int(step.tree.token[node]) != chosen:
+        if chosen not in (UNKNOWN, int(step.tree.token[node])):
             yield node, f"{name(step, node)} was accepted, and the target chose token {chosen} there."
     last = path_of(step)[-1] if path_of(step) else -1
     for node in step.tree.children[last] if last >= 0 and step.bonus is not None else ():
@@ -123,7 +137,7 @@ def commit(step: Step, _: Before) -> Iterator[Fault]:
     chosen = step.root_choice if last is None else step.nodes[last].target_choice
     if step.bonus is not None:
         expected.append(step.bonus)
-        if step.bonus != chosen:
+        if step.bonus != chosen and step.rule != RECORDED:
             yield last, f"Token {step.bonus} was committed after the path, and the target chose token {chosen}."
     if list(step.committed) != expected:
         yield None, f"Tokens {list(step.committed)} were committed, and the accepted path gives {expected}."
@@ -149,6 +163,6 @@ def end(step: Step, before: Before) -> Iterator[Fault]:
 
 
 DETECTORS: Mapping[str, Callable[[Step, Before], Iterator[Fault]]] = {
-    detector.__name__: detector for detector in (order, mask, prefix, slot, path, choice, commit, text, end)
+    detector.__name__: detector for detector in (order, position, mask, prefix, slot, path, choice, commit, text, end)
 }
 """By the kind of their findings."""

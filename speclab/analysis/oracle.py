@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import torch
@@ -12,18 +13,19 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from speclab.analysis.detectors import name
-from speclab.analysis.faults import NO_WINDOW, final_norm, without_final_norm
+from speclab.analysis.faults import final_norm, without_final_norm
 from speclab.analysis.known_text import session_settings
 from speclab.drafters.draft_pass import DRAFT
 from speclab.engine.sampling import transform
 from speclab.models.pair import ModelPair
-from speclab.models.runner import Runner
-from speclab.trace.records import Step, Trace
+from speclab.settings import SessionSettings
+from speclab.trace.records import UNKNOWN, Step, Trace
 
-CLOSE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
-"""Largest difference of two probabilities that rounding explains, by dtype (a speclab default)."""
-SHIFTS = tuple(range(-8, 33))
-"""Positions by which all rows of a pass may be off."""
+CLOSE = {"float32": 5e-3, "float16": 0.1, "bfloat16": 0.5}
+"""Largest difference of two log-probabilities that rounding explains, by dtype (a speclab default)."""
+FLOOR = -12.0
+"""Less probable tokens (nats) are all the same."""
+GREEDY = "greedy"
 PATHS = 16
 """Paths in one plain pass."""
 DRAFTED_NODES = 24
@@ -32,22 +34,36 @@ Explanation = tuple[int | None, str, str, str]
 """A node, the kind of the finding, its sentence, and the fault of the clinic that it is, if any."""
 
 
+def _close(dtype: object) -> float:
+    return CLOSE.get(str(dtype).removeprefix("torch."), CLOSE["float32"])
+
+
 class Oracle:
     """The models of a pair on the text of a trace."""
 
     def __init__(self, trace: Trace, pair: ModelPair) -> None:
         self.pair, self.trace = pair, trace
         self.text = [*trace.prompt_ids, *trace.token_ids()]
-        self.settings = session_settings(trace)
-        self.close = CLOSE.get(pair.target.dtype, CLOSE[torch.float32])
+        self.steps = tuple(self._behind_the_text())
+        outside = "format" in trace.models  # of another decoder: logits as they are
+        self.settings = SessionSettings() if outside else session_settings(trace)
+        self.close = max(_close(pair.target.dtype), _close(trace.models.get("target_dtype")))
         most = self.settings.max_new_tokens
-        self._processors = pair.rules.processors(pair.target.model, len(trace.prompt_ids), most)
+        processors = pair.rules.processors(pair.target.model, len(trace.prompt_ids), most)
+        self._processors = None if outside else processors
         self._cache = DynamicCache(config=pair.target.model.config.get_text_config(decoder=True))
         self._held = 0
 
+    def _behind_the_text(self) -> Iterator[Step]:
+        """The steps behind as much of the text as there was, whatever their caches are said to have held."""
+        length = len(self.trace.prompt_ids) + 1
+        for step in self.trace.steps:
+            yield replace(step, prefix_length=length - (step.root_choice is None))
+            length += len(step.committed)
+
     @torch.inference_mode()
-    def gaps(self, step: Step) -> list[float]:
-        """For each node the largest difference of a recorded probability from that of its path, run plainly."""
+    def answers(self, step: Step) -> Tensor:
+        """Logits after each node `[n, V]`: its path, run plainly. Steps are asked for in their order."""
         model, device = self.pair.target.model, self.pair.target.device
         new = torch.tensor([self.text[self._held : step.prefix_length]], device=device)
         if new.numel():
@@ -65,66 +81,47 @@ class Oracle:
             output = model(torch.tensor(rows, device=device), past_key_values=cache, use_cache=True).logits
             for path, row in zip(paths, output, strict=True):
                 logits.update(zip(path, row[:, : self.pair.target.vocab_size], strict=False))
-        return self._gaps(step, torch.stack([logits[node] for node in range(len(tree))]))
+        return torch.stack([logits[node] for node in range(len(tree))])
 
-    def gaps_at(self, step: Step, positions: Sequence[int], *, window: bool = True) -> list[float]:
-        """As `gaps`, of a tree pass with the recorded mask and these positions, counted from the prefix's end."""
-        target = self.pair.target
-        bound = (target.context or NO_WINDOW) - step.prefix_length
-        if min(positions) < -step.prefix_length or max(positions) >= bound:
-            return [float("inf")]
-        plan = target.plan if window else replace(target.plan, window=NO_WINDOW)
-        runner = Runner(target.model, target.name, plan, lean=False)
-        runner.vocab_size = target.vocab_size
-        runner.extend(self.text[: step.prefix_length])
-        places = [step.prefix_length + position for position in positions]
-        tokens, visible = step.tree.token.tolist(), step.mask
-        if len(tokens) == 1:  # a pass of one row alone would take no mask, and so no window
-            tokens, places, visible = [*tokens, *tokens], [*places, *places], np.eye(2, dtype=np.bool_)
-        return self._gaps(step, runner.logits(tokens, places, visible).logits[: len(step.tree)])
-
-    def _gaps(self, step: Step, logits: Tensor) -> list[float]:
+    def log_probs(self, step: Step, logits: Tensor) -> Tensor:
+        """What is recorded of logits `[n, V]`: of a session what it sampled by, of another decoder the log-softmax."""
         if self._processors is not None:
             prefix = self.text[: step.prefix_length]
             paths = [step.tree.token[list(step.tree.path(node))].tolist() for node in range(len(step.tree))]
             rows = zip(paths, logits, strict=True)
             logits = torch.stack([self._processors([*prefix, *path], row) for path, row in rows])
-        probs = transform(logits, self.settings)
-        return [_gap(node.target_top, row) for node, row in zip(step.nodes, probs, strict=True)]
+        return transform(logits, self.settings).float().log().clamp_min(FLOOR).cpu()
 
+    def gaps(self, step: Step, log_probs: Tensor) -> list[float]:
+        """For each node the largest difference of a recorded log-probability, or of its choice from the best."""
+        best = log_probs.amax(-1).tolist() if step.rule == GREEDY else None
+        gaps = []
+        for node, row in zip(step.nodes, log_probs, strict=True):
+            gap = _gap(node.target_top, row)
+            if best is not None and node.target_choice != UNKNOWN:
+                gap = max(gap, best[node.index] - float(row[node.target_choice]))
+            gaps.append(inf if gap != gap else gap)  # a pass that cannot be
+        return gaps
 
-def _gap(top: Sequence[tuple[int, float]], probs: Tensor) -> float:
-    return max((abs(prob - float(probs[token])) for token, prob in top), default=0.0)
-
-
-def explain_answers(oracle: Oracle, step: Step) -> Iterator[Explanation]:
-    """The first thing that is wrong with a step's answers, and which changed pass gives what was recorded."""
-    gaps = oracle.gaps(step)
-    worst = int(np.argmax(gaps))
-    if gaps[worst] <= oracle.close:
-        return
-    beside = f"its path run plainly differs by {gaps[worst]:.3f} in a probability"
-    depths = step.tree.depth.tolist()
-    drafted = [each for each in oracle.trace.steps if len(each.tree) > 1]
-    first_taken = all(each.nodes[0].target_choice == each.tree.token[1] for each in drafted)
-    if len(depths) > 1 and max(gaps[1:]) <= oracle.close and first_taken:
-        sentence = f"The root's row gives the first drafted token, in all {len(drafted)} iterations; {beside}."
-        yield 0, "choice", sentence, "unverified first token"
-        return
-    shifted = "wrong positions", [depth + (depth > 0) for depth in depths]
-    along = "wrong positions", list(range(len(depths)))
-    padded = [("padded positions", [depth + shift for depth in depths]) for shift in SHIFTS]
-    if oracle.pair.target.plan.window is not None and max(oracle.gaps_at(step, depths, window=False)) <= oracle.close:
-        sentence = f"{name(step, worst)} answers with full attention, without the window; {beside}."
-        yield worst, "window", sentence, "window run as full attention"
-        return
-    for fault, positions in (shifted, along, *padded):
-        if positions != depths and max(oracle.gaps_at(step, positions)) <= oracle.close:
-            own, given = (step.prefix_length + each[worst] for each in (depths, positions))
-            sentence = f"{name(step, worst)} answers as if its position were {given} and not {own}; {beside}."
-            yield worst, "position", sentence, fault
+    def ties(self, step: Step, log_probs: Tensor) -> Iterator[Explanation]:
+        """Choices that are not the plain pass's, where two tokens are closer than rounding."""
+        if step.rule != GREEDY:
             return
-    yield worst, "answer", f"{name(step, worst)} answers otherwise than it should; {beside}.", ""
+        for node, row in zip(step.nodes, log_probs, strict=True):
+            best = int(row.argmax())
+            if step.rule == GREEDY and node.target_choice not in (UNKNOWN, best):
+                apart = float(row[best] - row[node.target_choice])
+                if apart <= self.close:
+                    sentence = f"a tie: {name(step, node.index)} chose {node.target_choice}, and {best} is as probable"
+                    yield node.index, "tie", f"{sentence} to {apart:.2g} in the logarithm.", ""
+
+
+def _gap(top: Sequence[tuple[int, float]], log_probs: Tensor) -> float:
+    """NaN where the row has no numbers."""
+    if not top:
+        return 0.0
+    recorded = torch.tensor([prob for _, prob in top]).log().clamp_min(FLOOR)
+    return float((recorded - log_probs[[token for token, _ in top]].float().cpu()).abs().max())
 
 
 @torch.inference_mode()
@@ -139,14 +136,14 @@ def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, 
         for node in step.nodes
         if node.draft_top and {step.tree.source[child] for child in step.tree.children[node.index]} == {DRAFT}
     ][:DRAFTED_NODES]
-    close = CLOSE.get(draft.dtype, CLOSE[torch.float32])
+    close = _close(draft.dtype)
 
     def differing(model: torch.nn.Module) -> list[float]:
         gaps = []
         for step, node in asked:
             path = oracle.text[: step.prefix_length] + step.tree.token[list(step.tree.path(node))].tolist()
             row = model(torch.tensor([path], device=draft.device), use_cache=False).logits[0, -1, : draft.vocab_size]
-            gaps.append(_gap(step.nodes[node].draft_top, row.float().softmax(-1)))
+            gaps.append(_gap(step.nodes[node].draft_top, row.float().log_softmax(-1).clamp_min(FLOOR)))
         return gaps
 
     gaps = differing(draft.model)

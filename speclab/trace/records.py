@@ -22,6 +22,8 @@ VERSION = 2
 PHASES = ("draft", "verify", "accept", "commit", "learn")
 """Of an iteration, in order; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
+UNKNOWN = -1
+"""A token that is not recorded."""
 Value = Real | Whole | str | bool | None
 
 
@@ -88,9 +90,10 @@ class NodeRecord:
 
     `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
     (a verified root). `target_choice`: the token the target chose *after* this node; on a path whose candidates were
-    tried one by one, the token that follows. `target_top`, `draft_top`: the most probable next tokens after it,
-    (token, probability), best first; `draft_top` is empty where the node was not expanded. `entropy`: of the target's
-    distribution after this node, nats. `kv_slot`: the row's place in the target's cache while the pass ran.
+    tried one by one, the token that follows; `UNKNOWN` where it is not recorded. `target_top`, `draft_top`: the most
+    probable next tokens after it, (token, probability), best first; `draft_top` is empty where the node was not
+    expanded. `entropy`: of the target's distribution after this node, nats. `kv_slot`: the row's place in the target's
+    cache while the pass ran.
     """
 
     index: Natural
@@ -98,7 +101,7 @@ class NodeRecord:
     draft_prob: Amount
     path_prob: Amount
     target_prob: Amount | None
-    target_choice: Natural
+    target_choice: Whole
     verdict: Verdict
     reason: str
     kv_slot: Natural
@@ -182,6 +185,10 @@ class Step:
     the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: what
     the bonus was drawn from; None at temperature 0, and where the text ended before.
     `proposals`: the proposed trees, where there were several.
+
+    Of another decoder's pass (`load_steps`): `position` of each row as the model was given it, `hidden_prefix`: (row,
+    first, last) of prefix entries that it did not see, `rows`: the row of the file that each node was, empty where the
+    file's order was kept, `missing`: names of what is not recorded.
     """
 
     index: Natural
@@ -206,6 +213,10 @@ class Step:
     rule: str = ""
     residual: Residual | None = None
     proposals: Many[Proposal] = ()
+    position: Many[Whole] = ()
+    hidden_prefix: Many[tuple[Natural, Natural, Natural]] = ()
+    rows: Many[Natural] = ()
+    missing: Many[str] = ()
 
 
 def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:

@@ -1,0 +1,90 @@
+"""Writes down transformers' own assisted generation, pass by pass, in the format of docs/steps.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from speclab.errors import SettingsError
+from speclab.models.answer import KEPT
+from speclab.recorder import Recorder
+
+
+@contextmanager
+def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Iterator[None]:
+    """The assisted generation of `model` inside it is written to `path`: a draft model, prompt lookup and the others.
+
+        with speclab.record_generate(model, "run.jsonl"):
+            model.generate(**inputs, assistant_model=draft)
+
+    A file holds one call of `generate`.
+
+    Raises:
+        SettingsError: `generate` was called twice inside.
+    """
+    module: Any = model
+    made = module._get_candidate_generator
+    recorders: list[Recorder] = []
+    seen: dict[str, Any] = {}
+
+    def keep(_: object, __: object, inputs: dict[str, Any], output: Any) -> None:
+        seen.update(logits=output.logits[0], position=inputs.get("position_ids"))
+
+    def of(**given: Any) -> Any:
+        if recorders:
+            raise SettingsError("A file holds one call of generate: open another record_generate for the next.")
+        generator, config = made(**given), given["generation_config"]
+        temperature = config.temperature or 1.0 if config.do_sample else 0.0
+        prompt = given["input_ids"][0]
+        about = {"engine": "transformers", "model": module.config.name_or_path, "temperature": temperature}
+        about["dtype"] = str(module.dtype).removeprefix("torch.")
+        recorders.append(Recorder(path, prompt, **about))
+        _watch(generator, recorders[0], seen, greedy=not temperature)
+        return generator
+
+    hook = model.register_forward_hook(keep, with_kwargs=True)
+    module._get_candidate_generator = of
+    try:
+        yield
+    finally:
+        del module._get_candidate_generator
+        hook.remove()
+        for recorder in recorders:
+            recorder.close()
+
+
+def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: bool) -> None:
+    """Keeps the candidates when they are drafted, and writes a line when the generator is told what was accepted."""
+    draft, update = generator.get_candidates, generator.update_candidate_strategy
+    before = candidates = torch.empty(0)
+
+    def get_candidates(input_ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        nonlocal before, candidates
+        drafted = draft(input_ids, *rest, **more)
+        before, candidates = input_ids[0], drafted[0][0]
+        return drafted
+
+    def update_candidate_strategy(input_ids: torch.Tensor, scores: torch.Tensor, matches: Any) -> Any:
+        prefix = len(before) - 1
+        token = candidates[prefix:].tolist()
+        n, position = len(token), seen["position"]
+        top = seen["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
+        ids, values = top.indices.tolist(), top.values.tolist()
+        recorder.step(
+            prefix_length=prefix,
+            token=token,
+            parent=range(-1, n - 1),
+            position=None if position is None else position[0, -n:],
+            choice=scores[0].argmax(-1) if greedy else None,
+            topk=[list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)],
+            accepted=range(1, int(matches) + 1),
+            committed=input_ids[0, len(before) :],
+        )
+        return update(input_ids, scores, matches)
+
+    generator.get_candidates, generator.update_candidate_strategy = get_candidates, update_candidate_strategy
