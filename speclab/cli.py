@@ -1,4 +1,4 @@
-"""The command line: ``speclab lab | app | run | fetch | bench | doctor``.
+"""The command line: ``speclab lab | app | run | fetch | bench | clinic | doctor``.
 
 Importing this module imports no torch; each command imports what it needs.
 """
@@ -155,6 +155,33 @@ def bench(
     frame.to_csv(to.with_suffix(".csv"), index=False)
     typer.echo(bench.summary(frame).to_string(float_format=lambda value: f"{value:.3g}"))
     typer.echo(f"Written: {bench.report(frame, to)}")
+
+
+@app.command()
+def clinic(
+    file: Annotated[Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")],
+    target: Annotated[str | None, typer.Option(help="The target that decoded it: a pair by name, or a hub id.")] = None,
+    device: _Device = None,
+    dtype: _Dtype = None,
+) -> None:
+    """Say what is wrong with a recorded run; exit status 1 where something is. docs/steps.md has the format."""
+    from speclab.analysis.clinic import TIE, check
+    from speclab.models.presets import PRESETS
+
+    pair = None
+    if target is not None:
+        named = {"name": target} if target in PRESETS else {"target": target}
+        pair = speclab.load_pair(**named, device=device, dtype=dtype)  # type: ignore[arg-type]
+    trace = speclab.load_trace(file) if file.suffix == ".gz" else speclab.load_steps(file, pair)
+    findings = check(trace, pair)
+    for finding in findings:
+        typer.echo(str(finding))
+    compared = "" if pair is None else f", compared with {pair.name}"
+    wrong = [finding for finding in findings if finding.kind != TIE]
+    typer.echo(f"{len(trace.steps)} iterations{compared}: {len(wrong)} findings, {len(findings) - len(wrong)} ties.")
+    if trace.finished:
+        typer.echo(f"The file: {trace.finished}.")
+    raise typer.Exit(bool(wrong))
 
 
 @app.command()

@@ -23,10 +23,11 @@ PACKAGE = ROOT / "speclab"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 
-GROUND = {"errors", "settings", "files", "tree", "prompts"}
+GROUND = {"recorder", "errors", "settings", "files", "tree", "prompts"}
 ENGINE = GROUND | {"trace", "models", "theory", "drafters", "engine"}
 ARROWS = {
     "errors": set(),
+    "recorder": set(),
     "tree": {"errors"},
     "settings": {"errors"},
     "files": {"errors"},

@@ -24,7 +24,13 @@ VARIANTS: dict[str, Strategy] = {
 }
 PATHS: dict[str, Strategy] = {
     name: VARIANTS[name]
-    for name in ("chain with a stop", "wide dynatree", "copies and transitions", "dynatree as in the paper", "lookahead")
+    for name in (
+        "chain with a stop",
+        "wide dynatree",
+        "copies and transitions",
+        "dynatree as in the paper",
+        "lookahead",
+    )
 }
 """One for each way through the engine: a chain, a tree of a model, a tree without a model, a
 drafted root that is forwarded again, rows that are no candidates."""

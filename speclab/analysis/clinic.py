@@ -90,9 +90,9 @@ def explain(trace: Trace, pair: ModelPair) -> Finding | None:
     Raises:
         SettingsError: nothing is decoded yet, or the pair has another vocabulary.
     """
-    trace, pair = _checked(trace, pair)
-    assert pair is not None
-    oracle = Oracle(trace, pair)
+    checked, models = _checked(trace, pair)
+    assert models is not None
+    oracle = Oracle(checked, models)
     return next((finding for finding in _answers(oracle, oracle.steps) if finding.kind != TIE), None)
 
 

@@ -267,7 +267,7 @@ def _models(oracle: Oracle, step: Step) -> Iterator[Hypothesis]:
     for scale in (sqrt(width), 1 / sqrt(width)):
         twin = sharing_weights(model)
         table = twin.get_input_embeddings()
-        table.register_forward_hook(lambda _, __, rows, scale=scale: rows * scale)  # type: ignore[misc]
+        table.register_forward_hook(lambda _, __, rows, scale=scale: rows * scale)
         yield Hypothesis("scale", f"as with embeddings times {scale:.3g}", Passes(oracle, step, twin))
 
 

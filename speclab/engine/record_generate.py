@@ -33,7 +33,8 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
     seen: dict[str, Any] = {}
 
     def keep(_: object, __: object, inputs: dict[str, Any], output: Any) -> None:
-        seen.update(logits=output.logits[0], position=inputs.get("position_ids"))
+        # A copy: float32 logits are processed in place.
+        seen.update(logits=output.logits[0].clone(), position=inputs.get("position_ids"))
 
     def of(**given: Any) -> Any:
         if recorders:
@@ -83,7 +84,7 @@ def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: 
             choice=scores[0].argmax(-1) if greedy else None,
             topk=[list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)],
             accepted=range(1, int(matches) + 1),
-            committed=input_ids[0, len(before) :],
+            committed=input_ids[0, len(before) :].tolist(),
         )
         return update(input_ids, scores, matches)
 

@@ -116,7 +116,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bool]]:
 
 def _read(kind: type[Any], value: Any, where: str) -> Any:
     try:
-        return adapter(kind).validate_python(value)
+        return adapter(kind).validate_python(value)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"
@@ -136,7 +136,11 @@ def _wrong(line: _Pass) -> Iterator[str]:
     for row, parent in enumerate(line.parent[1:], start=1):
         if not 0 <= parent < row:
             yield f"row {row} has parent {parent}, and parents come before their children"
-    hidden = line.hidden_prefix
+    yield from _wrong_shown(line)
+
+
+def _wrong_shown(line: _Pass) -> Iterator[str]:
+    n, hidden = len(line.token), line.hidden_prefix
     rows = [*line.accepted, *[row for row, _, _ in hidden]]
     if max(rows, default=0) >= n:
         yield f"row {max(rows)} is named, and the pass has {n} rows"
@@ -165,9 +169,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     held = line.prefix_length + len(line.committed)
-    cache = CacheRecord(
-        "target", line.prefix_length, n, line.kept_slots, (), held, held, max(held, *slots) + 1, 0
-    )
+    cache = CacheRecord("target", line.prefix_length, n, line.kept_slots, (), held, held, max(held, *slots) + 1, 0)
     greedy = not header.temperature
     return Step(
         index=index,

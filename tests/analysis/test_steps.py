@@ -1,0 +1,174 @@
+"""Steps of another decoder: each planted fault is found and explained, a healthy run has no finding."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import partial
+
+import pytest
+import torch
+from outside_decoder import ALONE, KINDS, Outside
+from pairs import PROMPT, pair_of
+from typer.testing import CliRunner
+
+import speclab
+from speclab import clinic
+from speclab.cli import app
+from speclab.errors import SettingsError, SpeclabError, TraceError
+from speclab.recorder import Recorder
+
+ROOT = {"prefix_length": 3, "token": [7, 8, 9], "parent": [-1, 0, 0], "accepted": [2], "committed": [9, 4]}
+
+
+def recorded(pair, path, fault="", whole=True, prompt=PROMPT, seed=0, **header):
+    Outside(pair.target.model, fault, seed).decode(prompt, path, whole=whole, **header)
+    return speclab.load_steps(path, pair)
+
+
+def assert_found(pair, path, fault, prompt=PROMPT):
+    trace = recorded(pair, path, fault, prompt=prompt)
+    findings = clinic.check(trace)
+    assert {finding.kind for finding in findings} == ({ALONE[fault]} if fault in ALONE else set())
+    trace = recorded(pair, path, fault, whole=False, prompt=prompt)
+    assert fault == "stale" or clinic.check(trace) == ()
+    explained = clinic.explain(trace, pair)
+    assert explained.kind == KINDS[fault], explained
+    assert "top-16 agree" in explained.sentence
+    assert fault == "stale" or clinic.check(trace, pair)[0] == explained
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_each_fault_is_found_and_explained(fault, tmp_path):
+    assert_found(pair_of("mistral" if fault == "window" else "llama"), tmp_path / "run.jsonl", fault)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("fault", [fault for fault in KINDS if fault != "window"])
+def test_so_it_is_on_the_mini_family(fault, tmp_path):
+    pair = speclab.load_pair()
+    assert_found(pair, tmp_path / "run.jsonl", fault, pair.tokenizer("The ship left the harbour")["input_ids"])
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2", "gemma3_text", "opt", "qwen3", "gpt_neox"])
+def test_a_healthy_run_has_no_finding(family, tmp_path):
+    pair = pair_of(family)
+    for seed in range(3):
+        trace = recorded(pair, tmp_path / "run.jsonl", seed=seed)
+        assert clinic.check(trace) == clinic.check(trace, pair) == ()
+        assert clinic.explain(trace, pair) is None
+    assert speclab.nodes(trace).accepted.any()
+
+
+def test_bfloat16_has_ties_and_no_faults(tmp_path):
+    pair = pair_of("llama")
+    model = copy.deepcopy(pair.target.model).to(torch.bfloat16)
+    Outside(model).decode(PROMPT, tmp_path / "run.jsonl", dtype="bfloat16")
+    trace = speclab.load_steps(tmp_path / "run.jsonl")
+    assert {finding.kind for finding in clinic.check(trace, pair)} <= {"tie"}
+
+
+def written(path, *lines, header=None):
+    first = {"format": "speclab.steps/1", "prompt_ids": [1, 2, 3]} | (header or {})
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, *lines)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"parent": [-1, 2, 0]}, "line 2: row 1 has parent 2, and parents come before"),
+        ({"parent": [0, 0, 0]}, "line 2: row 0 is the root"),
+        ({"position": [3, 4]}, "line 2: position has 2 values for 3 rows"),
+        ({"mask": "AAAA/w=="}, "line 2: the mask is not that of 3 rows"),
+        ({"mask": "!"}, "line 2: the mask is not that of 3 rows"),
+        ({"accepted": [3]}, "line 2: row 3 is named"),
+        ({"hidden_prefix": [[0, 2, 3]]}, "line 2: row 0 hides entries 2 to 3 of a prefix of 3"),
+        ({"token": [7, -8, 9]}, "line 2: token.1: input should be greater"),
+        ({"token": [7, 64, 9]}, "line 2: token 64 is outside the vocabulary of 64"),
+        ({"tokens": [7]}, "line 2: tokens: unexpected"),
+        ({"token": []}, "line 2: it has no row"),
+    ],
+)
+def test_a_wrong_line_is_one_sentence_with_its_number(change, sentence, tmp_path):
+    with pytest.raises(TraceError, match=sentence):
+        speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change), pair_of("llama"))
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(TraceError, match=r"line 1 must be a header of format 'speclab.steps/1', not 'speclab.steps/2'"):
+        speclab.load_steps(written(path, ROOT, header={"format": "speclab.steps/2"}))
+    with pytest.raises(TraceError, match="no verification pass"):
+        speclab.load_steps(written(path))
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)
+    with pytest.raises(TraceError, match="allowed"):
+        speclab.load_steps(path)
+    path.write_bytes(b"\x00\xff\n{}\n")
+    with pytest.raises(TraceError, match="line 1 is not JSON"):
+        speclab.load_steps(path)
+    trace = speclab.load_steps(written(path, ROOT | {"token": [7, 3000, 9]}))
+    with pytest.raises(SettingsError, match="outside the 64"):
+        clinic.check(trace, pair_of("llama"))
+    with pytest.raises(TypeError, match="no field 'depth'"):
+        Recorder(path, [1]).step(**ROOT, depth=[0, 1, 1])
+
+
+def test_a_cut_last_line_is_left_out_and_said(tmp_path):
+    path = written(tmp_path / "run.jsonl", ROOT, ROOT | {"prefix_length": 5, "token": [4, 1, 2]})
+    path.write_bytes(path.read_bytes()[:-9])
+    trace = speclab.load_steps(path)
+    assert (len(trace.steps), trace.finished) == (1, "line 3 is cut and left out")
+    assert trace.steps[0].missing == speclab.load_steps(path).steps[0].missing != ()
+    assert trace.token_ids() == (7, 9, 4)
+
+
+def test_rows_in_another_order_are_put_breadth_first(tmp_path):
+    deep = {"token": [7, 8, 5, 9], "parent": [-1, 0, 1, 0], "accepted": [3], "position": [3, 4, 5, 4]}
+    trace = speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | deep))
+    step = trace.steps[0]
+    assert (step.rows, step.accepted, step.position) == ((0, 1, 3, 2), (2,), (3, 4, 4, 5))
+    assert clinic.check(trace) == ()
+    saved = speclab.load_trace(trace.save(tmp_path / "run.json.gz"))
+    assert saved.steps[0].rows == step.rows
+    assert speclab.views.tree(step)
+    assert speclab.views.mask(step)
+
+
+@pytest.mark.parametrize("change", [{"prefix_length": 9}, {"committed": [9, 4, 4]}, {"accepted": [1, 2]}])
+def test_what_contradicts_itself_is_found(change, tmp_path):
+    assert clinic.check(speclab.load_steps(written(tmp_path / "run.jsonl", ROOT | change)))
+
+
+@pytest.mark.parametrize("how", ["draft", "lookup", "sampled"])
+def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
+    pair, path = pair_of("llama"), tmp_path / "run.jsonl"
+    more = {"prompt_lookup_num_tokens": 3} if how == "lookup" else {"assistant_model": pair.draft.model}
+    more |= {"do_sample": how == "sampled", "temperature": 0.7} if how == "sampled" else {"do_sample": False}
+    ids = torch.tensor([PROMPT])
+    with speclab.record_generate(pair.target.model, path):
+        text = pair.target.model.generate(ids, max_new_tokens=16, pad_token_id=0, **more)[0].tolist()
+    trace = speclab.load_steps(path, pair)
+    assert [*trace.prompt_ids, *trace.token_ids()] == text
+    assert trace.settings["temperature"] == (0.7 if how == "sampled" else 0)
+    assert clinic.check(trace, pair) == ()
+    assert not pair.target.model._forward_hooks
+    twice = partial(pair.target.model.generate, ids, max_new_tokens=4, pad_token_id=0, **more)
+    with speclab.record_generate(pair.target.model, path):
+        twice()
+        with pytest.raises(SpeclabError, match="one call"):
+            twice()
+
+
+@pytest.mark.model
+def test_the_command_prints_findings_and_exits_by_them(tmp_path):
+    pair, path = speclab.load_pair(), tmp_path / "run.jsonl"
+    prompt = pair.tokenizer("The ship left the harbour")["input_ids"]
+    for fault, status in (("", 0), ("position", 1)):
+        recorded(pair, path, fault, prompt=prompt)
+        for models in ([], ["--target", "mini"]):
+            done = CliRunner().invoke(app, ["clinic", str(path), *models])
+            assert done.exit_code == status, done.output
+            assert ("position" in done.output) == bool(status)
+    assert CliRunner().invoke(app, ["clinic", str(tmp_path / "none.jsonl")]).exit_code == 1
