@@ -165,7 +165,6 @@ def clinic(
     dtype: _Dtype = None,
 ) -> None:
     """Say what is wrong with a recorded run; exit status 1 where something is. docs/steps.md has the format."""
-    from speclab.analysis.clinic import TIE, check
     from speclab.models.presets import PRESETS
 
     pair = None
@@ -173,11 +172,11 @@ def clinic(
         named = {"name": target} if target in PRESETS else {"target": target}
         pair = speclab.load_pair(**named, device=device, dtype=dtype)  # type: ignore[arg-type]
     trace = speclab.load_trace(file) if file.suffix == ".gz" else speclab.load_steps(file, pair)
-    findings = check(trace, pair)
+    findings = speclab.clinic.check(trace, pair)
     for finding in findings:
         typer.echo(str(finding))
     compared = "" if pair is None else f", compared with {pair.name}"
-    wrong = [finding for finding in findings if finding.kind != TIE]
+    wrong = [finding for finding in findings if finding.kind != speclab.clinic.TIE]
     typer.echo(f"{len(trace.steps)} iterations{compared}: {len(wrong)} findings, {len(findings) - len(wrong)} ties.")
     if trace.finished:
         typer.echo(f"The file: {trace.finished}.")
