@@ -9,7 +9,7 @@ hand a callable its streamer and its tokenizer: the streamer goes to `custom_gen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -55,7 +55,7 @@ _LEFT_OUT = "leave it out, or call generate without custom_generate"
 
 def custom_generate(
     strategy: Strategy, draft: HeadSource | Sequence[HeadSource] | None = None, *, streamer: Any = None
-) -> CustomGenerate:
+) -> Callable[..., Tensor | GenerateDecoderOnlyOutput]:
     """A callable for `model.generate(**inputs, custom_generate=…)` that decodes with `strategy`.
 
     The text is the one that `generate` writes without it: greedy token for token in float32, sampled with the same
@@ -67,6 +67,10 @@ def custom_generate(
             of them for a strategy that routes. Strategies that draft without a model leave it alone.
         streamer: in place of `generate`'s own, which transformers does not hand on.
 
+    Returns:
+        What `generate` calls with the model, which is left as it was. It gives `[1, L + new]` int64, or with
+        return_dict_in_generate the library's record, in which `past_key_values` is None.
+
     Raises:
         SpeclabError: `strategy` is none, or drafts with a model and none is given. The callable raises it for what it
             cannot honour; the message names it.
@@ -77,43 +81,29 @@ def custom_generate(
     needs = strategy.needs_draft or strategy.heads_needed > 0
     if needs and not given:
         raise NoDraftError(f"{name} drafts with a model: give one, as in custom_generate({name}(), draft=…)")
-    return CustomGenerate(strategy, [bare(each) for each in given] if needs else [], streamer)
+    drafts = [bare(each) for each in given] if needs else []
+    pair: ModelPair | None = None
 
-
-class CustomGenerate:
-    """See `custom_generate`."""
-
-    def __init__(self, strategy: Strategy, drafts: Sequence[Any], streamer: Any) -> None:
-        self.strategy, self._drafts, self._streamer = strategy, drafts, streamer
-        self._pair: ModelPair | None = None
-
-    def __call__(
-        self,
+    def decode(
         model: PreTrainedModel,
         input_ids: Tensor,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
-        **given: Any,
+        **others: Any,
     ) -> Tensor | GenerateDecoderOnlyOutput:
-        """Decodes one text, as `generate` calls it; the model is left as it was.
-
-        Returns:
-            `[1, L + new]` int64, or with return_dict_in_generate the library's record, in which `past_key_values` is
-            None.
-
-        Raises:
-            SpeclabError: something is asked that cannot be honoured.
-        """
-        refuse(model, input_ids, generation_config, given)
-        padding, ids = input_ids.tensor_split([left_padding(input_ids, given)], 1)
-        with borrowed([model, *(each for each in self._drafts if isinstance(each, PreTrainedModel))]):
-            if self._pair is None or self._pair.target.model is not model:
-                self._pair = _prepared(model, self._drafts)
-            cost.prepare(self.strategy, self._pair)
-            text = _Text(self._pair.fresh(), padding, ids, logits_processor, generation_config)
-            text.decode(self.strategy, stopping_criteria, self._streamer)
+        nonlocal pair
+        refuse(model, input_ids, generation_config, others)
+        padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
+        with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
+            if pair is None or pair.target.model is not model:
+                pair = _prepared(model, drafts)
+            cost.prepare(strategy, pair)
+            text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
+            text.decode(strategy, stopping_criteria, streamer)
         return text.result()
+
+    return decode
 
 
 class _Text:

@@ -55,15 +55,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def usage(device: torch.device) -> str:
-    """The memory in use, in words: of a GPU by everyone, of the machine by this process."""
-    if device.type == "cuda":
-        total = torch.cuda.mem_get_info(device)[1]
-        return f"{device}: {byte_count(total - (free(device) or 0))} of {byte_count(total)} in use"
-    in_use, available = psutil.Process().memory_info().rss, free(torch.device("cpu"))
-    return f"memory: {byte_count(in_use)} in use, {byte_count(available or 0)} free"
-
-
 def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
     """Refuses a module that cannot be `moved`, or whose inputs would have no device as its embedding is offloaded."""
     if moved and is_spread(model):

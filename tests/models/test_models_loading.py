@@ -202,7 +202,6 @@ def test_memory_is_the_least_that_machine_and_container_leave(monkeypatch, tmp_p
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     assert memory.free(cpu) == 600005
-    assert memory.usage(cpu).endswith("585.9 KiB free")
     (tmp_path / "memory.max").write_text("max")
     assert memory.free(cpu) > 1 << 20
     memory.require("anything", 1 << 60, torch.device("meta"))  # a machine that does not say is not refused
