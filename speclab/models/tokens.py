@@ -53,7 +53,7 @@ class TokenTexts:
         if single := _BYTE_TOKEN.fullmatch(piece):
             data = bytes([int(single[1], 16)])
         elif self._alphabet.keys() >= set(piece):
-            data = bytes(self._alphabet[char] for char in piece)
+            data = bytes(map(self._alphabet.__getitem__, piece))
         else:
             return piece.replace("▁", " ")
         try:

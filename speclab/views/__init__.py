@@ -231,9 +231,9 @@ def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGr
     entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row; those not known at `phase` are absent.
     Attributes of the graph: index, prefix_length, phase, rule and the settings of the iteration.
     """
-    from speclab.views.networks import step_graph
+    from speclab.views.networks import step_graph, with_tops
 
-    return step_graph(step, Position(phase, level))
+    return with_tops(step_graph(step, Position(phase, level)), step)
 
 
 def text(trace: Trace, cursor: int | None = None) -> Html:

@@ -111,6 +111,10 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
     if first:
         held = f", {min(prompt, first)} of the prompt" if prompt else ""
         strips.heading(f"slots 0 to {first - 1}: committed{held}")
+    nodes: dict[int, tuple[int, str]] = {}  # which slots hold which nodes of a draft is not recorded
+    if record.name == TARGET:
+        tokens = enumerate(step.tree.token.tolist())
+        nodes = {prefix + node: (node, quoted(token, step.texts)) for node, token in tokens}
     places: dict[bool, dict[int, tuple[int, int]]] = {False: {}, True: {}}
     landed = {slot: record.after - len(record.kept) + i for i, slot in enumerate(record.kept)}
     origins = {goal: slot for slot, goal in landed.items()}
@@ -128,35 +132,36 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
                 slot = start + x
                 places[after][slot] = (x, y)
                 origin = origins.get(slot, -1) if after else slot
-                strips.signs += _sign(step, record, (x, y), slot, state, origin, landed.get(slot, slot))
+                if STATES[state][2]:
+                    strips.signs.append(_sign(record, (x, y), slot, state, origin, landed.get(slot, slot), nodes))
     for old, new in record.moved:
         if old in places[False] and new in places[True]:
             strips.moves.append((places[False][old], places[True][new]))
 
 
 def _sign(
-    step: Step, record: CacheRecord, place: tuple[int, int], slot: int, state: str, origin: int, goal: int
-) -> list[tuple[int, int, str, str, bool, int | None]]:
-    """The sign in a slot, its tooltip, whether it is on blue, and its node; nothing for a plain slot."""
-    if not STATES[state][2]:
-        return []
-    node = None
-    if record.name == TARGET and step.prefix_length <= origin < step.prefix_length + len(step.tree):
-        node = origin - step.prefix_length  # which slots hold which nodes of a draft is not recorded
-    held = "" if node is None else f" node {node} {quoted(int(step.tree.token[node]), step.texts)},"
+    record: CacheRecord,
+    place: tuple[int, int],
+    slot: int,
+    state: str,
+    origin: int,
+    goal: int,
+    nodes: dict[int, tuple[int, str]],
+) -> tuple[int, int, str, str, bool, int | None]:
+    """The sign in a slot, its tooltip, whether it is on blue, and its node. `nodes`: them and their tokens, by slot."""
+    meaning, _, sign = STATES[state]
+    node, word = nodes.get(origin, (None, ""))
+    held = "" if node is None else f" node {node} {word},"
     moved = f", moved to slot {goal}" if goal != slot and origin == slot else ""
-    sign = STATES[state][2]
     if state == "kept" and origin in record.kept:
         order = record.kept.index(origin)
         sign = ORDER[order] if order < len(ORDER) else "•"
-    tip = plot_text(f"slot {slot}:{held} {STATES[state][0]}{moved}")
-    return [(*place, sign, tip, state in {"kept", "rebuilt"}, node)]
+    return (*place, sign, plot_text(f"slot {slot}:{held} {meaning}{moved}"), state in {"kept", "rebuilt"}, node)
 
 
 def _traces(strips: _Strips, font: Spec) -> list[Spec]:
     """The cells, the signs in them, and arrows from where a row was to where it is now."""
-    cells = [[*row, *[None] * (ROW - len(row))] for row in strips.cells]
-    heat = code_map(cells, [color for _, color, _ in STATES.values()])
+    heat = code_map(strips.cells, [color for _, color, _ in STATES.values()])
     traces: list[Spec] = [{**heat, "ygap": 2, "hoverinfo": "skip"}]
     if strips.signs:
         x, y, sign, tip, strong, node = zip(*strips.signs, strict=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from speclab.trace.records import Step
 from speclab.views.phases import WHOLE, Position, node_kinds
 from speclab.views.theme import FAINT, INK, LOOKS, MUTED, PAPER, PLOT_MONO, Spec, code_map, note, spec
-from speclab.views.tokens import clip, label, plot_text, plural, quoted
+from speclab.views.tokens import clip, labels, plot_text, plural, quoted
 
 HIDDEN, ANCESTOR, SELF, MISSING, EXTRA, SEEN = range(6)
 COLORS = (FAINT, "#3F7FB0", INK, FAINT, LOOKS["rejected"].color, "#3F7FB0")
@@ -149,7 +149,8 @@ def mask_frame(step: Step) -> tuple[Spec, NDArray[np.uint8]]:
 
 def _labels(step: Step) -> list[str]:
     tokens = [*step.tree.token.tolist(), *(row.token for row in step.extra)]
-    return [label(token, step.texts) for token in tokens]
+    words = labels(tokens, step.texts)
+    return [words[token] for token in tokens]
 
 
 def mask_names(step: Step) -> list[str]:
@@ -165,14 +166,12 @@ def _band(step: Step, start: float, wide: float) -> Spec:
     length = max(step.prefix_length, 1)
     shares = [BAND / wide * each / length for each in seen]
     end = start + BAND / wide
-    tips = [
-        f"{name} sees {'all' if each == step.prefix_length else f'the newest {each} of'} {length} prefix tokens"
-        for name, each in zip(mask_names(step), seen, strict=True)
-    ]
+    shown = ["all" if each == step.prefix_length else f"the newest {each} of" for each in seen]
     return {
         "type": "bar", "orientation": "h", "y": list(range(len(seen))), "x": [round(share, 3) for share in shares],
         "base": [round(end - share, 3) for share in shares], "width": 0.92, "marker": {"color": PREFIX_COLOR},
-        "hovertext": tips, "hoverinfo": "text",
+        "hovertext": mask_names(step), "customdata": shown,
+        "hovertemplate": f"%{{hovertext}} sees %{{customdata}} {length} prefix tokens<extra></extra>",
     }  # fmt: skip
 
 

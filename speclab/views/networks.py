@@ -33,11 +33,9 @@ def step_graph(step: Step, position: Position = WHOLE) -> Graph:
     for record in step.nodes:
         node = made.nodes[record.index]
         node |= {"position": step.prefix_length + node["depth"], "mask_row": record.index, "kv_slot": record.kv_slot}
-        node["draft_top"] = _top(record.draft_top, texts)
         if position.reached("verify"):
             node |= {"target_choice": record.target_choice, "entropy": record.entropy}
             node["target_choice_text"] = label(record.target_choice, texts)
-            node["target_top"] = _top(record.target_top, texts)
             if record.target_prob is not None:
                 node["target_prob"] = record.target_prob
         if node["verdict"] == record.verdict:
@@ -45,6 +43,17 @@ def step_graph(step: Step, position: Position = WHOLE) -> Graph:
     if own_shown(step, position) and step.bonus is not None:
         attach(made, OWN, step.bonus, texts, last_on_path(step), own_kind(step))
     made.remove_nodes_from([node for node, kind in enumerate(kinds) if kind is None])
+    return made
+
+
+def with_tops(made: Graph, step: Step) -> Graph:
+    """The graph with the recorded top-k of draft and target, as words, where they are known."""
+    for record in step.nodes:
+        if record.index in made:
+            node = made.nodes[record.index]
+            node["draft_top"] = _top(record.draft_top, step.texts)
+            if "target_choice" in node:
+                node["target_top"] = _top(record.target_top, step.texts)
     return made
 
 

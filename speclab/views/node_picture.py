@@ -49,7 +49,19 @@ def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
 
 
 def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
-    """The rows of `bars_template` for a node: the same tokens in both panels, the most probable first."""
+    """The rows of `bars_template` for a node: the same tokens in both panels, the most probable first.
+
+    The page makes the same rows of `node_tops` (`nodeColumns` in page.js).
+    """
+    children, target, draft = node_tops(step, node)
+    choice = step.nodes[node].target_choice
+    said = {token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}" for token, child in children.items()}
+    said[choice] = f"{said.get(choice, '')} ★ chosen".strip()
+    return _columns(step, {"p": target, "q": draft}, said, children)
+
+
+def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], dict[int, float]]:
+    """The children of a node by token; what target and draft gave to their top-k and to the children."""
     record = step.nodes[node]
     target, draft = dict(record.target_top), dict(record.draft_top)
     children = {int(step.tree.token[child]): child for child in reversed(step.tree.children[node])}
@@ -58,9 +70,7 @@ def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
         probability = step.nodes[child].target_prob
         if probability is not None:
             target.setdefault(token, probability)
-    said = {token: f"node {child} {LOOKS[step.nodes[child].verdict].sign}" for token, child in children.items()}
-    said[record.target_choice] = f"{said.get(record.target_choice, '')} ★ chosen".strip()
-    return _columns(step, {"p": target, "q": draft}, said, children)
+    return children, target, draft
 
 
 def _columns(
@@ -77,7 +87,7 @@ def _columns(
     ticks = []
     for name, token in zip(names, tokens, strict=True):  # plotly aligns to the right, so both parts are padded
         words = said.get(token, "")
-        padding = ["\u00a0" * (room - width(name)), "\u00a0" * (side - width(words))]
+        padding = ["\u00a0" * (room - width(name)), "\u00a0" * (side + 1 - width(words))]
         ticks.append(plot_text(name) + padding[0] + words + padding[1])
     columns: dict[str, list[Any]] = {
         "place": list(range(len(tokens))),

@@ -5,6 +5,7 @@ const MARK = 15, CHAR = 7.25, LEFT = 24, RIGHT = 10, GAPS = [18, 64]; // as in n
 const TOP = 26, BOTTOM = 10, HEIGHT = 380, PITCH = [24, 48]; // as in tree_picture.py
 const BEND = [0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1];
 const MOST = 120, LEAST = 16; // as in run_picture.py
+const BARS = 9; // as in node_picture.py
 const COMMITTED = "rabc";
 const MASK = { ancestor: 1, self: 2, missing: 3, extra: 4 };
 const TABS = { settings: "Settings", caches: "Caches", node: "Node", metrics: "Metrics", compare: "Compare" };
@@ -36,6 +37,12 @@ function clip(text, most) {
   const chars = [...text];
   while (chars.length && columnsOf(chars.join("")) >= most) chars.pop();
   return `${chars.join("")}…`;
+}
+
+function percent(probability) { // as in tokens.py
+  const share = 100 * probability;
+  if (share >= 9.95 || share === 0) return `${share.toFixed(0)} %`;
+  return share >= 0.1 ? `${share.toFixed(1)} %` : "<0.1 %";
 }
 
 // A picture whose "@name" are replaced by the columns of these names; traces without a value are left out.
@@ -159,11 +166,36 @@ function drawMask(mask, words, position, verified, compare) {
     marker: { symbol: looks[name][0], size: 5, color: looks[name][1], line: { width: 1.5, color: looks[name][1] } },
   }));
   const part = values => values?.slice(0, count);
-  const rows = { ...band, y: part(band.y), x: part(band.x), base: part(band.base), hovertext: part(band.hovertext) };
+  const rows = { ...band, y: part(band.y), x: part(band.x), base: part(band.base), hovertext: part(mask.names) };
   const known = axis.tickvals.filter(row => row < count).length;
   const yaxis = { ...axis, tickvals: axis.tickvals.slice(0, known), ticktext: axis.ticktext.slice(0, known) };
   const tips = many ? { hovertemplate: "row %{y}, column %{x}<extra></extra>" } : { text };
   return { data: [rows, { ...heat, z, ...tips }, ...marks], layout: { ...mask.figure.layout, yaxis } };
+}
+
+// ---- the bars of a node -------------------------------------------------------------------------------------------
+
+// Children, the target's choice and the most probable tokens besides, the most probable first: as node_columns.
+function nodeColumns({ nodes, facts, words }, node, looks) {
+  const { children, choice, p, q } = nodes[node], target = new Map(p), draft = new Map(q), child = new Map(children);
+  const sign = place => Object.values(looks).find(look => look.kind === facts[place][9]).sign;
+  const said = new Map(children.map(([token, place]) => [token, `node ${place} ${sign(place)}`]));
+  said.set(choice, `${said.get(choice) ?? ""} ★ chosen`.trim());
+  const higher = (map, a, b) => (map.get(b) ?? 0) - (map.get(a) ?? 0);
+  const order = [...new Set([...target.keys(), ...draft.keys(), ...said.keys()])]
+    .sort((a, b) => higher(target, a, b) || higher(draft, a, b));
+  const others = order.filter(token => !said.has(token)).slice(0, Math.max(BARS - said.size, 3));
+  const tokens = order.filter(token => said.has(token) || others.includes(token));
+  const names = tokens.map(token => clip(words[token], 18)), notes = tokens.map(token => said.get(token) ?? "");
+  const most = texts => Math.max(...texts.map(columnsOf)), room = most(names) + 2, side = most(notes) + 1;
+  const padding = (text, width) => "\u00a0".repeat(width - columnsOf(text)); // plotly aligns to the right
+  const column = map => tokens.map(token => map.get(token) ?? null);
+  const shares = map => tokens.map(token => (map.has(token) ? percent(map.get(token)) : ""));
+  return {
+    place: tokens.map((_, place) => place), node: column(child), p: column(target), q: column(draft),
+    "p text": shares(target), "q text": shares(draft),
+    ticks: names.map((name, i) => plotText(name) + padding(name, room) + notes[i] + padding(notes[i], side)),
+  };
 }
 
 // ---- the page -----------------------------------------------------------------------------------------------------
@@ -367,11 +399,11 @@ function mount(element, host, Plotly) {
     const hint = made("span", { class: "sl-muted" });
     const all = made("div", { class: "sl-byhand" }, made("b", {}, "By hand"), hint, child, typed, add, prune, undo, verify);
     const update = () => {
-      const top = shown()?.nodes[at.node]?.top ?? [];
+      const words = shown()?.words, top = shown()?.nodes[at.node]?.q ?? [];
       const picked = at.node !== null && at.node !== "own";
       const off = !shown() || lab.busy || lab.dead;
       hint.textContent = picked ? `a child of node ${at.node}:` : "Select a node of the tree, then add a child or prune it.";
-      child.replaceChildren(...top.map(([token, label]) => made("option", { value: String(token) }, label)));
+      child.replaceChildren(...top.map(([token]) => made("option", { value: String(token) }, words[token])));
       child.hidden = !top.length || !picked;
       typed.hidden = !picked;
       add.disabled = prune.disabled = !picked || off;
@@ -472,10 +504,10 @@ function mount(element, host, Plotly) {
     if (committing) fillPanel(commit, [keyOf(data), { ...data.cache, layout: { ...data.cache.layout, width } }], "speclab-cache");
     else if (staged && changed("stage", [data, at.tick, previewed(), width, at.compare])) drawStage(data, now, width);
     else if (staged) for (const one of [tree, mask]) Plotly.relayout(one, { shapes: [...one.own, ...marks(one, at.node, "solid")] });
-    signs.innerHTML = staged ? legendOf(now) : "";
+    signs.innerHTML = staged && !committing ? legendOf(now) : "";
     asTable.hidden = !staged || asking();
     if (asking()) treeRows.hidden = true;
-    if (!treeRows.hidden && staged && treeRows.of !== data) { treeRows.innerHTML = data.tree_rows; treeRows.of = data; }
+    if (!treeRows.hidden && staged && treeRows.of !== data) { treeRows.innerHTML = factsOf(data); treeRows.of = data; }
     said.textContent = statusOf(now);
     const most = run.header.max_tokens;
     const tokens = (data && reached("commit") ? data : run.iterations[at.cursor - 2])?.tokens ?? 1;
@@ -571,6 +603,12 @@ function mount(element, host, Plotly) {
   }
   const keyOf = data => `<p class="sl-key">${data.cache_key.map(([meaning, color, sign]) =>
     `<span><i style="background:${color}${/^[1r]$/.test(sign) ? ";color:#fff" : ""}">${sign || "&nbsp;"}</i>${meaning}</span>`).join("")}</p>`;
+  function factsOf(data) {
+    const cells = (values, name) => values.map(value => `<${name}>${escaped(String(value))}</${name.split(" ")[0]}>`).join("");
+    const rows = data.facts.map(row => `<tr>${cells(row, "td")}</tr>`).join("");
+    const head = `<thead><tr>${cells(run.header.facts, 'th scope="col"')}</tr></thead>`;
+    return `<table class="speclab-table"><caption>Draft tree of iteration ${data.index + 1}</caption>${head}<tbody>${rows}</tbody></table>`;
+  }
   const escaped = words => plotText(words).replace(/"/g, "&quot;");
   function drawTab(data) {
     for (const tab of tabs.children) {
@@ -594,8 +632,8 @@ function mount(element, host, Plotly) {
     const node = data?.nodes[at.node];
     if (!node) return ["<p>Click a node of the tree or a row of the mask.</p>"];
     if (!reached("verify")) return ["<p>The target's probabilities are known from the phase verify on.</p>"];
-    const figure = fill(run.header.node, node.columns), left = data.residual?.node === at.node ? data.residual : null;
-    figure.layout.height = 60 + 22 * node.columns.place.length;
+    const columns = nodeColumns(data, at.node, run.header.looks), figure = fill(run.header.node, columns), left = data.residual?.node === at.node ? data.residual : null;
+    figure.layout.height = 60 + 22 * columns.place.length;
     const list = [`<p>${escaped(node.sentence.join(""))}</p>`, figure];
     return left ? [...list, `<p>${escaped(left.sentence)}</p>`, left.figure, left.table] : list;
   }

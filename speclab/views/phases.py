@@ -75,14 +75,13 @@ def decisions(step: Step) -> list[Decision]:
         winners.append(None)
     for winner in winners:
         candidates = step.tree.children[node] if node >= 0 else (0,)
-        taken.append(Decision(node, _choice(step, node), candidates, winner))
+        choice = step.nodes[node].target_choice if node >= 0 else _root_choice(step)
+        taken.append(Decision(node, choice, candidates, winner))
         node = node if winner is None else winner
     return taken
 
 
-def _choice(step: Step, node: int) -> int:
-    if node >= 0:
-        return step.nodes[node].target_choice
+def _root_choice(step: Step) -> int:
     return int(step.tree.token[0]) if step.root_choice is None else step.root_choice
 
 

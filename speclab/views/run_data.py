@@ -8,9 +8,9 @@ from speclab.trace.records import Step, Trace
 from speclab.views import cache_picture, mask_picture, node_picture, run_picture, sentences, text_html, tree_picture
 from speclab.views.decisions import decided_table, drafts_sentence, draw_drafts
 from speclab.views.networks import step_graph
-from speclab.views.phases import PHASES, Position, fresh, node_kinds, positions
+from speclab.views.phases import PHASES, Position, fresh, positions
 from speclab.views.theme import LOOKS, template
-from speclab.views.tokens import label, plot_lines
+from speclab.views.tokens import labels, plot_lines
 
 Data = dict[str, Any]
 
@@ -37,6 +37,7 @@ def header(trace: Trace, title: str | None = None) -> Data:
         "metrics": run_picture.metrics_template(),
         "numbers": run_picture.NUMBERS,
         "node": node_picture.bars_template(),
+        "facts": tree_picture.FACTS,
     }
 
 
@@ -44,7 +45,9 @@ def iteration(step: Step, trace: Trace) -> Data:
     """Everything that the page shows of an iteration. Only the steps of `trace` up to this one are read."""
     made = tree_picture.tree_table(step_graph(step))
     frame, codes = mask_picture.mask_frame(step)
-    nodes = len(step.tree)
+    names = frame["data"][0].pop("hovertext")  # the page puts them back, and into the tooltips of the cells
+    nodes = [_node(step, node) for node in range(len(step.tree))]
+    tokens = {token for node in nodes for token, _ in (*node["p"], *node["q"], (node["choice"], 1))}
     return {
         "index": step.index,
         "tokens": len(trace.token_ids(step.index + 1)),
@@ -54,17 +57,18 @@ def iteration(step: Step, trace: Trace) -> Data:
         "positions": [_position(step, made, position) for position in positions(step)],
         "tree": made,
         "notes": {phase: tree_picture.notes(step, Position(phase)) for phase in ("draft", "verify")},
-        "tree_rows": tree_picture.tree_rows(step),
+        "facts": tree_picture.node_facts(step),
         "mask": {
             "figure": frame,
             "codes": ["".join(map(str, row)) for row in codes.tolist()],
-            "names": mask_picture.mask_names(step),
+            "names": names,
             "verdict": mask_picture.verdict(step),
         },
         "cache": cache_picture.draw_cache(step, prompt_length=len(trace.prompt_ids)) if step.caches else None,
         "cache_lines": cache_picture.cache_lines(step),
         "cache_key": cache_picture.key(step),
-        "nodes": [_node(step, node) for node in range(nodes)],
+        "nodes": nodes,
+        "words": labels(tokens, step.texts),
         "residual": _residual(step),
         "text": text_html.text_piece(step),
         "timeline": run_picture.timeline_point(step),
@@ -75,12 +79,12 @@ def iteration(step: Step, trace: Trace) -> Data:
 
 
 def _position(step: Step, made: Data, position: Position) -> Data:
-    kinds = tree_picture.codes(made, tree_picture.step_kinds(step, position))
+    kinds = tree_picture.step_kinds(step, position)
     return {
         "phase": position.phase,
         "level": position.level,
-        "kinds": kinds,
-        "present": sum(kind is not None for kind in node_kinds(step, position)),
+        "kinds": tree_picture.codes(made, kinds),
+        "present": len(step.tree) - list(kinds.values()).count(None),
         "fresh": sorted(fresh(step, position)),
         "sentence": sentences.position_sentence(step, position),
     }
@@ -89,11 +93,14 @@ def _position(step: Step, made: Data, position: Position) -> Data:
 def _node(step: Step, node: int) -> Data:
     drafted, verified, grown = sentences.node_sentence(step, node)
     before, after = sentences.tips(step, [node])[0]
+    children, target, draft = node_picture.node_tops(step, node)
     return {
         "sentence": [drafted, verified, grown],
         "tip": [plot_lines(*before), plot_lines(*after)],
-        "columns": node_picture.node_columns(step, node),
-        "top": [[token, label(token, step.texts)] for token, _ in step.nodes[node].draft_top],
+        "children": list(children.items()),
+        "choice": step.nodes[node].target_choice,
+        "p": [(token, round(probability, 4)) for token, probability in target.items()],
+        "q": [(token, round(probability, 4)) for token, probability in draft.items()],
     }
 
 

@@ -137,7 +137,14 @@ def metrics_template() -> Spec:
     for name in PHASE_NAMES:
         data.append({**bars, "y": f"@{name} ms", "yaxis": "y2", "name": name, "marker": {"color": PHASE_COLORS[name]},
                      "legend": "legend2", "hovertemplate": "%{y:.2f} ms " + name + "<extra></extra>"})  # fmt: skip
-    legend = {"orientation": "h", "x": 1, "xanchor": "right", "yanchor": "bottom", "itemclick": False}
+    legend = {
+        "orientation": "h",
+        "x": 1,
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "itemclick": False,
+        "traceorder": "normal",
+    }
     axis = {"fixedrange": True, "rangemode": "tozero", "nticks": 4}
     return spec(
         data,

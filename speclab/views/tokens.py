@@ -25,7 +25,7 @@ def display(text: str) -> str:
     """
     if not text:
         return "∅"
-    visible = "".join(map(_visible, text))
+    visible = text.replace(" ", "␣") if text.isprintable() else "".join(map(_visible, text))
     if unicodedata.category(text[0]) in _MARKS:
         visible = "◌" + visible
     return _RUN.sub(lambda run: f"{run[1]}×{len(run[0])}", visible)
@@ -42,10 +42,20 @@ def label(token: int, texts: Mapping[int, str]) -> str:
     return display(texts[token]) if token in texts else f"#{token}"
 
 
+def labels(tokens: Iterable[int], texts: Mapping[int, str]) -> dict[int, str]:
+    """The labels of many tokens."""
+    return {token: display(texts[token]) if token in texts else f"#{token}" for token in tokens}
+
+
 def quoted(token: int, texts: Mapping[int, str]) -> str:
     """A token in a sentence, with plain spaces: `' the'`."""
-    visible = label(token, texts)
-    if "×" not in visible and texts.get(token, "").strip():
+    return _quoted(texts[token]) if token in texts else f"'#{token}'"
+
+
+@lru_cache(maxsize=8192)
+def _quoted(text: str) -> str:
+    visible = display(text)
+    if "×" not in visible and text.strip():
         visible = visible.replace("␣", " ")
     return f"'{clip(visible, 24)}'"
 
@@ -62,6 +72,7 @@ def width(text: str) -> int:
     return columns
 
 
+@lru_cache(maxsize=8192)
 def clip(text: str, columns: int) -> str:
     """`text`, or its beginning and `…`, in at most `columns` columns."""
     if width(text) <= columns:
@@ -72,6 +83,7 @@ def clip(text: str, columns: int) -> str:
     return text[:end] + "…"
 
 
+@lru_cache(maxsize=8192)
 def plot_text(text: str) -> str:
     """Text that plotly shows unchanged: it would read `<b>` and `&lt;` as markup, and `$…$` as a formula."""
     return html.escape(text, quote=False).replace("$", "&#36;")
@@ -79,7 +91,7 @@ def plot_text(text: str) -> str:
 
 def plot_lines(*lines: str) -> str:
     """A tooltip of several lines."""
-    return "<br>".join([plot_text(line) for line in lines if line])
+    return plot_text("\n".join([line for line in lines if line])).replace("\n", "<br>")
 
 
 def percent(probability: float) -> str:

@@ -28,7 +28,7 @@ from speclab.views.theme import (
     Spec,
     spec,
 )
-from speclab.views.tokens import clip, label, plot_lines, plot_text, table, width
+from speclab.views.tokens import clip, labels, plot_lines, plot_text, table, width
 
 HEIGHT, TOP, BOTTOM = 380, 26, 10
 """Pixels of the stage, above the tree for the depths, and below it."""
@@ -42,6 +42,9 @@ LINKS = {
     "path": {"color": LOOKS["accepted"].color, "width": 3.2},
 }
 BEND = (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0)
+FACTS = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
+         "reason")  # fmt: skip
+"""What the table of an iteration says of every node."""
 CODES = {look.code: kind for kind, look in LOOKS.items()}
 
 
@@ -120,7 +123,8 @@ def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
 def notes(step: Step, position: Position) -> dict[int, str]:
     """The second lines: in draft what was decided at a node, in verify and accept the target's choice after it."""
     if position.phase in {"verify", "accept"}:
-        return {node.index: f"→{label(node.target_choice, step.texts)}" for node in step.nodes}
+        words = labels([node.target_choice for node in step.nodes], step.texts)
+        return {node.index: f"→{words[node.target_choice]}" for node in step.nodes}
     decided = defaultdict[int, list[Event]](list)
     for event in events_until(step, position) if position.phase == "draft" else []:
         if event.node is not None:
@@ -318,15 +322,19 @@ def _text(x: Sequence[float], y: Sequence[float], text: Sequence[str], font: Spe
 
 def tree_rows(step: Step) -> str:
     """Every node, as an HTML table."""
-    head = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
-            "reason")  # fmt: skip
-    rows = []
+    return table(f"Draft tree of iteration {step.index + 1}", FACTS, node_facts(step))
+
+
+def node_facts(step: Step) -> list[tuple[int | str, ...]]:
+    """The `FACTS` of every node, in words."""
+    rows: list[tuple[int | str, ...]] = []
+    words = labels([token for node in step.nodes for token in (node.token, node.target_choice)], step.texts)
+    depth, parent = step.tree.depth.tolist(), step.tree.parent.tolist()
     for record in step.nodes:
         node = record.index
         target = "" if record.target_prob is None else f"{record.target_prob:.3f}"
         rows.append((
-            node, label(record.token, step.texts), int(step.tree.depth[node]), int(step.tree.parent[node]),
-            step.tree.source[node], f"{record.draft_prob:.3f}", f"{record.path_prob:.3f}", target,
-            label(record.target_choice, step.texts), record.verdict, record.reason,
+            node, words[record.token], depth[node], parent[node], step.tree.source[node], f"{record.draft_prob:.3f}",
+            f"{record.path_prob:.3f}", target, words[record.target_choice], record.verdict, record.reason,
         ))  # fmt: skip
-    return table(f"Draft tree of iteration {step.index + 1}", head, rows)
+    return rows

@@ -17,7 +17,9 @@ import speclab
 from speclab.lab.compare_tab import CURRENT
 from speclab.lab.screen import plotly_js
 
-STEP_BYTES, OPENING_BYTES, OPENING_MESSAGES, OPENING_WIDGETS = 90_000, 400_000, 30, 150
+STEP_BYTES, OPENING_BYTES, OPENING_MESSAGES, OPENING_WIDGETS = 50_000, 400_000, 30, 150
+STEP_CALLS, NODE_CALLS, STEP_FILES = 1_100, 90, 45
+"""Calls of our own functions in one step: of any, and more for each node of its tree."""
 
 
 def test_runs_and_forks_are_one_tree_of_buttons_to_switch(page):
@@ -161,8 +163,9 @@ def test_a_step_calls_little_of_the_lab(make, sent):
     finally:
         lab._worker.submit(lambda: sys.setprofile(None)).result()
         sys.setprofile(None)
-    print(f"\n{calls} calls in {len(files)} files")
-    print(sorted(file.rpartition("speclab/")[2] for file in files))
+    nodes = len(lab.state.trace.steps[-1].tree)
+    assert calls < STEP_CALLS + NODE_CALLS * nodes, f"{calls} calls for {nodes} nodes"
+    assert len(files) < STEP_FILES, sorted(file.rpartition("speclab/")[2] for file in files)
 
 
 def test_a_lab_opens_with_few_widgets_and_messages_and_plotly_goes_on_request(make, sent):
