@@ -66,7 +66,7 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
 
 def _rows(step: Step) -> Iterable[dict[str, Any]]:
     tree = step.tree
-    verified_root = step.root_choice is None
+    verified_root, unstated = step.root_choice is None, "log_prob" in step.missing
     path_prob = np.exp(tree.path_log_prob)
     path = {*step.accepted, 0 if verified_root else -1}
     last = max(path)
@@ -83,10 +83,10 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "token": record.token,
             "text": text,
             "kind": token_kind(text),
-            "draft_prob": record.draft_prob,
-            "path_prob": path_prob[node],
+            "draft_prob": None if unstated else record.draft_prob,
+            "path_prob": None if unstated else path_prob[node],
             "target_prob": record.target_prob,
-            "entropy": step.nodes[parent].entropy if parent >= 0 else None,
+            "entropy": step.nodes[parent].entropy if parent >= 0 and "entropy" not in step.missing else None,
             "parent_accepted": parent in path,
             # Without a bonus the text ended at the last accepted node, and nothing below it was judged.
             "tried": record.verdict != "not reached" and not (step.bonus is None and parent == last),

@@ -22,6 +22,7 @@ from speclab.lab.worker import OWNED
 from speclab.trace.conditions import Condition, compiled, stateful
 from speclab.trace.files import load_trace
 from speclab.trace.records import Step, Trace
+from speclab.trace.steps import load_steps
 
 if TYPE_CHECKING:
     from speclab.analysis.compare import Comparison
@@ -63,7 +64,8 @@ class Commands:
 
     def begin(self) -> None:
         """Decodes the first iteration for a page that shows none yet."""
-        if self.session is None or not self.session.steps:
+        opened = self.state.trace is not None and not self.state.live
+        if not opened and (self.session is None or not self.session.steps):
             self.state.busy = "Decoding the first iteration"
             self._update()
             self.step()
@@ -297,11 +299,16 @@ class Commands:
     def open_trace(self, name: str, data: str) -> None:
         """Shows a run from a file that the page read; a session goes on where Compare switches back to it."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "run.json.gz"
+            steps = name.endswith(".jsonl")
+            path = Path(folder) / ("run.jsonl" if steps else "run.json.gz")
             path.write_bytes(base64.b64decode(data))
-            trace = load_trace(path)
+            trace = load_steps(path) if steps else load_trace(path)
+        self.show_trace(trace, Path(name).name)
+
+    def show_trace(self, trace: Trace, name: str) -> None:
+        """Shows a run that is not decoded here."""
         self._leave()
-        self._put_on_screen(self._add_run(Run(0, Path(name).name, trace, cursor=min(1, len(trace.steps)))))
+        self._put_on_screen(self._add_run(Run(0, name, trace, cursor=min(1, len(trace.steps)))))
 
     def hint(self, kind: str, value: Any = "") -> None:
         """Tells the page, while a person types, whether a condition can be run until."""

@@ -27,7 +27,7 @@ from speclab.models.presets import PRESETS, find
 from speclab.prompts import PromptInput, as_messages, examples
 from speclab.settings import SessionSettings
 from speclab.trace.conditions import Condition
-from speclab.trace.records import Step
+from speclab.trace.records import Step, Trace
 from speclab.views.export import describe, export_html, snapshot
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Lab(VBox):
         prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
             a shipped example.
         predict: whether each iteration stops after drafting, for a person to predict what will be accepted.
+        trace: a run to open, such as one of `load_trace` or `load_steps`; a session begins where one is asked for.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     Raises:
@@ -64,6 +65,7 @@ class Lab(VBox):
         *,
         prompt: PromptInput | None = None,
         predict: bool = False,
+        trace: Trace | None = None,
         **settings: Any,
     ) -> None:
         given, choice = (None, _preset(pair)) if pair is None or isinstance(pair, str) else (pair, None)
@@ -92,6 +94,8 @@ class Lab(VBox):
         super().__init__(boxes, _dom_classes=["speclab-lab"])
         if given is not None:
             self._wait(do.start)
+        if trace is not None:
+            self._wait(lambda: do.show_trace(trace, str(trace.settings.get("strategy", "run"))))
 
     @property
     def session(self) -> Session | None:

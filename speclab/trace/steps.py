@@ -170,6 +170,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
     held = line.prefix_length + len(line.committed)
     cache = CacheRecord("target", line.prefix_length, n, line.kept_slots, (), held, held, max(held, *slots) + 1, 0)
+    missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys())
     greedy = not header.temperature
     return Step(
         index=index,
@@ -191,11 +192,12 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         mask=mask,
         prefix_seen=tuple([line.prefix_length - _hidden(node, hidden) for node in range(n)]),
         texts={},
+        note=f"Not recorded: {', '.join(missing)}",
         rule="greedy" if greedy else "recorded",
         position=tuple([line.position[row] for row in order]) if line.position else (),
         hidden_prefix=hidden,
         rows=tuple(order) if order != list(range(n)) else (),
-        missing=tuple(sorted({*OPTIONAL, "mask"} - given.keys())),
+        missing=tuple(missing),
     )
 
 

@@ -372,7 +372,7 @@ function mount(element, host, Plotly) {
   }
   function menuOf() {
     const close = () => { all.open = false; };
-    const file = made("input", { type: "file", accept: ".gz,.json", hidden: true });
+    const file = made("input", { type: "file", accept: ".gz,.json,.jsonl", hidden: true });
     file.addEventListener("change", async () => {
       const bytes = new Uint8Array(await file.files[0].arrayBuffer());
       let binary = "";

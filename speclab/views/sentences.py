@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speclab.trace.records import Event, Step, Trace
+from speclab.trace.records import UNKNOWN, Event, Step, Trace
 from speclab.views.phases import WHOLE, Decision, Position, decisions, own_kind, verified_root
 from speclab.views.tokens import percent, plural, quoted
 
@@ -88,7 +88,9 @@ def node_sentence(step: Step, node: int) -> tuple[str, str, str]:
     if record.verdict == "root":
         drafted = f"{name}, the root: the newest token of the text."
         return drafted, f" After it the target chose {_choice(step, node)}.", grown
-    drafted = f"{name}, drafted with {percent(record.draft_prob)}"
+    drafted = f"{name}, drafted"
+    if "log_prob" not in step.missing:
+        drafted += f" with {percent(record.draft_prob)}"
     return drafted, f": {_verdict(step, node)}.", grown
 
 
@@ -109,6 +111,8 @@ def _verdict(step: Step, node: int) -> str:
 def _choice(step: Step, node: int) -> str:
     """The target's choice after a node with its probability, such as `' iconic' (14 %)`."""
     choice = step.nodes[node].target_choice
+    if choice == UNKNOWN:
+        return "a token that is not recorded"
     probability = dict(step.nodes[node].target_top).get(choice)
     known = "" if probability is None else f" ({percent(probability)})"
     return quoted(choice, step.texts) + known

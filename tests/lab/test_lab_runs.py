@@ -16,6 +16,7 @@ from lab_tools import PROMPT, Page, every, html, settle
 import speclab
 from speclab.lab.compare_tab import CURRENT
 from speclab.lab.screen import plotly_js
+from speclab.recorder import Recorder
 
 STEP_BYTES, OPENING_BYTES, OPENING_MESSAGES, OPENING_WIDGETS = 50_000, 400_000, 30, 150
 STEP_CALLS, NODE_CALLS, STEP_FILES = 1_100, 90, 45
@@ -98,6 +99,25 @@ def test_a_run_is_saved_by_the_page_and_opened_again(page, tmp_path):
     page.say(do="open", name="run.json.gz", data=base64.b64encode(b"nothing").decode())
     assert page.status["error"]["where"] == "files"
     assert page.holds_the_run()
+
+
+def test_steps_of_another_decoder_are_opened(sent, tmp_path):
+    path = tmp_path / "run.jsonl"
+    with Recorder(path, PROMPT) as recorder:
+        for prefix, root in ((5, 7), (7, 4)):
+            recorder.step(prefix_length=prefix, token=[root, 8, 9], parent=[-1, 0, 0], accepted=[2], committed=[9, 4])
+    lab = speclab.Lab("mini", trace=speclab.load_steps(path))
+    page = Page(lab, sent)
+    assert page.holds_the_run()
+    assert len(page.iterations) == 2
+    assert (lab.session, lab.state.cursor) == (None, 1)
+    assert lab.goto(2).index == 1
+    with pytest.raises(speclab.SettingsError, match="opened from a file"):
+        lab.step()
+    page.say(do="open", name="run.jsonl", data=base64.b64encode(path.read_bytes()).decode())
+    assert len(lab.state.trace.steps) == 2
+    assert "run" in speclab.views.export.page(lab.state.trace)
+    lab.close()
 
 
 def test_python_exports_and_shows_a_snapshot(page, tmp_path):
