@@ -158,14 +158,10 @@ def _answers(oracle: Oracle, step: Step, row: int, right: Tensor) -> Iterator[Hy
         one_hot[0] = -torch.inf
         one_hot[0, taken] = 0
         yield Hypothesis("choice", "with the first drafted token", lambda: one_hot, "unverified first token")
-    for shift in (-1, 1):
-        moved = right[[(each + shift) % n for each in range(n)]]
-        yield Hypothesis("answer", f"with what belongs to row {(row + shift) % n}", lambda moved=moved: moved)  # type: ignore[misc]
-    for other in range(n):
-        if other != row:
-            swapped = right.clone()
-            swapped[row] = right[other]
-            yield Hypothesis("answer", f"with what belongs to row {other}", lambda swapped=swapped: swapped)  # type: ignore[misc]
+    moved = [[(each + shift) % n for each in range(n)] for shift in (-1, 1)]
+    moved += [[*range(row), other, *range(row + 1, n)] for other in range(n) if other != row]
+    for order in moved:
+        yield Hypothesis("answer", f"with what belongs to row {order[row]}", lambda order=order: right[order])  # type: ignore[misc]
     own = oracle.log_probs(step, right)[row].cpu()
     known = [(log(prob), float(own[token])) for token, prob in top if prob > exp(FLOOR) and own[token] > FLOOR]
     if len(known) > 2 and known[0][0] - known[-1][0] > 1e-3:
@@ -220,18 +216,13 @@ def _masks(passes: Passes, before: Step | None, row: int) -> Iterator[Hypothesis
 
 def _prefixes(passes: Passes, before: Step | None) -> Iterator[Hypothesis]:
     held, own = passes.step.prefix_length, passes.places
-    for entry, which in ((held - 1, "last"), (0, "first")):
-        yield Hypothesis(
-            "prefix",
-            f"as without the {which} entry of the prefix",
-            lambda entry=entry: passes(hidden=entry),  # type: ignore[misc]
-        )
+    yield Hypothesis("prefix", "as without the last entry of the prefix", lambda: passes(hidden=held - 1))
+    yield Hypothesis("prefix", "as without the first entry of the prefix", lambda: passes(hidden=0))
     for shift in (0, 1):
         places = [place + shift for place in own]
         says = "as if the prefix held the root too" + ", with positions one further" * shift
         yield Hypothesis("prefix", says, lambda p=places: passes(prefix=held + 1, places=p))  # type: ignore[misc]
-    short = [place - 1 for place in own]
-    says = "as if the prefix had ended one entry earlier"
+    says, short = "as if the prefix had ended one entry earlier", [place - 1 for place in own]
     yield Hypothesis("prefix", says, lambda: passes(prefix=held - 1, places=short))
     if before is None or before.root_choice is not None:
         return

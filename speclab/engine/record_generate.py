@@ -74,6 +74,9 @@ def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: 
         prefix = len(before) - 1
         token = candidates[prefix:].tolist()
         n, position = len(token), seen["position"]
+        committed, taken = input_ids[0, len(before) :].tolist(), int(matches)
+        if token[taken + 1 : taken + 2] == committed[-1:]:  # the text ended inside the path
+            taken += 1
         top = seen["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
         ids, values = top.indices.tolist(), top.values.tolist()
         recorder.step(
@@ -83,8 +86,8 @@ def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: 
             position=None if position is None else position[0, -n:],
             choice=scores[0].argmax(-1) if greedy else None,
             topk=[list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)],
-            accepted=range(1, int(matches) + 1),
-            committed=input_ids[0, len(before) :].tolist(),
+            accepted=range(1, taken + 1),
+            committed=committed,
         )
         return update(input_ids, scores, matches)
 

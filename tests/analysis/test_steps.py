@@ -161,6 +161,17 @@ def test_the_library_s_own_assisted_generation_is_healthy(how, tmp_path):
             twice()
 
 
+@pytest.mark.parametrize("count", range(9, 14))
+def test_a_text_may_end_inside_the_accepted_path(count, tmp_path):
+    model, path, ids = pair_of("llama").target.model, tmp_path / "run.jsonl", torch.tensor([PROMPT])
+    more = {"max_new_tokens": count, "pad_token_id": 0, "do_sample": False}
+    with speclab.record_generate(model, path):
+        model.generate(ids, assistant_model=copy.deepcopy(model), **more)
+    trace = speclab.load_steps(path)
+    assert clinic.check(trace) == ()
+    assert len(trace.token_ids()) - 1 == count
+
+
 @pytest.mark.model
 def test_the_command_prints_findings_and_exits_by_them(tmp_path):
     pair, path = speclab.load_pair(), tmp_path / "run.jsonl"
