@@ -504,7 +504,7 @@ function mount(element, host, Plotly) {
     if (committing) fillPanel(commit, [keyOf(data), { ...data.cache, layout: { ...data.cache.layout, width } }], "speclab-cache");
     else if (staged && changed("stage", [data, at.tick, previewed(), width, at.compare])) drawStage(data, now, width);
     else if (staged) for (const one of [tree, mask]) Plotly.relayout(one, { shapes: [...one.own, ...marks(one, at.node, "solid")] });
-    signs.innerHTML = staged && !committing ? legendOf(now) : "";
+    signs.innerHTML = staged ? legendOf(now) : "";
     asTable.hidden = !staged || asking();
     if (asking()) treeRows.hidden = true;
     if (!treeRows.hidden && staged && treeRows.of !== data) { treeRows.innerHTML = factsOf(data); treeRows.of = data; }
