@@ -107,7 +107,7 @@ def test_a_node_is_selected_in_tree_mask_sentence_and_tab(page):
     page.click("[data-tab=node]")
     assert page.locator(".sl-panel .js-plotly-plot").count() == 1
     page.click("[data-tab=metrics]")
-    page.wait_for_function("document.querySelector('.sl-panel .js-plotly-plot').data[0].x.length === 2")
+    page.wait_for_function("document.querySelector('.sl-panel .js-plotly-plot').data[0].x?.length === 2")
     page.focus("[data-tab=metrics]")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.querySelector('[data-tab=caches]').getAttribute('aria-selected') === 'true'")

@@ -32,9 +32,9 @@ def steps(opened: Opened) -> None:
     before = opened.read(TREE)
     opened.step()
     opened.wait(f"{TREE} !== {json.dumps(before)}")
-    opened.step()
+    last = opened.step()
     opened.page.click("button.sl-back")
-    opened.at_iteration(opened.cursor())
+    opened.at_iteration(last - 1)
 
 
 def asked_nobody(opened: Opened, outgoing) -> None:
