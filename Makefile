@@ -15,7 +15,7 @@ CODE := --dist worksteal -p no:nbval $(addprefix --ignore=tests/,double notebook
 # One thread is steadier where other work shares the cores, and a whole tier takes about as long.
 unit model notebooks browser: export OMP_NUM_THREADS = 1
 
-.PHONY: help setup lab test check format unit model notebooks browser site release constraints
+.PHONY: help setup lab test check unit model notebooks browser site release constraints
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,10 +42,6 @@ check: $(READY) ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy speclab training
-
-format: $(READY) ## let ruff fix what it can
-	$(BIN)/ruff check --fix-only .
-	$(BIN)/ruff format .
 
 unit: $(READY) ## tests without trained models
 	$(PYTEST) $(CODE) -m 'not model'
