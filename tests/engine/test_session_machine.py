@@ -18,6 +18,7 @@ from reference.decoding import decode
 import speclab
 from speclab.analysis.whatif import in_force, what_if
 from speclab.drafters.base import Strategy
+from speclab.drafters.cost import with_node_budget
 
 PROMPT, VOCAB, MOST = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9], 16, 24
 SMALL = {"node_budget": 10, "depth": 3, "children": 3}
@@ -179,7 +180,8 @@ class Sessions(RuleBasedStateMachine):
             assert session.metrics.iterations == session.cursor
             assert bool(session.finished) == (len(text) == session.settings.max_new_tokens)
             for step, strategy in zip(session.steps, used, strict=True):
-                assert _fixed(step.settings) == _fixed(strategy.describe())
+                set_up = with_node_budget(strategy, session.pair.target)  # a step records the number
+                assert _fixed(step.settings) == _fixed(set_up.describe())
             assert [step.index for step in session.steps] == list(range(len(session.steps)))
             assert session.ties == 0
 
