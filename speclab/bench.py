@@ -26,7 +26,7 @@ import pandas as pd
 from speclab.drafters.base import Strategy
 from speclab.errors import MeasurementError
 from speclab.files import write_whole
-from speclab.prompts import Prompt, PromptInput
+from speclab.prompts import Prompt, PromptInput, as_messages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +128,10 @@ def _measure_prompt(
     """All calls on one prompt, in this process."""
     number, prompt = numbered
     pair = _loaded(models)
-    ids = pair.encode(prompt.text if isinstance(prompt, Prompt) else prompt)
+    if not isinstance(prompt, Prompt):
+        ids, _ = pair.read_prompt(prompt)
+    else:  # a shipped example: a question for a chat model, else a text to continue
+        ids, _ = pair.read_prompt(as_messages(prompt.text) if pair.chats else prompt.text)
     own = _by_transformers(pair, {}, ids, max_new_tokens).tokens
     where = {"models": pair.name, "machine": _machine(pair)}
     about = (prompt.name, prompt.kind) if isinstance(prompt, Prompt) else (str(number), "")

@@ -50,6 +50,19 @@ def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared():
     assert frame.machine.str.contains("torch").all()
 
 
+def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
+    seen = []
+    example = speclab.prompts.Prompt("dogs", "prose", "Dogs bark")
+    for chats in (True, False):
+        pair = pair_of("llama")
+        monkeypatch.setattr(type(pair), "chats", chats)
+        monkeypatch.setattr(type(pair), "read_prompt", lambda _, prompt: seen.append(prompt) or (PROMPT, ()))
+        measured(pair, {"plain": speclab.Autoregressive()}, [example], repeats=1, max_new_tokens=2)
+    question, text = [prompt for prompt in seen if not isinstance(prompt, list)]  # the rest is its ids
+    assert list(question[0].values()) == ["user", "Dogs bark"]
+    assert text == "Dogs bark"
+
+
 def test_a_text_that_is_not_the_targets_is_reported(tmp_path):
     frame = measured(
         pair_of("llama"), {PLAIN: {}, "wrong": [{"min_new_tokens": 12, "repetition_penalty": 5.0}]}, [PROMPT]
