@@ -51,18 +51,7 @@ const unpack = async packed => {
 
 
 def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
-    """Writes a run as one page whose iterations and phases can be stepped; returns the path.
-
-    Args:
-        trace: the run.
-        path: of the file.
-        cursor: iterations shown when the page opens; by default the first.
-        note: a sentence above the run.
-
-    Raises:
-        TraceError: the folder is missing, read-only or full.
-        SpeclabError: plotly is missing.
-    """
+    """`speclab.views.export_html`."""
     return write_whole(Path(path), page(trace, Path(path).stem, cursor=cursor, note=note).encode())
 
 
