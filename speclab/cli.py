@@ -165,6 +165,9 @@ def clinic(
     dtype: _Dtype = None,
 ) -> None:
     """Say what is wrong with a recorded run; exit status 1 where something is. docs/steps.md has the format."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     from speclab.models.presets import PRESETS
 
     pair = None
@@ -172,7 +175,9 @@ def clinic(
         named = {"name": target} if target in PRESETS else {"target": target}
         pair = speclab.load_pair(**named, device=device, dtype=dtype)  # type: ignore[arg-type]
     trace = speclab.load_trace(file) if file.suffix == ".gz" else speclab.load_steps(file, pair)
-    findings = speclab.clinic.check(trace, pair)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Comparing iterations", visible=pair is not None)
+        findings = speclab.clinic.check(trace, pair, lambda done, total: bar.update(task, completed=done, total=total))
     for finding in findings:
         typer.echo(str(finding))
     compared = "" if pair is None else f", compared with {pair.name}"

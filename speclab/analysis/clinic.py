@@ -21,7 +21,7 @@ import pandas as pd
 from speclab.analysis.detectors import DETECTORS, Before
 from speclab.analysis.explain import explain_answers
 from speclab.analysis.faults import FAULTS, BrokenPair, Fault, broken
-from speclab.analysis.oracle import Oracle, explain_draft
+from speclab.analysis.oracle import Oracle, Progress, explain_draft
 from speclab.engine.session import Session
 from speclab.errors import SettingsError, named
 from speclab.models.pair import ModelPair
@@ -54,7 +54,7 @@ class Finding:
         return f"iteration {self.iteration + 1}, {self.kind}: {self.sentence}"
 
 
-def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding, ...]:
+def check(run: Trace | Session, pair: ModelPair | None = None, progress: Progress | None = None) -> tuple[Finding, ...]:
     """What is wrong with a run, the first wrong iteration first; empty if nothing is.
 
     One fault may spoil all that follows: findings are of the kinds of the first wrong iteration, and answers are
@@ -62,6 +62,7 @@ def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding,
 
     Args:
         pair: the models that should have decoded it; by default a session's own. Without, a trace's record alone tells.
+        progress: called before each pass with the iterations compared and their number; what it raises ends the check.
 
     Raises:
         SettingsError: `run` is not a run, or nothing is decoded yet.
@@ -73,7 +74,7 @@ def check(run: Trace | Session, pair: ModelPair | None = None) -> tuple[Finding,
         findings = [finding for finding in findings if finding.kind in kinds]
     if pair is None:
         return tuple(findings)
-    oracle = Oracle(trace, pair)
+    oracle = Oracle(trace, pair, progress)
     steps = oracle.steps[: findings[0].iteration if findings else None]
     by_draft = [Finding(iteration, *explanation) for iteration, explanation in explain_draft(oracle, steps)]
     answers = list(_answers(oracle, steps))

@@ -119,6 +119,7 @@ def explain_answers(oracle: Oracle, step: Step, before: Step | None, right: Tens
     best, tried = None, dict[str, None]()
     for one in _hypotheses(oracle, step, before, row, right):
         tried[one.kind] = None
+        oracle.report(step)
         theirs = oracle.gaps(step, oracle.log_probs(step, one.answers()))
         fitting = sum(gap <= oracle.close for gap in theirs)
         if not theirs[row] <= oracle.close or fitting <= len(gaps) - len(wrong):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from math import inf
@@ -32,6 +32,8 @@ DRAFTED_NODES = 24
 """Nodes whose draft is asked again."""
 Explanation = tuple[int | None, str, str, str]
 """A node, the kind of the finding, its sentence, and the fault of the clinic that it is, if any."""
+Progress = Callable[[int, int], object]
+"""Called before each pass with the iterations compared so far and their number; what it raises ends the work."""
 
 
 def _close(dtype: object) -> float:
@@ -41,8 +43,8 @@ def _close(dtype: object) -> float:
 class Oracle:
     """The models of a pair on the text of a trace."""
 
-    def __init__(self, trace: Trace, pair: ModelPair) -> None:
-        self.pair, self.trace = pair, trace
+    def __init__(self, trace: Trace, pair: ModelPair, progress: Progress | None = None) -> None:
+        self.pair, self.trace, self._progress = pair, trace, progress
         self.text = [*trace.prompt_ids, *trace.token_ids()]
         self.steps = tuple(self._behind_the_text())
         outside = "format" in trace.models  # of another decoder: logits as they are
@@ -73,6 +75,7 @@ class Oracle:
         leaves = [node for node in range(len(tree)) if not tree.children[node]]
         logits: dict[int, Tensor] = {}
         for first in range(0, len(leaves), PATHS):
+            self.report(step)
             paths = [tree.path(leaf) for leaf in leaves[first : first + PATHS]]
             deepest = max(map(len, paths))
             rows = [[*tree.token[list(path)].tolist(), *[0] * (deepest - len(path))] for path in paths]
@@ -82,6 +85,11 @@ class Oracle:
             for path, row in zip(paths, output, strict=True):
                 logits.update(zip(path, row[:, : self.pair.target.vocab_size], strict=False))
         return torch.stack([logits[node] for node in range(len(tree))])
+
+    def report(self, step: Step) -> None:
+        """Tells the progress that a pass of this step comes next."""
+        if self._progress is not None:
+            self._progress(step.index, len(self.trace.steps))
 
     def log_probs(self, step: Step, logits: Tensor) -> Tensor:
         """What is recorded of logits `[n, V]`: of a session what it sampled by, of another decoder the log-softmax."""
@@ -141,6 +149,7 @@ def explain_draft(oracle: Oracle, steps: Sequence[Step]) -> Iterator[tuple[int, 
     def differing(model: torch.nn.Module) -> list[float]:
         gaps = []
         for step, node in asked:
+            oracle.report(step)
             path = oracle.text[: step.prefix_length] + step.tree.token[list(step.tree.path(node))].tolist()
             row = model(torch.tensor([path], device=draft.device), use_cache=False).logits[0, -1, : draft.vocab_size]
             gaps.append(_gap(step.nodes[node].draft_top, row.float().log_softmax(-1).clamp_min(FLOOR)))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import speclab
 from speclab import clinic
 from speclab.cli import app
-from speclab.errors import SettingsError, SpeclabError, TraceError
+from speclab.errors import CancelledError, SettingsError, SpeclabError, TraceError
 from speclab.recorder import Recorder
 
 ROOT = {"prefix_length": 3, "token": [7, 8, 9], "parent": [-1, 0, 0], "accepted": [2], "committed": [9, 4]}
@@ -58,6 +58,25 @@ def test_a_healthy_run_has_no_finding(family, tmp_path):
         assert clinic.check(trace) == clinic.check(trace, pair) == ()
         assert clinic.explain(trace, pair) is None
     assert speclab.nodes(trace).accepted.any()
+
+
+def test_a_check_tells_how_far_it_is_and_can_be_ended(tmp_path):
+    pair, told = pair_of("llama"), []
+    trace = recorded(pair, tmp_path / "run.jsonl")
+    clinic.check(trace, pair, lambda *progress: told.append(progress))
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert {*told} == {(step.index, len(trace.steps)) for step in trace.steps}
+    wrong = recorded(pair, tmp_path / "run.jsonl", "answer", whole=False)
+    told.clear()
+
+    def stop(*progress):
+        told.append(progress)
+        if len(told) == 12:  # while it explains
+            raise CancelledError("Stopped.")
+
+    with pytest.raises(CancelledError):
+        clinic.check(wrong, pair, stop)
+    assert len(told) == 12
 
 
 def test_bfloat16_has_ties_and_no_faults(tmp_path):
