@@ -1,6 +1,6 @@
 """speclab: a microscope for speculative decoding.
 
-Names are imported on first use (PEP 562), so that ``import speclab`` stays cheap and a saved trace opens
+Names are imported on first use (PEP 562), so ``import speclab`` stays cheap and a saved trace opens
 without torch, transformers or Jupyter.
 """
 
@@ -83,7 +83,7 @@ __all__ = [
     "strategies", "theory", "views", "what_if",
 ]  # fmt: skip
 
-# What is imported on first use, and from where; the block above says the same to type checkers and editors.
+# Names imported on first use, and their modules; the block above repeats them for type checkers and editors.
 _HOME = {
     "Autoregressive": "speclab.drafters.chain",
     "ByHand": "speclab.drafters.by_hand",

@@ -1,9 +1,9 @@
-"""Methods side by side on this machine, and the figures that the papers publish.
+"""Compare methods on this machine, and read the figures that the papers publish.
 
     frame = bench.measure(pair, bench.methods(pair), prompts, repeats=3)
     bench.report(frame, "bench.html")
 
-A method is a strategy, or the arguments of transformers' own `generate`. Every text is compared with the target's own.
+A method is a strategy, or arguments of transformers' `generate`. Every text is compared with the target's own.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 Method = Strategy | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""A strategy; arguments of transformers' `generate`; or several of them, of which the fastest is measured."""
+"""A strategy; arguments of transformers' `generate`; or several of them, and the fastest is measured."""
 DRAFT = "draft"
-"""In arguments of `generate`: the pair's draft model."""
+"""Stands for the pair's draft model in arguments of `generate`."""
 PLAIN = "plain, transformers"
 """The method that others are compared with."""
 COLUMNS = (
@@ -50,7 +50,7 @@ _one_at_a_time = Lock()
 
 
 def methods(pair: ModelPair) -> dict[str, Method]:
-    """The strategies that are usually compared, as far as the pair can run them, and transformers' own decoding."""
+    """The usual strategies that the pair can run, and transformers' own decoding."""
     from speclab import Autoregressive, DraftHead, DynaTree, Goose, LinearSpeculation, PromptLookup
 
     chosen: dict[str, Method] = {PLAIN: {}, "plain": Autoregressive()}
@@ -77,20 +77,20 @@ def measure(
 ) -> pd.DataFrame:
     """Decodes each prompt greedily with each method in turn, `repeats` times; one row per timed call.
 
-    Every method decodes the prompt once untimed. Then the order of the methods is turned from round to round, so that a
+    Every method decodes the prompt once untimed. Then the order of the methods rotates from round to round, so that a
     machine that slows down slows all of them. Nothing streams and no hook is set while the clock runs.
 
     | column | meaning |
     |---|---|
     | `method`, `prompt`, `kind`, `repeat` | which call; `prompt` is its name or number |
-    | `arguments` | the settings of the method, those that were fastest among several |
+    | `arguments` | the settings of the method; of several, the fastest |
     | `tokens`, `seconds`, `tokens_per_second` | new tokens, from the call to the last token, prefill included |
     | `tokens_per_iteration` | of a strategy |
     | `same_text` | the text equals the target's own, from transformers' `generate` |
-    | `models`, `machine` | what ran where |
+    | `models`, `machine` | the models and the machine |
 
     Args:
-        pair: the models, or the arguments of `load_pair`, a name or a mapping: each worker then loads its own.
+        pair: the models, or arguments of `load_pair` (a name or a mapping), with which each worker loads its own.
         executor: any `concurrent.futures` executor, such as Dask's `client.get_executor()`; one task per prompt.
         progress: called with a sentence after each prompt.
 
@@ -161,7 +161,7 @@ class _Call(NamedTuple):
 
 
 def _fastest(pair: ModelPair, name: str, method: Method, ids: list[int], max_new_tokens: int) -> Callable[[], _Call]:
-    """A timed call of a method; each of its alternatives has run twice, and the fastest second run decides."""
+    """A timed call of a method; of several alternatives, each has run twice and the fastest second run is chosen."""
     if isinstance(method, Strategy):
         decode = partial(_by_speclab, pair, method, ids, max_new_tokens)
         decode()
@@ -207,7 +207,7 @@ def _by_transformers(pair: ModelPair, arguments: Mapping[str, Any], ids: list[in
 
 @contextmanager
 def _assistant(draft: PreTrainedModel | None, changes: Mapping[str, Any]) -> Iterator[None]:
-    """Changes the draft's generation_config for one call; a heuristic schedule of transformers changes it, too."""
+    """Changes the draft's generation_config for one call, which transformers' heuristic schedule also modifies."""
     if draft is None:
         yield
         return
@@ -221,7 +221,7 @@ def _assistant(draft: PreTrainedModel | None, changes: Mapping[str, Any]) -> Ite
 
 
 def _now(pair: ModelPair) -> float:
-    """Seconds, when the device has done all it was asked."""
+    """Seconds on the clock after the device has finished its work."""
     if pair.target.device.type == "cuda":
         import torch
 
@@ -260,7 +260,7 @@ def _machine(pair: ModelPair) -> str:
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per method: median and quartiles of tokens per second, times plain decoding, tokens per iteration.
 
-    `times_plain` is the median, over prompts, of the ratio of medians to `PLAIN`'s, or to the first method's.
+    `times_plain` is the median over prompts of the ratio of a method's median to `PLAIN`'s, or to the first method's.
     """
     by_prompt = frame.groupby(["method", "prompt"], sort=False).tokens_per_second.median().unstack("prompt")
     base = by_prompt.loc[PLAIN if PLAIN in by_prompt.index else by_prompt.index[0]]
@@ -277,7 +277,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes one HTML page, readable offline: medians and quartiles, a figure, and what was measured where.
+    """Writes one HTML page that works offline: medians and quartiles, a figure, the models and machines.
 
     Raises:
         MeasurementError: the frame has no calls.
@@ -349,7 +349,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of a paper. `beside`: our method → the paper's; `differs`: what differs from speclab."""
+    """A table or figure of a paper. `beside`: our method → the paper's; `differs`: differences from speclab."""
 
     id: str
     paper: str
@@ -363,7 +363,7 @@ class PaperTable:
     figures: tuple[Figure, ...]
 
     def value(self, method: str, setting: str, metric: str) -> Figure | None:
-        """The figure of that place, or None where the paper has none."""
+        """The figure for these keys, or None if the paper has none."""
         return next((figure for figure in self.figures if figure[:3] == (method, setting, metric)), None)
 
 

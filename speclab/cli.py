@@ -137,11 +137,11 @@ def bench(
     limit: Annotated[int, typer.Option(help="Prompts of each kind.")] = 1,
     repeats: Annotated[int, typer.Option(help="Timed calls of each method on each prompt.")] = 3,
     max_new_tokens: Annotated[int, typer.Option()] = 128,
-    to: Annotated[Path, typer.Option("--to", help="The page to write; the calls go beside it as CSV.")] = Path(
+    to: Annotated[Path, typer.Option("--to", help="The page to write; the calls are saved next to it as CSV.")] = Path(
         "bench.html"
     ),
 ) -> None:
-    """Measure strategies beside transformers' own decoding on the example prompts, and write a page."""
+    """Compare strategies with transformers' own decoding on the example prompts, and write a page."""
     from speclab import bench
 
     if limit < 1:
@@ -160,11 +160,11 @@ def bench(
 @app.command()
 def clinic(
     file: Annotated[Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")],
-    target: Annotated[str | None, typer.Option(help="The target that decoded it: a pair by name, or a hub id.")] = None,
+    target: Annotated[str | None, typer.Option(help="The target that decoded the run: the name of a pair, or a hub id.")] = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Say what is wrong with a recorded run; exit status 1 where something is. docs/steps.md has the format."""
+    """Check a recorded run; exit status 1 if something is wrong. docs/steps.md describes the format."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -190,13 +190,13 @@ def clinic(
 
 @app.command()
 def doctor(
-    pair: Annotated[str | None, typer.Option(help="A pair by name; by default those that are on this machine.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The name of a pair; default: the pairs on this machine.")] = None,
     target: _Model = None,
     draft: _Model = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:
-    """Show what this machine offers, how to reach JupyterLab on it, and how the passes of a pair are computed."""
+    """Show this machine's facts, how to reach JupyterLab on it, and how it computes the passes of a pair."""
     from speclab.models import fetching
     from speclab.models.presets import find
 
@@ -205,7 +205,7 @@ def doctor(
     for name in [pair or "mini"] if pair or target else here:
         try:
             models = speclab.load_pair(name, target=target, draft=draft, device=device, dtype=dtype)
-        except ImportError:  # torch is missing, and the report has said so
+        except ImportError:  # torch is missing; the report already shows it
             continue
         except SpeclabError as error:
             facts[f"pair {name}"] = str(error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 DISTRIBUTION = "speclab-decoding"
-"""The package's name in an index; `speclab` there is an astronomy package."""
+"""The name on the package index, where `speclab` is an astronomy package."""
 INSTALL = f"pip install {DISTRIBUTION}"
 LONGEST = 500
-"""Characters of a sentence at most; of a longer one the middle is left out, which is some value that was given."""
+"""Most characters of a sentence. A longer one loses its middle, which is usually a value that the user gave."""
 
 
 def named(value: object) -> str:
-    """What a sentence calls a value that is not what it should be: itself where it is short, else its type."""
+    """How a sentence names a wrong value: the value itself if it is short, else its type."""
     if isinstance(value, type):
         return f"The class {value.__name__}"
     if value is None or isinstance(value, str | int | float):
@@ -19,7 +19,7 @@ def named(value: object) -> str:
 
 
 class SpeclabError(Exception):
-    """Root of every error that a user can cause and correct: one sentence that any terminal can print."""
+    """Base of every error that a user can cause and correct; its message is one sentence."""
 
     def __init__(self, sentence: str = "") -> None:
         if len(sentence) > LONGEST:
@@ -32,11 +32,11 @@ class SettingsError(SpeclabError, ValueError):
 
 
 class ExpressionError(SettingsError):
-    """A condition does not read as an expression."""
+    """A condition cannot be parsed as an expression."""
 
 
 class PromptError(SpeclabError, ValueError):
-    """The prompt is empty, or holds ids outside the vocabulary."""
+    """The prompt is empty, or contains ids outside the vocabulary."""
 
 
 class ContextExceededError(SpeclabError, ValueError):
@@ -52,11 +52,11 @@ class OfflineError(SpeclabError, ConnectionError):
 
 
 class TokenizerMismatchError(SpeclabError, ValueError):
-    """Target and draft do not give the same ids to the same text."""
+    """Target and draft tokenize the same text differently."""
 
 
 class UnsupportedModelError(SpeclabError, ValueError):
-    """This family cannot verify a tree: the probe at load says why."""
+    """This family cannot verify a tree; the probe at load reports why."""
 
 
 class OutOfMemoryError(SpeclabError, MemoryError):
@@ -64,11 +64,11 @@ class OutOfMemoryError(SpeclabError, MemoryError):
 
 
 class LogitsError(SpeclabError, ArithmeticError):
-    """A model gave logits that are no numbers: NaN or infinity."""
+    """A model returned NaN or infinite logits."""
 
 
 class GenerationConfigWarning(UserWarning):
-    """The target's generation_config asks for something that is not followed."""
+    """speclab does not support a setting of the target's generation_config."""
 
 
 class NoDraftError(SpeclabError, ValueError):
@@ -84,20 +84,20 @@ class TraceError(SpeclabError, ValueError):
 
 
 class NotRecordedError(SpeclabError, LookupError):
-    """The record of a step does not hold what is asked of it."""
+    """A step does not contain what was requested."""
 
 
 class MeasurementError(SpeclabError, ValueError):
-    """What is to be measured does not exist, or a folder of results is damaged, full, or of another run."""
+    """There is nothing to measure, or a method cannot run on the pair."""
 
 
 class ExactnessError(SpeclabError, AssertionError):
-    """A commit differs from what the target alone would have decoded."""
+    """Committed tokens differ from what the target alone would have decoded."""
 
 
 class FinishedError(SpeclabError, RuntimeError):
-    """The session has decoded all it was asked for."""
+    """The text has ended."""
 
 
 class CancelledError(SpeclabError):
-    """An iteration was stopped before its commit; everything committed before it stands."""
+    """An iteration was stopped before its commit; everything committed earlier is kept."""

@@ -1,4 +1,4 @@
-"""Reads a file whole, writes one whole or not at all, and says how large things are."""
+"""Read whole files, write whole files or nothing, and format sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_whole(
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Replaces a file by `data` once all of it is written; returns the path. A link stays, its target is replaced.
+    """Replaces a file with `data` once all of it is written; returns the path. A symbolic link is followed.
 
     Raises:
         TraceError: the folder is missing, read-only or full, or the path is not a regular file.
@@ -65,7 +65,7 @@ def _reason(error: Exception) -> str:
 
 
 def byte_count(count: float) -> str:
-    """Bytes in words: `512 B`, `1.2 MiB`."""
+    """Format bytes: `512 B`, `1.2 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             break

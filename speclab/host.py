@@ -1,4 +1,4 @@
-"""What this machine offers, and how JupyterLab and Voilà start on it. Imports torch only inside functions."""
+"""Describe this machine, and start JupyterLab and Voilà on it. Imports torch only inside functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 JUPYTER = Path(__file__).parent / "jupyter"
 """Settings of JupyterLab and Voilà, and the notebook of one cell that `speclab app` shows."""
 COPIES = Path("speclab-notebooks")
-"""`speclab lab` copies the notebooks here, below the current folder, and opens the copies."""
+"""`speclab lab` copies the notebooks into this folder below the current one and opens the copies."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "jupyterlab", "notebook", "voila", "anywidget", "plotly")
 
 
@@ -35,7 +35,7 @@ def report() -> dict[str, str]:
 
 
 def start(command: list[str]) -> None:
-    """Replaces this process by `command`. Nothing that Jupyter shows then needs the network."""
+    """Replaces this process with `command`; Jupyter then needs no network."""
     os.execve(command[0], command, jupyter_environment())
 
 
@@ -65,10 +65,7 @@ def app_command(notebook: Path | None, options: list[str]) -> list[str]:
 
 
 def jupyter_environment() -> dict[str, str]:
-    """This process's environment with speclab's settings of Jupyter.
-
-    JupyterLab's announcements are off, and Voilà uses a template without style sheets from a CDN.
-    """
+    """The environment with speclab's Jupyter settings: no announcements, and no style sheets from a CDN."""
     paths = ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")
     return {
         **os.environ,
@@ -77,9 +74,9 @@ def jupyter_environment() -> dict[str, str]:
 
 
 def jupyter_advice() -> str:
-    """How to reach the lab where this process runs: in a hosted service, a container, over ssh, or at this machine."""
+    """How to reach the lab from a hosted service, a container, over ssh, or on this machine."""
     if any(name in os.environ for name in ("COLAB_RELEASE_TAG", "JUPYTERHUB_USER", "KAGGLE_KERNEL_RUN_TYPE")):
-        return "A hosted notebook service is running already: open a notebook of the course in it."
+        return "A hosted notebook service is already running: open a notebook of the course in it."
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
             "In a container: publish the port (-p 8888:8888), start with `speclab lab --ip 0.0.0.0 --no-browser` and "
@@ -100,7 +97,7 @@ def _existing(notebook: Path) -> Path:
 
 
 def _course() -> Path:
-    """Copies the course's notebooks to where a person may write, and returns the first; keeps what is there already."""
+    """Copies the course's notebooks to a writable folder and returns the first; existing copies are kept."""
     originals = _originals()
     try:
         for path in (path for path in originals.rglob("*") if path.is_file()):
@@ -110,8 +107,8 @@ def _course() -> Path:
                 shutil.copyfile(path, copy)
     except OSError as error:
         raise SpeclabError(
-            f"The notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): run this in a "
-            "folder of yours, or name a notebook of yours."
+            f"The notebooks cannot be copied to {COPIES.absolute()} ({error.strerror or error}): run this in "
+            "your own folder, or name your own notebook."
         ) from None
     return COPIES / min(path.name for path in originals.glob("*.ipynb"))
 
@@ -127,7 +124,7 @@ def _originals() -> Path:
         files = ()
     notebooks = [Path(str(file.locate())).resolve() for file in files if file.match("share/speclab/notebooks/*.ipynb")]
     if not notebooks:
-        raise SpeclabError("The notebooks of the course are not installed: name a notebook of yours.")
+        raise SpeclabError("The notebooks of the course are not installed: name your own notebook.")
     return notebooks[0].parent
 
 
@@ -143,7 +140,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def machine(device: torch.device) -> dict[str, str]:
-    """What a measurement runs on, as texts by name: system, processor, cores, memory, device."""
+    """System, processor, cores, memory and device that a measurement runs on, as texts by name."""
     import psutil
     import torch
 
@@ -176,7 +173,7 @@ def _devices() -> dict[str, str]:
     try:
         import torch
     except ImportError as error:
-        return facts | {"device": f"torch does not load ({error}); nothing can be decoded, saved traces still open"}
+        return facts | {"device": f"torch does not load ({error}): saved traces open, but nothing can be decoded"}
     devices = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
         devices.append("mps")

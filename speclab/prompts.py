@@ -1,4 +1,4 @@
-"""The example prompts shipped with speclab, all written for it: texts to continue, and what a user asks."""
+"""The example prompts, all written for speclab: texts to continue, and questions for chat models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HERE = Path(__file__).parent
 _CONTINUED, _ASKED = _HERE / "models" / "mini" / "prompts.json", _HERE / "chat_prompts.json"
 
 PromptInput = str | Sequence[int] | Sequence[Mapping[str, str]]
-"""Text, token ids, or messages: of each a role and a content, which the tokenizer's chat template makes a text of."""
+"""Text, token ids, or messages with a role and a content, which the tokenizer's chat template formats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; tokens `start` to `stop` of the prompt are its content, none where unknown."""
+    """One message of a conversation; its content is tokens `start` to `stop` of the prompt, or None if unknown."""
 
     role: str
     content: str
@@ -29,32 +29,32 @@ class Message:
 
 
 def as_messages(text: str, system: str = "") -> tuple[dict[str, str], ...]:
-    """What a user asks as a conversation; without a system message the template may write one of its own."""
+    """A conversation with one user message; without a system message the template may add its own."""
     asked = {"role": "user", "content": text}
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
 def is_conversation(prompt: object) -> TypeGuard[Sequence[Mapping[str, str]]]:
-    """Whether a prompt is meant as messages."""
+    """Whether a prompt is a list of messages."""
     return isinstance(prompt, list | tuple) and any(isinstance(one, Mapping) for one in prompt)
 
 
 def checked_messages(prompt: Iterable[object]) -> list[Message]:
-    """Messages from mappings of a role and a content, both text.
+    """Convert mappings with a role and a content, both text, to messages.
 
     Raises:
-        PromptError: one is something else.
+        PromptError: a message has another form.
     """
     found = []
     for number, given in enumerate(prompt, 1):
         wrong = f"Message {number} of the prompt is"
         if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
-            raise PromptError(f'{wrong} no mapping of a role and a content: write {{"role": "user", "content": "…"}}.')
+            raise PromptError(f'{wrong} not a mapping with a role and a content: write {{"role": "user", "content": "…"}}.')
         for name, value in given.items():
             if not isinstance(value, str):
-                raise PromptError(f"{wrong} not of text: its {name} is {value!r}.")
-            if any("\ud800" <= char <= "\udfff" for char in value):  # what Python makes of bytes that are no UTF-8
-                raise PromptError(f"{wrong} no text: a part of it is no UTF-8; write it as UTF-8.")
+                raise PromptError(f"{wrong} not text: its {name} is {value!r}.")
+            if any("\ud800" <= char <= "\udfff" for char in value):  # Python decodes invalid UTF-8 to these
+                raise PromptError(f"{wrong} not valid UTF-8: encode it as UTF-8.")
         found.append(Message(given["role"], given["content"]))
     return found
 
@@ -81,7 +81,7 @@ def kinds(*, chat: bool = False) -> list[str]:
 def examples(kind: str | None = None, *, chat: bool = False) -> list[Prompt]:
     """All shipped prompts, or those of one kind; raises `SettingsError` for an unknown kind.
 
-    `chat`: what a user asks a model that answers, in place of texts to continue.
+    `chat`: questions for a chat model instead of texts to continue.
     """
     found = _read(_ASKED if chat else _CONTINUED)
     known = dict.fromkeys(prompt.kind for prompt in found)

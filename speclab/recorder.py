@@ -1,6 +1,6 @@
 """Writes the verification passes of a decoder as `speclab.steps/1`, one JSON line each; docs/steps.md has the format.
 
-This file needs the standard library and numpy alone and may be copied into an engine:
+This file needs only the standard library and numpy, and may be copied into an engine:
 
     recorder = Recorder("run.jsonl", prompt_ids, engine="my engine 0.3", model="org/name")
     recorder.step(prefix_length=70, token=[5, 9, 2], parent=[-1, 0, 0], accepted=[2], committed=[2, 8])

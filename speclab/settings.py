@@ -28,7 +28,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_truth_is_a_number(cls, values: Any) -> Any:
-        """True is an int to Python, and would be taken for 1."""
+        """Python treats True as the number 1."""
         for name, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, bool) and name in cls.model_fields:
                 field = cls.model_fields[name]
@@ -46,9 +46,9 @@ class Settings(BaseModel):
 
 
 class SessionSettings(Settings):
-    """How a text is decoded, whatever the strategy.
+    """Settings of a session that do not depend on the strategy.
 
-    How to sample is said here alone: what the target's generation_config recommends is recorded and not taken.
+    The sampling settings of the target's generation_config are recorded but not used.
     """
 
     max_new_tokens: int = Field(default=256, ge=1, lt=2**31, description="most tokens to generate")
@@ -63,22 +63,22 @@ class SessionSettings(Settings):
 
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
-    """Settings by name from texts such as `depth=3`, as a command line or a notebook's magic takes them.
+    """Parse texts such as `depth=3` from a command line into settings by name.
 
     Raises:
-        SettingsError: a text is no assignment.
+        SettingsError: a text is not of the form NAME=VALUE.
     """
     settings = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name:
-            raise SettingsError(f"{word!r} sets nothing: write NAME=VALUE, without spaces around the =.")
+            raise SettingsError(f"{word!r} is not a setting: write NAME=VALUE, without spaces around the =.")
         settings[name] = parse_value(text)
     return settings
 
 
 def parse_value(text: str) -> Any:
-    """A number, a list, true, false or none as such; anything else as the text that it is."""
+    """Parse a number, a list, true, false or none; any other text stays a text."""
     words = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -89,7 +89,7 @@ def parse_value(text: str) -> Any:
 
 
 def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
-    """int or float, of a setting that is such a number; int also of one that may be "auto" instead."""
+    """The number type of a setting; int for a setting that may also be "auto"; None for other types."""
     if Literal["auto"] in get_args(field.annotation):
         return int
     if field.annotation is int:
@@ -98,7 +98,7 @@ def number_kind(field: FieldInfo) -> type[int] | type[float] | None:
 
 
 def bounds(field: FieldInfo, step: float | None = None) -> tuple[float | None, float | None]:
-    """The smallest and the largest number that a field takes; an open bound moves in by a step.
+    """The smallest and the largest number that a field accepts; an open bound moves in by a step.
 
     Args:
         step: by default 1 for whole numbers, and for a float the distance to the next float.
@@ -133,7 +133,7 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]) -> str:
-    """An error of pydantic as a sentence without its full stop: whose setting it is, its name, what it must be."""
+    """Describe a pydantic error as a sentence without its full stop: the setting and what it must be."""
     message = details["msg"].replace("Input should be", "must be")
     return f"{subject}: {'.'.join(map(str, place))} {message} (got {_shown(details['input'])})"
 
@@ -141,5 +141,5 @@ def refusal(subject: str, place: Sequence[int | str], details: Mapping[str, Any]
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except Exception:  # an integer of too many digits, an object that does not say what it is
+    except Exception:  # an integer with too many digits, or an object whose repr fails
         return f"some {type(value).__name__}"

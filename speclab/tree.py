@@ -57,7 +57,7 @@ class DraftTree:
             given = np.asarray(getattr(self, name))
             if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
                 raise SettingsError(
-                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: give a number per node"
+                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: pass one number per node"
                 )
             column = given.astype(kind)
             column.flags.writeable = False
@@ -67,7 +67,7 @@ class DraftTree:
 
     @classmethod
     def root(cls, token: int, source: str = "target") -> DraftTree:
-        """A tree of one node: what plain decoding verifies."""
+        """A tree of one node, as plain decoding verifies it."""
         return cls.of([token], [-1], [0.0], source)
 
     @classmethod
@@ -79,7 +79,7 @@ class DraftTree:
         source: str | Sequence[str],
         candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC,
     ) -> DraftTree:
-        """Builds a tree from sequences; one `source` string names every node's."""
+        """Build a tree from sequences; a single `source` applies to every node."""
         names = (source,) * len(token) if isinstance(source, str) else tuple(source)
         return cls(np.asarray(token), np.asarray(parent), np.asarray(log_prob), names, candidate_sampling)
 
@@ -87,7 +87,7 @@ class DraftTree:
     def grown(
         cls, token: Sequence[int], parent: Sequence[int], log_prob: Sequence[float], source: Sequence[str]
     ) -> tuple[DraftTree, list[int]]:
-        """A tree from nodes in the order they were grown, parents first; also, for each node of it, its place there."""
+        """Sort nodes that were grown parents first; returns the tree and, for each of its nodes, the given index."""
         children: list[list[int]] = [[] for _ in token]
         for node, above in enumerate(parent):
             if above >= 0:
@@ -129,7 +129,7 @@ class DraftTree:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """Each source once, in order of appearance."""
+        """The different sources, in order of appearance."""
         return tuple(dict.fromkeys(self.source))
 
     @cached_property
@@ -150,7 +150,7 @@ class DraftTree:
         return tuple(reversed(nodes))
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Nodes below the root that `tokens` lead through, top down, as far as there are any."""
+        """The nodes below the root that `tokens` lead through, until no child matches."""
         reached, last = [0], 0
         for token in tokens:
             reached = [child for node in reached for child in self.children[node] if self.token[child] == token]
@@ -168,7 +168,7 @@ class DraftTree:
         return mask
 
     def attention_mask(self, prefix_length: int) -> Bools:
-        """`[n, prefix_length + n]` bool: the whole prefix, and then the ancestors (DynaTree, section 3.4, A)."""
+        """`[n, prefix_length + n]` bool: the whole prefix, then the ancestors (matrix A in DynaTree, section 3.4)."""
         prefix = np.ones((len(self.token), prefix_length), dtype=np.bool_)
         return np.concatenate([prefix, self.ancestor_mask()], axis=1)
 
