@@ -160,7 +160,7 @@ def bench(
 @app.command()
 def clinic(
     file: Annotated[Path, typer.Argument(help="Steps of a decoder (JSON Lines), or a saved trace (.gz).")],
-    target: Annotated[str | None, typer.Option(help="The target that decoded the run: the name of a pair, or a hub id.")] = None,
+    target: Annotated[str | None, typer.Option(help="The target of the run: a pair's name, or a hub id.")] = None,
     device: _Device = None,
     dtype: _Dtype = None,
 ) -> None:

@@ -49,7 +49,7 @@ def checked_messages(prompt: Iterable[object]) -> list[Message]:
     for number, given in enumerate(prompt, 1):
         wrong = f"Message {number} of the prompt is"
         if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
-            raise PromptError(f'{wrong} not a mapping with a role and a content: write {{"role": "user", "content": "…"}}.')
+            raise PromptError(f'{wrong} not a role and a content: write {{"role": "user", "content": "…"}}.')
         for name, value in given.items():
             if not isinstance(value, str):
                 raise PromptError(f"{wrong} not text: its {name} is {value!r}.")

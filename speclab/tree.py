@@ -57,7 +57,7 @@ class DraftTree:
             given = np.asarray(getattr(self, name))
             if given.size and not np.can_cast(given.dtype, kind, "same_kind"):
                 raise SettingsError(
-                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: pass one number per node"
+                    f"A draft tree's {name} is {np.dtype(kind)}, and this one is {given.dtype}: pass a number per node"
                 )
             column = given.astype(kind)
             column.flags.writeable = False

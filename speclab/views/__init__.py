@@ -1,11 +1,11 @@
-"""Pictures of a Step or a Trace, as plotly figures that show themselves in a notebook: pure functions of the records.
+"""Pictures of a Step or a Trace: pure functions that return plotly figures.
 
     from speclab import views
 
     views.tree(step)            views.mask(step, 6, theme="dark")            views.timeline(trace)
 
-`graph` gives the draft tree as a networkx graph, `text` the text as HTML. Modules in here have other names than these
-functions: an import of a module of the same name would hide the function.
+`graph` returns the draft tree as a networkx graph, and `text` the text as HTML. No module has the name of one of these
+functions, because importing it would hide the function.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Html(str):
-    """HTML that a notebook shows; its words where only text is shown."""
+    """HTML for a notebook, with a plain-text form."""
 
     __slots__ = ()
 
@@ -62,11 +62,11 @@ def tree(
 
     Args:
         step: the iteration.
-        selected: a node to ring.
+        selected: a node that gets a ring.
         phase: how far the iteration has come.
-        level: in "draft" levels drafted so far, in "accept" decisions taken so far; None for all of them.
+        level: levels drafted so far in "draft", decisions taken so far in "accept"; None for all.
         width: pixels.
-        height: pixels; what is too high is folded into stubs such as `+37`.
+        height: pixels; nodes that do not fit are folded into stubs such as `+37`.
         theme: "light" or "dark".
     """
     from speclab.views.tree_picture import draw_tree
@@ -89,10 +89,10 @@ def mask(
 
     Args:
         step: the iteration.
-        selected: a node whose row and column are framed.
-        phase: before "verify", the expected mask of the nodes drafted so far; from then on the mask that was given.
+        selected: a node whose row and column get a frame.
+        phase: before "verify", the expected mask of the nodes drafted so far; later, the mask that the target received.
         level: as for `tree`.
-        compare: a dot on every entry that the tree demands.
+        compare: mark every expected entry with a dot.
         theme: "light" or "dark".
     """
     from speclab.views.mask_picture import draw_mask
@@ -106,8 +106,8 @@ def cache(step: Step, selected: int | None = None, *, prompt_length: int = 0, th
 
     Args:
         step: the iteration.
-        selected: a node whose slot is framed.
-        prompt_length: how many of the first slots hold the prompt, to be marked.
+        selected: a node whose slot gets a frame.
+        prompt_length: how many of the first slots belong to the prompt.
         theme: "light" or "dark".
 
     Raises:
@@ -147,10 +147,10 @@ def residual(step: Step, *, theme: ThemeName = "light") -> Figure:
 
 
 def drafts(step: Step, *, theme: ThemeName = "light") -> Figure:
-    """The trees that were proposed in an iteration, side by side, with the confidence that decided between them.
+    """The proposed trees of an iteration, side by side, with the confidence that decided between them.
 
     Raises:
-        NotRecordedError: there was one tree only.
+        NotRecordedError: there was only one tree.
     """
     from speclab.views.decisions import draw_drafts
 
@@ -162,25 +162,25 @@ def drafts(step: Step, *, theme: ThemeName = "light") -> Figure:
 def pair(
     before: Step, after: Step, names: tuple[str, str] = ("before", "after"), *, theme: ThemeName = "light"
 ) -> Figure:
-    """Two iterations side by side on the same columns, both trees whole, such as one decoded again in a fork."""
+    """Two iterations side by side on the same columns, such as an iteration and its fork."""
     from speclab.views.decisions import draw_pair
 
     return _figure(draw_pair(before, after, names), theme)
 
 
 def whatif(step: Step, found: WhatIf, *, width: int = 900, height: int = 380, theme: ThemeName = "light") -> Figure:
-    """What another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
+    """The tree that another setting would have drafted (`speclab.what_if`), over the tree of the iteration."""
     from speclab.views.preview import draw_whatif
 
     return _figure(draw_whatif(step, found, width=width, height=height), theme)
 
 
 def timeline(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "light") -> Figure:
-    """One bar per iteration: accepted tokens, the target's token, and how deep was drafted.
+    """One bar per iteration: accepted tokens, the target's token, and the depth of the draft.
 
     Args:
         trace: the run.
-        cursor: iterations shown, all by default; the next ones are fainter.
+        cursor: iterations shown, all by default; later ones are fainter.
         theme: "light" or "dark".
     """
     from speclab.views.run_picture import draw_timeline
@@ -202,7 +202,7 @@ def metrics(trace: Trace, cursor: int | None = None, *, theme: ThemeName = "ligh
 
 
 def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration of several runs, one bar each: a `speclab.compare(…)`, or recorded runs.
+    """Tokens per iteration of several runs, one bar each; the runs come from `speclab.compare(…)` or are traces.
 
     Raises:
         NotRecordedError: there is no run.
@@ -212,12 +212,12 @@ def compare(comparison: Comparison | Trace, *others: Trace, theme: ThemeName = "
 
     runs = runs_of(comparison, *others) if isinstance(comparison, Trace) else comparison
     if not runs.runs:
-        raise NotRecordedError("Nothing was compared: no strategy had run when the comparison stopped.")
+        raise NotRecordedError("There is nothing to compare: the comparison stopped before a strategy had run.")
     return _figure(draw_compare(runs), theme)
 
 
 def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
-    """Tokens per iteration over the range of a setting, by replays (`speclab.analysis.curves`)."""
+    """Tokens per iteration over the range of a setting, from replays (`speclab.analysis.curves`)."""
     from speclab.views.compare_picture import draw_curve
 
     return _figure(draw_curve(found), theme)
@@ -226,10 +226,10 @@ def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
 def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGraph[int | str]:
     """The draft tree as a networkx graph with an edge from each parent to its children.
 
-    Nodes are the numbers of the tree, and "own" for the target's own token. Attributes of nodes: token, text, label,
+    Nodes have the numbers of the tree; "own" is the target's own token. Node attributes: token, text, label,
     parent, depth, position, source, log_prob, draft_prob, path_prob, target_prob, target_choice, target_choice_text,
-    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row; those not known at `phase` are absent.
-    Attributes of the graph: index, prefix_length, phase, rule and the settings of the iteration.
+    entropy, draft_top, target_top, verdict, reason, accepted, kv_slot, mask_row; those unknown at `phase` are absent.
+    Graph attributes: index, prefix_length, phase, rule and the settings of the iteration.
     """
     from speclab.views.networks import step_graph, with_tops
 
@@ -237,7 +237,7 @@ def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGr
 
 
 def text(trace: Trace, cursor: int | None = None) -> Html:
-    """The prompt and the text of `cursor` iterations as HTML: who wrote each token, and where iterations begin."""
+    """The prompt and the text of `cursor` iterations as HTML, with the origin of each token."""
     from speclab.views.export import read
     from speclab.views.text_html import text_html
 
@@ -245,11 +245,11 @@ def text(trace: Trace, cursor: int | None = None) -> Html:
 
 
 def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
-    """Writes a run as one page whose iterations and phases can be stepped without a kernel; returns the path.
+    """Write a run as one page that steps through iterations and phases without a kernel; returns the path.
 
     Args:
         trace: the run.
-        path: of the file.
+        path: the file.
         cursor: iterations shown when the page opens; by default the first.
         note: a sentence above the run.
 

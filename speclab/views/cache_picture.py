@@ -1,6 +1,6 @@
-"""The KV caches over one iteration: a strip for each, 64 slots per row, during the pass and after the commit.
+"""The KV caches over one iteration: a strip per cache, 64 slots per row, during the pass and after the commit.
 
-Kept rows are numbered along the path (1, 2, 3 …), so that a move shows as the same number elsewhere; arrows lead there.
+Kept rows are numbered along the path (1, 2, 3 …), so a moved row keeps its number; arrows show the moves.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ STATES: dict[str, tuple[str, str, str]] = {
     "rebuilt": ("committed, passed again", _BLUE, "r"),
     "free": ("allocated, free", "rgba(125,135,145,.13)", ""),
 }
-"""For every state of a slot its meaning, its colour and its sign."""
+"""The meaning, colour and sign of every slot state."""
 _CODES = {state: code for code, state in enumerate(STATES)}
 
 
 def slots(record: CacheRecord, prefix: int, prompt: int, *, after: bool) -> list[str]:
     """The state of every slot in use, during the pass or after the commit.
 
-    `prefix`: entries that the committed text had; `prompt`: how many of them hold the prompt.
+    `prefix`: entries of the committed text; `prompt`: how many of them belong to the prompt.
     """
     end = record.after if after else record.before + record.written
     states = []
@@ -52,7 +52,7 @@ def slots(record: CacheRecord, prefix: int, prompt: int, *, after: bool) -> list
 
 @dataclass
 class _Strips:
-    """The picture while it is put together, from top to bottom."""
+    """The picture under construction, from top to bottom."""
 
     cells: list[list[int]] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
@@ -73,10 +73,7 @@ class _Strips:
 
 
 def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 0) -> Spec:
-    """The caches of an iteration; without a record of a cache an empty picture.
-
-    `selected`: a node whose slot in the target's cache is framed.
-    """
+    """The caches of an iteration; empty if none was recorded. `selected`: a node whose slot gets a frame."""
     strips = _Strips()
     for record in step.caches:
         _add(strips, step, record, prompt_length)
@@ -104,14 +101,14 @@ def draw_cache(step: Step, selected: int | None = None, *, prompt_length: int = 
 
 
 def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
-    """One cache: the rows of the pass that are of interest, then those after the commit."""
+    """Draw one cache: the last rows during the pass, then after the commit."""
     prefix = step.prefix_length
     strips.heading(f"{record.name.capitalize()} cache: {_sizes(record)}")
     first = max(min(record.before, record.after, prefix) - 1, 0) // ROW * ROW
     if first:
         held = f", {min(prompt, first)} of the prompt" if prompt else ""
         strips.heading(f"slots 0 to {first - 1}: committed{held}")
-    nodes: dict[int, tuple[int, str]] = {}  # which slots hold which nodes of a draft is not recorded
+    nodes: dict[int, tuple[int, str]] = {}  # a draft's slots are not recorded per node
     if record.name == TARGET:
         tokens = enumerate(step.tree.token.tolist())
         nodes = {prefix + node: (node, quoted(token, step.texts)) for node, token in tokens}
@@ -125,7 +122,7 @@ def _add(strips: _Strips, step: Step, record: CacheRecord, prompt: int) -> None:
         end = max(min(-(-len(states) // ROW) * ROW, record.capacity), len(states), first + 1)
         states += ["free"] * (end - len(states))
         for start in range(first, end, ROW):
-            # "during 0" could be taken for a number of passes
+            # "during 0" would look like a number of passes
             label = f"{'after' if after else 'during'}, {start}…" if start == first else f"{start}…"
             y = strips.row(label, states[start : start + ROW])
             for x, state in enumerate(states[start : start + ROW]):
@@ -148,7 +145,7 @@ def _sign(
     goal: int,
     nodes: dict[int, tuple[int, str]],
 ) -> tuple[int, int, str, str, bool, int | None]:
-    """The sign in a slot, its tooltip, whether it is on blue, and its node. `nodes`: them and their tokens, by slot."""
+    """The sign in a slot, its tooltip, whether its background is blue, its node. `nodes`: node and token by slot."""
     meaning, _, sign = STATES[state]
     node, word = nodes.get(origin, (None, ""))
     held = "" if node is None else f" node {node} {word},"
@@ -160,7 +157,7 @@ def _sign(
 
 
 def _traces(strips: _Strips, font: Spec) -> list[Spec]:
-    """The cells, the signs in them, and arrows from where a row was to where it is now."""
+    """The cells, their signs, and an arrow for each moved row."""
     heat = code_map(strips.cells, [color for _, color, _ in STATES.values()])
     traces: list[Spec] = [{**heat, "ygap": 2, "hoverinfo": "skip"}]
     if strips.signs:
@@ -182,7 +179,7 @@ def _traces(strips: _Strips, font: Spec) -> list[Spec]:
 
 
 def key(step: Step) -> list[tuple[str, str, str]]:
-    """Meaning, colour and sign of every state that occurs."""
+    """The legend of the states that occur."""
     used = {"free"}
     for record in step.caches:
         used |= {*slots(record, step.prefix_length, 1, after=False), *slots(record, step.prefix_length, 1, after=True)}
@@ -194,12 +191,12 @@ def _sizes(record: CacheRecord) -> str:
 
 
 def cache_sentence(step: Step) -> str:
-    """One sentence per cache: see `cache_lines`."""
+    """The `cache_lines` as one text."""
     return " ".join(cache_lines(step)) or "Caches: none."
 
 
 def cache_lines(step: Step) -> list[str]:
-    """For each cache a line such as `Target cache: 73 → 55 slots, 2.4 MiB; 3 kept, 1 moved; checks: ✓ length …`"""
+    """A line per cache, such as `Target cache: 73 → 55 slots, 2.4 MiB; 3 kept, 1 moved; checks: ✓ length …`"""
     lines = []
     for record in step.caches:
         memory = byte_count(record.after * record.slot_bytes)
@@ -210,10 +207,10 @@ def cache_lines(step: Step) -> list[str]:
 
 
 def checks(record: CacheRecord) -> dict[str, bool]:
-    """What must hold after a commit, and whether it does.
+    """Check a cache after a commit; whether each check passed, by name.
 
-    The target has exactly the committed entries, a draft at most as many; positions increase; moved rows only go
-    towards the front, none onto another; the allocated slots suffice.
+    The target holds exactly the committed entries, a draft at most as many; positions increase; rows move only towards
+    the front, each to its own slot; the allocated slots suffice.
     """
     goals = [goal for _, goal in record.moved]
     exact = record.name == TARGET

@@ -1,4 +1,4 @@
-"""Runs on one prompt side by side, and one setting over its range."""
+"""Compare runs on one prompt, and the values of one setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLUE = LOOKS["accepted"].color
 
 
 def draw_compare(comparison: Comparison) -> Spec:
-    """One bar per run: tokens per iteration; a line at 1, which plain decoding has."""
+    """One bar per run: tokens per iteration, with a line at 1 for plain decoding."""
     runs = comparison.runs[::-1]
     rates = [run.trace.metrics.tokens_per_iteration if run.trace is not None else 0.0 for run in runs]
     words = [f"{rate:.2f}" if run.trace else "did not run" for run, rate in zip(runs, rates, strict=True)]
@@ -42,7 +42,7 @@ def draw_compare(comparison: Comparison) -> Spec:
 
 
 def compare_table(comparison: Comparison) -> str:
-    """What each run came to, as an HTML table; seconds are of this machine at that time."""
+    """The results of the runs as an HTML table; seconds were measured in these runs."""
     rows: list[tuple[object, ...]] = []
     for run in comparison.runs:
         if run.trace is None:
@@ -68,14 +68,14 @@ def _text(comparison: Comparison, run: ComparedRun) -> str:
 
 
 def runs_of(*traces: Trace) -> Comparison:
-    """Recorded runs to compare, by the names of their strategies."""
+    """Convert traces to a comparison, named by their strategies."""
     from speclab.analysis.compare import ComparedRun, Comparison
 
     return Comparison(tuple([ComparedRun(str(trace.settings.get("strategy")), trace) for trace in traces]))
 
 
 def draw_curve(curve: Curve) -> Spec:
-    """Tokens per iteration over the values of a setting; of two settings, a line for each value of the second.
+    """Tokens per iteration over the values of a setting; with two settings, one line per value of the second.
 
     A square marks the current settings, a star the most tokens per iteration.
     """
@@ -119,7 +119,7 @@ def draw_curve(curve: Curve) -> Spec:
 
 
 def curve_sentence(curve: Curve) -> str:
-    """What the best value comes to, and what the current one does."""
+    """Describe the best value and the current one."""
     done = "" if len(curve.points) == curve.total else f" ({len(curve.points)} of {curve.total} replays)"
     text = f"On {plural(curve.plain.iterations, 'token')} of text{done}"
     best = max(curve.replayed, key=lambda point: point.tokens_per_iteration, default=None)

@@ -1,4 +1,4 @@
-"""What decided an iteration: the values that an adaptive strategy used and changed, and the trees it chose between."""
+"""The values that an adaptive strategy used and changed, and the trees that it chose between."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from speclab.views.tree_picture import codes, column_widths, step_kinds, tree_ta
 
 _MATCH = re.compile(r"match_\d+")
 GAP, PITCH, TITLE = 24, 20, 44
-"""Pixels between two trees, of a row, and above them for titles and depths."""
+"""Pixels: between two trees, per row, and above the trees for titles and depths."""
 
 
 def decided_table(step: Step) -> str:
-    """The values that decided an iteration, before and after it, as an HTML table; empty if nothing adapts."""
+    """The adaptive values before and after an iteration as an HTML table; empty if the strategy adapts nothing."""
     routes = [event for event in step.events if event.kind == "route"]
     before = {**step.adaptation.before}
     for event in routes:
@@ -50,7 +50,7 @@ def _value(name: str, value: Value) -> str:
 
 
 def drafts_sentence(step: Step) -> str:
-    """Which trees were proposed, and which was verified."""
+    """Name the proposed trees and the verified one."""
     if not step.proposals:
         return ""
     each = [f"{one.name} with {plural(len(one.tree) - 1, 'node')}, {_confidence(one)}" for one in step.proposals]
@@ -68,8 +68,8 @@ def _confidence(one: Proposal) -> str:
 def draw_drafts(step: Step) -> Spec:
     """The proposed trees side by side, on the same columns.
 
-    Of a tree that was not verified, the nodes that the committed text follows are shown as accepted; nodes off the text
-    are rejected, and what lies behind them is unknown.
+    In a tree that was not verified, nodes that the committed text follows count as accepted, other children of such
+    nodes as rejected; nodes below those are unknown.
     """
     tables, kinds, titles = [], [], []
     for one in step.proposals:
@@ -90,7 +90,7 @@ def draw_drafts(step: Step) -> Spec:
 
 
 def _followed(step: Step, one: Proposal) -> dict[int, str]:
-    """The nodes of a tree of which the committed text tells what the target would have chosen."""
+    """Verdicts of the nodes for which the committed text determines the target's choice."""
     known = {0: "root"}
     tree = one.tree
     for node in range(1, len(tree)):
@@ -103,7 +103,7 @@ def _followed(step: Step, one: Proposal) -> dict[int, str]:
 
 
 def draw_pair(before: Step, after: Step, names: tuple[str, str] = ("before", "decoded again")) -> Spec:
-    """An iteration and the same iteration decoded again, side by side on the same columns, both trees whole."""
+    """An iteration and the same iteration decoded again, side by side on the same columns."""
     from speclab.views.networks import step_graph
 
     tables = [tree_table(step_graph(step), rows=64) for step in (before, after)]
@@ -118,7 +118,7 @@ def draw_pair(before: Step, after: Step, names: tuple[str, str] = ("before", "de
 def trees_beside(
     tables: list[dict[str, Any]], kinds: list[str], titles: list[str], sentence: str, width: int = 1040
 ) -> Spec:
-    """Trees next to each other, tops aligned, each below its own title."""
+    """Trees side by side, aligned at the top, each below its title."""
     count = len(tables)
     room = (width - GAP * (count - 1)) // count
     height = PITCH * max(made["rows"] for made in tables)

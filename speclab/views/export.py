@@ -1,4 +1,4 @@
-"""A run as one HTML file: the page of the lab without a kernel. It holds plotly.js and asks no network for anything."""
+"""Export a run as one HTML file: the lab's page without a kernel. It includes plotly.js and needs no network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ const unpack = async packed => {
 
 
 def export_html(trace: Trace, path: str | os.PathLike[str], *, cursor: int | None = None, note: str = "") -> Path:
-    """`speclab.views.export_html`."""
+    """See `speclab.views.export_html`."""
     return write_whole(Path(path), page(trace, Path(path).stem, cursor=cursor, note=note).encode())
 
 
@@ -74,14 +74,14 @@ def page(trace: Trace, name: str = "speclab", *, cursor: int | None = None, note
 
 
 def describe(trace: Trace | None, cursor: int) -> str:
-    """One sentence on the iteration shown, for a place without pictures."""
+    """One sentence on the current iteration, for output without pictures."""
     if trace is None or not 0 < cursor <= len(trace.steps):
         return "No iteration is shown yet: Step decodes the first."
     return summary(trace.steps[cursor - 1])
 
 
 def snapshot(trace: Trace | None, cursor: int) -> str:
-    """The iteration shown as static HTML: its sentence, the text so far and its tree as a table."""
+    """The current iteration as static HTML: its sentence, the text so far and its tree as a table."""
     sentence = f"<p>{escape(describe(trace, cursor))}</p>"
     if trace is None or not 0 < cursor <= len(trace.steps):
         return sentence
@@ -90,7 +90,7 @@ def snapshot(trace: Trace | None, cursor: int) -> str:
 
 
 def pack(value: Any) -> str:
-    """JSON, compressed, as base64; no letter of it can end a script."""
+    """Compressed JSON as base64, which cannot end a script element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode("utf-8", "surrogatepass"), 6, mtime=0)).decode()
 
@@ -111,5 +111,5 @@ def plotly_js() -> str:
 
 @cache
 def read(name: str) -> str:
-    """A file beside this one: page.js or page.css."""
+    """Read page.js or page.css."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

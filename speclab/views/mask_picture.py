@@ -1,7 +1,7 @@
-"""The tree attention mask: which entries each row of the verification pass was given to see.
+"""The tree attention mask: the entries that each row of the verification pass can see.
 
-Columns are the prefix, folded into one band, the nodes in breadth-first order, so that columns group by depth, and rows
-of the pass that are no candidates. The mask that was given is compared with the ancestor closure of the tree.
+Columns are the prefix, folded into one band, then the nodes in breadth-first order, then the pass's further rows, which
+are not candidates. The mask that the target received is compared with the ancestor closure of the tree.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from speclab.views.tokens import clip, labels, plot_text, plural, quoted
 HIDDEN, ANCESTOR, SELF, MISSING, EXTRA, SEEN = range(6)
 COLORS = (FAINT, "#3F7FB0", INK, FAINT, LOOKS["rejected"].color, "#3F7FB0")
 WORDS = ("may not see", "sees its ancestor", "sees itself,", "should see its ancestor", "wrongly sees", "sees")
-"""For each code its colour, and the words between row and column in a tooltip."""
+"""The colour of each code, and the words between row and column in a tooltip."""
 PREFIX_COLOR = "#8FA3B5"
 TOP, BOTTOM, RIGHT, BAND, GAP, CELLS = 40, 22, 8, 46, 5, 170
-"""Pixels: margins, the folded prefix and the gap beside it, all cells together."""
+"""Pixels: margins, the folded prefix, the gap next to it, all cells together."""
 NAME, CHAR = 9, 6.7
-"""Characters of a token beside its row, and pixels of each."""
+"""Most characters of a token in a row's label, and pixels per character."""
 
 
 def mask_codes(step: Step) -> NDArray[np.uint8]:
-    """`[N, N]` codes: the nodes, then the rows that are no candidates."""
+    """`[N, N]` codes: the nodes, then the rows that are not candidates."""
     n, size = len(step.tree), len(step.tree) + len(step.extra)
     codes = np.full((size, size), HIDDEN, dtype=np.uint8)
     expected = step.tree.ancestor_mask()
@@ -49,13 +49,13 @@ def mask_sentence(step: Step) -> str:
     n, low, high = len(step.tree), min(step.prefix_seen), max(step.prefix_seen)
     newest = f"{low}" if low == high else f"{low} to {high}"
     prefix = f"the prefix of {high}" if low == step.prefix_length else f"the newest {newest} prefix tokens"
-    extra = f" {plural(len(step.extra), 'further row')} are no candidates." if step.extra else ""
+    extra = f" {plural(len(step.extra), 'further row')} are not candidates." if step.extra else ""
     rows = "1 row sees" if n == 1 else f"{n} rows see"
     return f"Mask: {rows} {prefix} and {int(step.mask.sum())} of {n * n} entries of the tree; {verdict(step)}.{extra}"
 
 
 def verdict(step: Step) -> str:
-    """Whether the mask that the target was given is the expected one."""
+    """Whether the target received the expected mask."""
     expected = step.tree.ancestor_mask()
     missing, extra = int((expected & ~step.mask).sum()), int((step.mask & ~expected).sum())
     if not missing and not extra:
@@ -64,9 +64,9 @@ def verdict(step: Step) -> str:
 
 
 def draw_mask(step: Step, selected: int | None = None, *, position: Position = WHOLE, compare: bool = False) -> Spec:
-    """The mask of an iteration; before verify the expected one, as far as the nodes are drafted.
+    """The mask of an iteration; before verify, the expected mask of the nodes drafted so far.
 
-    `selected`: a node whose row and column are framed. `compare`: a dot on every expected entry.
+    `selected`: a node whose row and column get a frame. `compare`: mark every expected entry with a dot.
     """
     drawn, codes = mask_frame(step)
     if not position.reached("verify"):
@@ -94,7 +94,7 @@ def draw_mask(step: Step, selected: int | None = None, *, position: Position = W
 
 
 def _marks(codes: NDArray[np.uint8], *, compare: bool) -> list[Spec]:
-    """A dot on every expected entry if asked for; open squares and crosses where given and expected differ."""
+    """Squares and crosses where the mask differs from the expected one; with `compare` a dot on expected entries."""
     expected = np.isin(codes, (ANCESTOR, SELF, MISSING))
     wrong, shown = LOOKS["rejected"].color, codes == EXTRA
     drawn = [(expected & compare, "circle", PAPER), (codes == MISSING, "square-open", wrong), (shown, "x-thin", PAPER)]
@@ -109,7 +109,7 @@ def _marks(codes: NDArray[np.uint8], *, compare: bool) -> list[Spec]:
 
 
 def mask_frame(step: Step) -> tuple[Spec, NDArray[np.uint8]]:
-    """The figure without its cells, as wide as its rows need, and the codes of the cells."""
+    """The figure without its cells, and the codes of the cells."""
     codes, n = mask_codes(step), len(step.tree)
     size = len(codes)
     high = min(22.0, (380 - TOP - BOTTOM) / size)
@@ -154,14 +154,14 @@ def _labels(step: Step) -> list[str]:
 
 
 def mask_names(step: Step) -> list[str]:
-    """What a tooltip calls each row."""
+    """The names of the rows in tooltips."""
     names = [f"node {node} {quoted(token, step.texts)}" for node, token in enumerate(step.tree.token.tolist())]
     names += [f"row {row} {quoted(extra.token, step.texts)}" for row, extra in enumerate(step.extra, len(names))]
     return [plot_text(name) for name in names]
 
 
 def _band(step: Step, start: float, wide: float) -> Spec:
-    """The folded prefix: each row's share of it, the newest tokens to the right."""
+    """The folded prefix: a bar per row for its visible share, newest tokens to the right."""
     seen = [*step.prefix_seen, *(row.prefix_seen for row in step.extra)]
     length = max(step.prefix_length, 1)
     shares = [BAND / wide * each / length for each in seen]
@@ -176,7 +176,7 @@ def _band(step: Step, start: float, wide: float) -> Spec:
 
 
 def _rules(step: Step, start: float, size: int, high: float) -> list[Spec]:
-    """Lines where a level begins, and where rows follow that are no candidates."""
+    """Lines between levels, and before the rows that are not candidates."""
     if high < 3:
         return []
     depth = [*step.tree.depth.tolist(), *(-1 for _ in step.extra)]
@@ -190,7 +190,7 @@ def _rules(step: Step, start: float, size: int, high: float) -> list[Spec]:
 
 
 def _notes(step: Step, size: int, n: int, wide: float) -> list[Spec]:
-    """The prefix by its length, and the depths under their columns."""
+    """The length of the prefix, and the depths under their columns."""
     look: dict[str, Any] = {"xref": "x", "yref": "y", "font": {"size": 11, "color": MUTED}}
     below = {**look, "xanchor": "center", "yanchor": "top"}
     low, rows = size - 0.5, list(range(n))

@@ -1,7 +1,7 @@
-"""An iteration as a networkx graph, and where its nodes are drawn.
+"""An iteration as a networkx graph, and the layout of its nodes.
 
-x is the depth and y the order of the leaves, a parent midway between its first and last child, so that no two links
-cross. What is too high for the stage is folded into stubs such as `+37`.
+x is the depth and y the order of the leaves, with a parent midway between its first and last child, so links never
+cross. Nodes that do not fit are folded into stubs such as `+37`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from speclab.views.tokens import label, quoted
 
 Graph: TypeAlias = "nx.DiGraph[Any]"
 OWN = "own"
-"""The node of the target's own token, the bonus or the correction; drafted nodes have their numbers."""
+"""The node of the target's own token, bonus or correction; drafted nodes have numbers."""
 
 
 def step_graph(step: Step, position: Position = WHOLE) -> Graph:
-    """An iteration as a graph: see `speclab.views.graph`."""
+    """See `speclab.views.graph`."""
     texts = step.texts
     kinds = node_kinds(step, position)
     made = tree_graph(step.tree, texts, [kind or "drafted" for kind in kinds], step.accepted)
@@ -47,7 +47,7 @@ def step_graph(step: Step, position: Position = WHOLE) -> Graph:
 
 
 def with_tops(made: Graph, step: Step) -> Graph:
-    """The graph with the recorded top-k of draft and target, as words, where they are known."""
+    """The graph with the recorded top-k of draft and target as texts."""
     for record in step.nodes:
         if record.index in made:
             node = made.nodes[record.index]
@@ -58,7 +58,7 @@ def with_tops(made: Graph, step: Step) -> Graph:
 
 
 def tree_graph(tree: DraftTree, texts: Mapping[int, str], verdicts: Sequence[str], path: Sequence[int] = ()) -> Graph:
-    """A tree as a graph. `verdicts`: of each node a key of `LOOKS`. `path`: the accepted nodes."""
+    """Convert a tree to a graph. `verdicts`: a key of `LOOKS` per node. `path`: the accepted nodes."""
     made: Graph = tree.to_networkx()
     for node, data in made.nodes.items():
         data |= _token(data["token"], texts)
@@ -70,7 +70,7 @@ def tree_graph(tree: DraftTree, texts: Mapping[int, str], verdicts: Sequence[str
 def attach(
     made: Graph, node: Any, token: int, texts: Mapping[int, str], parent: Any, verdict: str, **more: Any
 ) -> None:
-    """Adds a node after another one; after -1 it stands in the root's column and replaces the root."""
+    """Add a node after another; after -1 it goes to the root's column and replaces the root."""
     depth = 0 if parent == -1 else made.nodes[parent]["depth"] + 1
     data = {**_token(token, texts), "parent": parent, "depth": depth, "verdict": verdict, "accepted": False, **more}
     made.add_node(node, **data)
@@ -87,7 +87,7 @@ def _top(top: Sequence[tuple[int, float]], texts: Mapping[int, str]) -> str:
 
 
 def leaf_rows(made: Graph) -> dict[Any, float]:
-    """The row of each node: leaves from the top in the order of the tree, a parent midway between its children."""
+    """The row of each node: leaves from the top in tree order, a parent midway between its children."""
     rows: dict[Any, float] = {}
     leaves = count()
     for node in nx.dfs_postorder_nodes(made):
@@ -97,10 +97,10 @@ def leaf_rows(made: Graph) -> dict[Any, float]:
 
 
 def fold(made: Graph, rows: int, first: Iterable[Any] = ()) -> Graph:
-    """The graph with at most `rows` leaves: the accepted path, its siblings, the most probable nodes; stubs for others.
+    """Keep at most `rows` leaves: the accepted path, its siblings and the most probable nodes; fold others into stubs.
 
-    A stub has the id "+" and its parent's, and `folded`, the nodes that it stands for. `first`: further nodes that are
-    shown in any case; they and the path may take more rows.
+    The id of a stub is "+" and its parent's id; `folded` lists its nodes. `first`: further nodes that are never folded;
+    they and the path may take more rows.
     """
     if _leaves(made) <= rows:
         return made
@@ -133,7 +133,7 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
     for keeper in [node for node in made if node in shown]:
         hidden = [child for child in made.successors(keeper) if child not in shown]
         folded = [node for child in hidden for node in (child, *nx.descendants(made, child))]
-        if len(folded) < 2:  # one node takes no more room than its stub
+        if len(folded) < 2:  # a single node needs no more room than its stub
             continue
         folded.sort(key=lambda node: -made.nodes[node].get("path_prob", 1.0))
         small.remove_nodes_from(folded)
@@ -146,14 +146,14 @@ def _with_stubs(made: Graph, shown: set[Any]) -> Graph:
 CHAR, MARK, LEFT, RIGHT = 7.25, 15, 24, 10
 """Pixels: one character of a label, from a node to its label, left of all nodes, right of all labels."""
 GAPS = (18, 64)
-"""Pixels from the labels of one column to the nodes of the next: at least, and at most."""
+"""Least and most pixels from the labels of one column to the nodes of the next."""
 
 
 def columns(widths: Sequence[int], room: float) -> tuple[list[float], list[int]]:
-    """For each depth, where its nodes stand and how many characters its labels may have, in `room` pixels.
+    """For each depth, the position of its nodes and the most characters of its labels, in `room` pixels.
 
-    Labels are cut only when not all fit, the longest first. `widths`: characters of the widest label of each depth.
-    The page lays out in the same way (`columns` in page.js).
+    Labels are cut only if they do not fit, the longest first. `widths`: characters of the widest label at each depth.
+    The page uses the same layout (`columns` in page.js).
     """
     free = room - LEFT - RIGHT - MARK * len(widths)
     least = GAPS[0] * (len(widths) - 1)

@@ -1,4 +1,4 @@
-"""What followed a node: the target's and the draft's distribution side by side, and where sampling stopped, the draw.
+"""The target's and the draft's distribution after a node, and the draw where sampling stopped.
 
 Acceptance tries the children of a node in order (Leviathan et al. 2023; SpecInfer, Algorithm 2): one is accepted with
 probability min(1, p / q); a rejection leaves the target the residual norm(max(p - q, 0)).
@@ -15,7 +15,7 @@ from speclab.views.theme import INK, LOOKS, PLOT_MONO, SOURCE_COLORS, Spec, fill
 from speclab.views.tokens import clip, label, percent, plot_text, plural, quoted, table, width
 
 MOST = 9
-"""Tokens drawn: the children, the target's choice, and the most probable besides."""
+"""Most tokens in the picture: the children, the target's choice, then the most probable ones."""
 PANELS = {
     "p": ("target p", "after this node"),
     "q": ("draft q", "after this node"),
@@ -25,7 +25,7 @@ Probabilities = Mapping[int, float]
 
 
 def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
-    """Horizontal bars, one panel per name of `PANELS`, without their rows: columns `@place`, `@ticks` and the names."""
+    """Horizontal bars, one panel per name, with `@` columns for the page to fill."""
     data = []
     notes = []
     axes: dict[str, Any] = {}
@@ -49,9 +49,9 @@ def bars_template(names: Sequence[str] = ("p", "q")) -> Spec:
 
 
 def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
-    """The rows of `bars_template` for a node: the same tokens in both panels, the most probable first.
+    """The rows of `bars_template` for a node: the same tokens in both panels, most probable first.
 
-    The page makes the same rows of `node_tops` (`nodeColumns` in page.js).
+    The page computes the same rows from `node_tops` (`nodeColumns` in page.js).
     """
     children, target, draft = node_tops(step, node)
     choice = step.nodes[node].target_choice
@@ -61,7 +61,7 @@ def node_columns(step: Step, node: int) -> dict[str, list[Any]]:
 
 
 def node_tops(step: Step, node: int) -> tuple[dict[int, int], dict[int, float], dict[int, float]]:
-    """The children of a node by token; what target and draft gave to their top-k and to the children."""
+    """The children of a node by token, and the target's and the draft's probabilities of the top-k and the children."""
     record = step.nodes[node]
     target, draft = dict(record.target_top), dict(record.draft_top)
     children = {int(step.tree.token[child]): child for child in reversed(step.tree.children[node])}
@@ -85,7 +85,7 @@ def _columns(
     room = max([width(name) for name in names], default=0) + 2
     side = max([width(words) for words in said.values()], default=0)
     ticks = []
-    for name, token in zip(names, tokens, strict=True):  # plotly aligns to the right, so both parts are padded
+    for name, token in zip(names, tokens, strict=True):  # plotly aligns labels to the right, so both parts are padded
         words = said.get(token, "")
         padding = ["\u00a0" * (room - width(name)), "\u00a0" * (side + 1 - width(words))]
         ticks.append(plot_text(name) + padding[0] + words + padding[1])
@@ -108,7 +108,7 @@ def draw_node(step: Step, node: int) -> Spec:
 
 
 def draw_residual(step: Step) -> Spec:
-    """Where sampling stopped: p, q (if candidates were sampled) and the residual that the target drew from."""
+    """The distributions where sampling stopped: p, q (if candidates were sampled) and the residual."""
     left = step.residual
     if left is None:
         return {}
@@ -128,14 +128,14 @@ def draw_residual(step: Step) -> Spec:
 
 
 def candidates(step: Step, left: Residual) -> dict[int, int]:
-    """The recorded tokens of the children at which sampling stopped, each with its node, in their order."""
+    """The children at which sampling stopped, by token."""
     nodes = (0,) if left.node is None else step.tree.children[left.node]
     recorded = {each.token for each in left.tokens}
     return {int(step.tree.token[node]): node for node in nodes if int(step.tree.token[node]) in recorded}
 
 
 def residual_sentence(step: Step) -> str:
-    """What was tried and rejected, and what the target drew; empty if nothing was drawn."""
+    """Describe the rejected candidates and the target's draw; empty if nothing was drawn."""
     left = step.residual
     if left is None or step.bonus is None:
         return ""
@@ -164,7 +164,7 @@ def _ratio(trial: Trial) -> float:
 
 
 def draws_table(step: Step) -> str:
-    """The children tried, in order, and the token that the target drew, as an HTML table."""
+    """The tried children in order, then the target's draw, as an HTML table."""
     left = step.residual
     if left is None:
         return ""

@@ -1,4 +1,4 @@
-"""An iteration, phase by phase, read back from its Step: what is known of each node at each position."""
+"""The state of each node at each position of an iteration's phases, computed from its Step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How much of an iteration is shown; by default all of it.
+    """A position within an iteration; the default is its end.
 
-    `level` counts, in draft, the levels drafted so far (0: the root alone), in accept the decisions taken so far.
-    None: the phase is over.
+    `level` counts the levels drafted so far in draft (0: only the root), and the decisions so far in accept; None: the
+    end of the phase.
     """
 
     phase: Phase = "all"
@@ -61,13 +61,13 @@ def last_on_path(step: Step) -> int:
 
 
 def own_kind(step: Step) -> Literal["bonus", "corrected"]:
-    """ "bonus" if the path was accepted to a leaf, "corrected" if the target chose none of the candidates."""
+    """ "bonus" if the path was accepted to a leaf, "corrected" if the target rejected every candidate."""
     node = last_on_path(step)
     return "corrected" if node < 0 or step.tree.children[node] else "bonus"
 
 
 def decisions(step: Step) -> list[Decision]:
-    """The decisions of acceptance in order; the last has no winner, unless the text ended inside the path."""
+    """The acceptance decisions in order; the last has no winner unless the text ended inside the path."""
     node = 0 if verified_root(step) else -1
     taken = []
     winners: list[int | None] = [*step.accepted]
@@ -94,7 +94,7 @@ def positions(step: Step) -> list[Position]:
 
 
 def node_kinds(step: Step, position: Position = WHOLE) -> list[str | None]:
-    """For each node a key of `LOOKS`; "drafted" if its verdict is not known yet, None if it is not drafted yet."""
+    """A key of `LOOKS` per node; "drafted" before its verdict, None before it is drafted."""
     kinds: list[str | None] = [node.verdict for node in step.nodes]
     if position.reached("commit") or (position.phase == "accept" and position.level is None):
         return kinds
@@ -109,7 +109,7 @@ def node_kinds(step: Step, position: Position = WHOLE) -> list[str | None]:
 
 
 def own_shown(step: Step, position: Position = WHOLE) -> bool:
-    """Whether the target's own token is known by then."""
+    """Whether the target's own token is known at this position."""
     if step.bonus is None:
         return False
     ended = position.level is None or position.level >= len(decisions(step))
@@ -117,7 +117,7 @@ def own_shown(step: Step, position: Position = WHOLE) -> bool:
 
 
 def fresh(step: Step, position: Position = WHOLE) -> set[int]:
-    """The nodes that this position has added or judged."""
+    """The nodes that this position adds or judges."""
     if position.level is None:
         return set()
     if position.phase == "accept":

@@ -1,7 +1,6 @@
-"""A tree that was not drafted, over the one that was: what a setting would change, and a tree built by hand.
+"""Draw another tree over the drafted one: the effect of a setting, or a tree built by hand.
 
-What would not be drafted is struck out, what would be new is marked. Under a slider `dots` shows where the values of
-this iteration lie.
+Nodes that would go are struck out, new nodes are marked. Under a slider, `dots` shows the values of this iteration.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["dots", "draw_pair", "draw_whatif", "preview", "whatif_preview", "whatif_sentence"]
 
 DOTS, RADIUS, STACK = 18, 2.3, 3
-"""Pixels of a strip of dots and of a dot; dots above each other at most."""
+"""Pixels of a strip of dots, pixels of a dot, and most dots above each other."""
 _WORDS: dict[Measure, str] = {
     "confidence": "{above} of {count} expanded nodes reach it",
     "path probability": "{above} of {count} paths reach it",
@@ -47,13 +46,13 @@ def preview(
     bonus: int | None = None,
     unknown: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The step's tree and another one as a single table for the page (and `tree_figure`).
+    """Combine the step's tree and another one into one table for the page and `tree_figure`.
 
     Args:
         step: the iteration shown.
         tree: the other tree.
         recorded: for each node of `tree` the same node of the step's tree, None if it is new.
-        sentence: what the preview says.
+        sentence: the description of the preview.
         accepted: nodes of `tree` that would be accepted, None if that is not known.
         bonus: the target's own token after them, if it is known.
         unknown: nodes of `tree` whose further children are not recorded.
@@ -97,13 +96,13 @@ def preview(
 
 
 def whatif_preview(step: Step, found: WhatIf) -> dict[str, Any]:
-    """What a setting would have changed, as `preview` has it."""
+    """The `preview` of a what-if."""
     sentence = whatif_sentence(step, found)
     return preview(step, found.tree, found.recorded, sentence, found.accepted, found.bonus, found.unknown)
 
 
 def draw_whatif(step: Step, found: WhatIf, *, width: int = 900, height: int = HEIGHT) -> Spec:
-    """The same as a figure."""
+    """The figure of `what_if_preview`."""
     made = whatif_preview(step, found)
     return tree_figure(made["tree"], made["kinds"], made["sentence"], width, height, made["second"])
 
@@ -124,9 +123,9 @@ def whatif_sentence(step: Step, found: WhatIf) -> str:
 
 
 def dots(step: Step, measure: Measure, threshold: float, place: Callable[[float], float]) -> str:
-    """The values of an iteration as HTML: full dots at or above `threshold`, open ones below; and in words.
+    """The values of an iteration as HTML dots, filled from `threshold` on, and as a sentence.
 
-    `place`: where a value stands, from 0 at the left end to 1 at the right.
+    `place`: the position of a value, from 0 at the left to 1 at the right.
     """
     values = measured(step, measure)
     words = "nothing to compare in this iteration"

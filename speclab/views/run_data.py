@@ -1,4 +1,4 @@
-"""A run as plain JSON for the page: a header, and each iteration once, with everything that the page shows of it."""
+"""A run as plain JSON for the page: a header, and everything that the page shows for each iteration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Data = dict[str, Any]
 
 
 def header(trace: Trace, title: str | None = None) -> Data:
-    """What is the same for all iterations: the title, the prompt, how things look, pictures without iterations."""
+    """The part that all iterations share: the title, the prompt, the looks, and empty pictures."""
     looks = {
         look.code: {"label": look.label, "color": look.color, "symbol": look.symbol, "sign": look.sign,
                     "filled": look.filled, "kind": kind}
@@ -42,10 +42,10 @@ def header(trace: Trace, title: str | None = None) -> Data:
 
 
 def iteration(step: Step, trace: Trace) -> Data:
-    """Everything that the page shows of an iteration. Only the steps of `trace` up to this one are read."""
+    """Everything that the page shows for an iteration; reads only the steps of `trace` up to this one."""
     made = tree_picture.tree_table(step_graph(step))
     frame, codes = mask_picture.mask_frame(step)
-    names = frame["data"][0].pop("hovertext")  # the page puts them back, and into the tooltips of the cells
+    names = frame["data"][0].pop("hovertext")  # the page restores them, and adds them to the cells' tooltips
     nodes = [_node(step, node) for node in range(len(step.tree))]
     tokens = {token for node in nodes for token, _ in (*node["p"], *node["q"], (node["choice"], 1))}
     return {
@@ -105,7 +105,7 @@ def _node(step: Step, node: int) -> Data:
 
 
 def _residual(step: Step) -> Data | None:
-    """Where sampling stopped; None at temperature 0."""
+    """The draw where sampling stopped; None at temperature 0."""
     if step.residual is None:
         return None
     return {

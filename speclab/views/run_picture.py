@@ -1,7 +1,7 @@
-"""The run over its iterations: the timeline, and the metrics on one axis.
+"""The run over its iterations: the timeline and the metrics.
 
-Both are templates with `@columns`; `timeline_point` and `metrics_point` give what one iteration adds, so that the page
-can go on with a picture iteration by iteration.
+Both are templates with `@columns`; `timeline_point` and `metrics_point` return the values that one iteration adds, so
+the page can extend a picture iteration by iteration.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from speclab.views.theme import CLEAR, FAINT, INK, LOOKS, PAPER, PHASE_COLORS, S
 from speclab.views.tokens import plot_text, plural
 
 MOST, LEAST = 120, 16
-"""Iterations drawn at most, and room for iterations at least."""
+"""Most iterations in a picture, and the least room on its axis."""
 HATCH = {"shape": "/", "fgcolor": "#1F2328", "size": 4, "solidity": 0.25, "fillmode": "overlay"}
-"""The corrected token is hatched as well as yellow."""
+"""The corrected token is hatched, not only yellow."""
 PHASE_NAMES = tuple(PHASE_COLORS)
 OLD_PHASES = {"adapt": "learn"}
 
@@ -33,7 +33,7 @@ NUMBERS = (
 
 
 def timeline_point(step: Step) -> dict[str, Any]:
-    """What an iteration adds to the timeline."""
+    """The values that an iteration adds to the timeline."""
     drafted = min(len(step.accepted), len(step.committed))
     own = None if step.bonus is None else own_kind(step)
     return {
@@ -47,7 +47,7 @@ def timeline_point(step: Step) -> dict[str, Any]:
 
 
 def timeline_template() -> Spec:
-    """The timeline without its iterations."""
+    """The timeline without iterations."""
     bars: Spec = {"type": "bar", "x": "@x", "customdata": "@x", "width": 0.8, "hoverinfo": "skip"}
     corrected = {"color": LOOKS["corrected"].color, "pattern": HATCH}
     data = [
@@ -79,7 +79,7 @@ def timeline_template() -> Spec:
 
 
 def draw_timeline(trace: Trace, cursor: int | None = None) -> Spec:
-    """One bar per iteration, with a frame around the one shown."""
+    """One bar per iteration, with a frame around the current one."""
     cursor = len(trace.steps) if cursor is None else cursor
     first = window(len(trace.steps), cursor)
     points = [timeline_point(step) for step in trace.steps[first : first + MOST]]
@@ -96,12 +96,12 @@ def draw_timeline(trace: Trace, cursor: int | None = None) -> Spec:
 
 
 def window(count: int, cursor: int) -> int:
-    """Iterations left out before the first that is drawn."""
+    """How many of the first iterations are left out."""
     return max(min(cursor - MOST // 2, count - MOST), 0)
 
 
 def iteration_axis(first: int, count: int) -> Spec:
-    """Ticks at iterations that exist; with only a few of them, the bars are no wider than with `LEAST`."""
+    """Ticks at existing iterations; few iterations still get the room of `LEAST`."""
     every = next(step for step in (1, 2, 5, 10) if count <= 25 * step or step == 10)
     numbers = [first + i + 1 for i in range(count) if (first + i + 1) % every == 0 or every == 1]
     return {"range": [first + 0.4, first + max(count, LEAST) + 0.6], "tickvals": numbers}
@@ -112,7 +112,7 @@ def _columns(points: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str
 
 
 def metrics_point(step: Step) -> dict[str, Any]:
-    """What an iteration adds to the metrics; `counts` adds to the four numbers."""
+    """The values that an iteration adds to the metrics; `counts` feed the four numbers."""
     counts = step.counts
     drafted = min(len(step.accepted), len(step.committed))
     seconds = {OLD_PHASES.get(name, name): value for name, value in step.seconds.items()}
@@ -127,7 +127,7 @@ def metrics_point(step: Step) -> dict[str, Any]:
 
 
 def metrics_template() -> Spec:
-    """The metrics without their iterations: tokens per iteration, and below them milliseconds by phase."""
+    """The metrics without iterations: tokens per iteration above milliseconds by phase."""
     bars: Spec = {"type": "bar", "x": "@x", "customdata": "@x"}
     blue, own = LOOKS["accepted"].color, LOOKS["bonus"].color
     data = [

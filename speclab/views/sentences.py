@@ -1,4 +1,4 @@
-"""One sentence per picture, phase and node, and what a tooltip says of a node."""
+"""One sentence per picture, phase and node, and the tooltips of nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def summary(step: Step) -> str:
 
 
 def position_sentence(step: Step, position: Position = WHOLE) -> str:
-    """What a phase of the iteration shows; `summary` for the whole of it."""
+    """Describe a phase of the iteration; for the whole iteration this is its `summary`."""
     start = f"Iteration {step.index + 1}, {position.phase}: "
     nodes = len(step.tree)
     match position.phase:
@@ -61,7 +61,7 @@ def _draft(step: Step, position: Position) -> str:
 
 
 def outcome(step: Step, decision: Decision) -> str:
-    """What one decision of acceptance came to."""
+    """The outcome of one acceptance decision."""
     where = f"after node {decision.node}" if decision.node >= 0 else "before the root"
     start = f"{where} the target chose {quoted(decision.choice, step.texts)}"
     if decision.winner is not None:
@@ -72,14 +72,14 @@ def outcome(step: Step, decision: Decision) -> str:
 
 
 def ending(step: Step) -> str:
-    """Why the accepted path ended."""
+    """Why the accepted path ends."""
     taken = decisions(step)
     sentence = outcome(step, taken[-1]) if taken else "the text ends here."
     return sentence[0].upper() + sentence[1:]
 
 
 def node_sentence(step: Step, node: int) -> tuple[str, str, str]:
-    """What is known of a node: from drafting, from acceptance, and why it grew as it did."""
+    """Three sentences on a node: its draft, its verdict, and why it has these children."""
     record = step.nodes[node]
     name = f"Node {node} {quoted(record.token, step.texts)}"
     grown = ". ".join([event_words(event) for event in step.events if event.node == node and event.kind != "prune"])
@@ -135,7 +135,7 @@ def event_words(event: Event) -> str:
 
 
 def tips(step: Step, nodes: Sequence[int]) -> list[tuple[list[str], list[str]]]:
-    """The tooltip lines of nodes: those known from drafting, and those known from verification."""
+    """The tooltip lines of nodes: known from drafting, and known from verification."""
     found = []
     for node in nodes:
         record = step.nodes[node]
@@ -161,7 +161,7 @@ def prompt_words(trace: Trace) -> str:
 
 
 def title(trace: Trace) -> str:
-    """What was run, in one line: `mini · DynaTree · "Once upon a time" · greedy`."""
+    """Describe a run in one line: `mini · DynaTree · "Once upon a time" · greedy`."""
     temperature = trace.settings.get("temperature") or 0
     sampling = f"temperature {temperature:g}" if isinstance(temperature, int | float) and temperature else "greedy"
     names = [str(trace.models.get(key) or "") for key in ("target", "draft")]

@@ -1,6 +1,6 @@
-"""The text so far, token by token: where each came from, what was rejected on the way, where iterations begin.
+"""The text so far, token by token: each token's origin, rejected candidates, and where iterations begin.
 
-One piece of HTML per iteration, so that a step adds its own piece only. Each kind has a tint and a line of its own.
+Every iteration is one piece of HTML, so a step adds one piece. Each kind of token has its own tint and underline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from speclab.views.theme import LOOKS
 from speclab.views.tokens import display, label, percent, plural, quoted
 
 HEAD = TAIL = 48
-"""Prompt tokens shown before and after what is left out of a long prompt."""
+"""Tokens of a long prompt shown before and after the gap."""
 
 
 def text_html(trace: Trace, cursor: int | None = None) -> str:
@@ -34,7 +34,7 @@ def text_sentence(trace: Trace, cursor: int | None = None) -> str:
 
 
 def legend() -> str:
-    """What the tints mean."""
+    """Explain the tints."""
     kinds = [("first", "first token"), *((kind, LOOKS[kind].label) for kind in ("accepted", "bonus", "corrected"))]
     entries = [f'<span class="sl-t sl-{kind}">{name}</span>' for kind, name in kinds]
     entries.append('<span><span class="sl-x">×2</span> rejected, click to unfold</span>')
@@ -43,7 +43,7 @@ def legend() -> str:
 
 
 def prompt_piece(trace: Trace) -> str:
-    """The prompt (of a long one the head and the tail) and the first token, which the prefill gave."""
+    """The prompt, shortened in the middle if it is long, and the first token, which comes from the prefill."""
     count = len(trace.prompt_ids)
     if count <= HEAD + TAIL + 16:
         runs = [*_prompt(trace, 0, count)]
@@ -55,7 +55,7 @@ def prompt_piece(trace: Trace) -> str:
 
 
 def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
-    """Tokens of the prompt; what the chat template wrote is set apart from the messages."""
+    """Tokens of the prompt; the chat template's text is marked."""
     parts: Sequence[tuple[str | None, int, int]] = trace.prompt_parts() or [(None, 0, last)]
     for role, start, stop in parts:
         tokens = trace.prompt_ids[max(start, first) : min(stop, last)]
@@ -64,13 +64,13 @@ def _prompt(trace: Trace, first: int, last: int) -> Iterator[str]:
             yield words
         elif tokens and role:
             yield f'<span class="sl-role" title="{escape(display(role))} message">{words}</span>'
-        elif tokens:  # on one line: the template's line breaks are not what a person reads
+        elif tokens:  # on one line: a reader does not need the template's line breaks
             words = words.replace("\n", "")
             yield f'<span class="sl-template" title="written by the chat template">{words}</span>'
 
 
 def text_piece(step: Step) -> str:
-    """The tokens of an iteration, after a mark with its number and the tokens that it gained."""
+    """A mark with the iteration's number and gain, then its tokens."""
     number, gained = step.index + 1, len(step.committed)
     tip = f"iteration {number}: {plural(gained, 'token')} gained"
     pieces = [f'<span class="sl-mark" data-iteration="{number}" title="{tip}">{number}<b>+{gained}</b></span>']
@@ -100,7 +100,7 @@ def _probability(step: Step, node: int | None) -> float | None:
 
 
 def _struck(tokens: Sequence[int], texts: Mapping[int, str]) -> str:
-    """The candidates that the target's own token replaced: their number, and struck out when unfolded."""
+    """The rejected candidates: folded to their number, struck out when unfolded."""
     words = "".join([f"<s>{escape(label(token, texts))}</s>" for token in tokens])
     tip = escape(f"{plural(len(tokens), 'candidate')} rejected here")
     return f'<span class="sl-x" tabindex="0" title="{tip}">×{len(tokens)}<span class="sl-fold">{words}</span></span>'
@@ -108,12 +108,12 @@ def _struck(tokens: Sequence[int], texts: Mapping[int, str]) -> str:
 
 def _token(token: int, texts: Mapping[int, str], kind: str, tip: str) -> str:
     body = readable(token, texts)
-    gap = " " if body.startswith(" ") else ""  # outside the tint, so that a line breaks cleanly
+    gap = " " if body.startswith(" ") else ""  # outside the tint, so lines break cleanly
     return f'{gap}<span class="sl-t sl-{kind}" title="{escape(tip)}">{body.removeprefix(" ")}</span>'
 
 
 def readable(token: int, texts: Mapping[int, str]) -> str:
-    """A token as one reads it: spaces stay spaces, a line break is shown and made, hidden characters get a code."""
+    """A readable token: spaces stay, a line break is shown and made, hidden characters get a code."""
     raw = texts.get(token, "")
     if not raw.strip(" "):
         return escape(label(token, texts))

@@ -1,8 +1,7 @@
-"""How pictures look: colours and symbols of verdicts, one template for light and one for dark, and `figure`.
+"""The look of pictures: colours and symbols of verdicts, a light and a dark template, and `figure`.
 
-A picture is a plain dict (`data` and `layout`), which plotly takes as it is and which the page draws without Python.
-Colours that follow the theme are written as CSS variables (`INK` and the like): the page looks them up, `figure` puts
-in those of a theme.
+A picture is a plain dict (`data` and `layout`) that both plotly and the page can draw. Colours that follow the theme
+are CSS variables such as `INK`: the page resolves them, and `figure` replaces them with a theme's colours.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ CLEAR = "rgba(0,0,0,0)"
 PLOT_MONO = "Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 PLOT_SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 _WORDS = {"text", "hovertext", "customdata", "ticktext"}
-"""Keys whose values are words, never colours."""
+"""Keys whose values are never colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one kind of node looks. `symbol` is plotly's name of the shape, `sign` the same shape as a letter."""
+    """The look of one kind of node. `symbol` is plotly's name of the shape, `sign` the same shape as a character."""
 
     label: str
     code: str
@@ -57,9 +56,9 @@ LOOKS: dict[str, Look] = {
     "gone": Look("struck out: would not be drafted", "g", MUTED, "circle", "○", filled=False),
     "folded": Look("folded", "f", MUTED, "square", "□", filled=False),
 }
-"""Wong's colour-blind safe palette (smallest difference 24.8 ΔE over normal and colour-blind vision)."""
+"""Wong's palette, safe for colour-blind readers: two colours differ by at least 24.8 ΔE."""
 ABSENT = "-"
-"""The code of a node that is not there yet."""
+"""The code of a node that is not drafted yet."""
 COMMITTED = {"root", "accepted", "bonus", "corrected"}
 
 PHASE_COLORS: dict[str, str] = {
@@ -73,7 +72,7 @@ SOURCE_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00
 
 
 def template() -> Spec:
-    """The plotly template of every picture: no background of its own, quiet axes, 11 to 12 px type."""
+    """The plotly template of every picture: transparent background, quiet axes, 11 to 12 px type."""
     axis = {
         "gridcolor": FAINT,
         "linecolor": LINE,
@@ -99,14 +98,14 @@ def template() -> Spec:
 
 
 def spec(data: Sequence[Mapping[str, Any]], sentence: str, name: str, **layout: Any) -> Spec:
-    """A figure. `sentence` is what a screen reader says of it; `name` is the name of a saved file."""
+    """A figure. `sentence`: read by screen readers; `name`: the name of a saved file."""
     meta = {"sentence": sentence, "name": name, **layout.pop("meta", {})}
     margin = {"l": 48, "r": 12, "t": 28, "b": 36}
     return {"data": [dict(trace) for trace in data], "layout": {"margin": margin, **layout, "meta": meta}}
 
 
 def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
-    """The picture as a plotly Figure in the colours of a theme.
+    """Convert a picture to a plotly Figure in the colours of a theme.
 
     Raises:
         SpeclabError: plotly is missing, or there is no such theme.
@@ -124,7 +123,7 @@ def figure(drawn: Spec, theme: ThemeName = "light") -> Figure:
 
 
 def resolved(value: Any, colors: Mapping[str, str]) -> Any:
-    """The same structure with colours in place of CSS variables."""
+    """Replace CSS variables by colours."""
     if isinstance(value, str):
         return colors.get(value, value)
     if isinstance(value, dict):
@@ -135,9 +134,9 @@ def resolved(value: Any, colors: Mapping[str, str]) -> Any:
 
 
 def fill(drawn: Spec, columns: Mapping[str, Sequence[Any]]) -> Spec:
-    """A picture whose `@name` are replaced by the columns of these names; traces without a value are left out.
+    """Replace each `@name` in a picture by the column of that name, and drop traces without a value.
 
-    The page fills the same pictures as iterations come (`fill` in page.js).
+    The page does the same for each new iteration (`fill` in page.js).
     """
 
     def walk(value: Any) -> Any:
@@ -163,6 +162,6 @@ def code_map(codes: Any, colors: Sequence[str]) -> Spec:
 
 
 def note(text: str, x: float, y: float, **more: Any) -> Spec:
-    """An annotation without an arrow; by default `x` and `y` are shares of the plot, and it stands right above them."""
+    """An annotation without an arrow; by default `x` and `y` are shares of the plot, and the text starts above."""
     place = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
     return {"text": text, "x": x, "y": y, **place, **more}

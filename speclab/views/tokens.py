@@ -1,4 +1,4 @@
-"""Tokens and values as words: nothing invisible, nothing that HTML or plotly would read as markup."""
+"""Format tokens and values: no invisible characters, no accidental HTML or plotly markup."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARKS = {"Mn", "Mc", "Me"}
 
 @lru_cache(maxsize=8192)
 def display(text: str) -> str:
-    r"""`text` with nothing invisible left: whitespace as symbols, other hidden characters as code points.
+    r"""Make `text` visible: whitespace as symbols, other hidden characters as code points.
 
     >>> display(" the"), display("\n\n"), display("        "), display("\u200b"), display("")
     ('␣the', '⏎⏎', '␣×8', '<U+200B>', '∅')
@@ -62,7 +62,7 @@ def _quoted(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def width(text: str) -> int:
-    """Columns of `text` in a monospaced font; wide characters take two, combining marks none."""
+    """Columns of `text` in a monospaced font; wide characters take two columns, combining marks none."""
     if text.isascii():
         return len(text)
     columns = 0
@@ -74,7 +74,7 @@ def width(text: str) -> int:
 
 @lru_cache(maxsize=8192)
 def clip(text: str, columns: int) -> str:
-    """`text`, or its beginning and `…`, in at most `columns` columns."""
+    """Cut `text` to at most `columns` columns, with `…` at the end."""
     if width(text) <= columns:
         return text
     end = 0
@@ -85,7 +85,7 @@ def clip(text: str, columns: int) -> str:
 
 @lru_cache(maxsize=8192)
 def plot_text(text: str) -> str:
-    """Text that plotly shows unchanged: it would read `<b>` and `&lt;` as markup, and `$…$` as a formula."""
+    """Escape text for plotly, which reads `<b>` and `&lt;` as markup and `$…$` as a formula."""
     return html.escape(text, quote=False).replace("$", "&#36;")
 
 
@@ -113,7 +113,7 @@ def duration(seconds: float) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; everything in it is escaped. An empty caption is left out."""
+    """An escaped HTML table; an empty caption is left out."""
     heading = "".join([f'<th scope="col">{escape(name)}</th>' for name in head])
     body = "".join(["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows])
     title = f"<caption>{escape(caption)}</caption>" if caption else ""

@@ -1,8 +1,8 @@
 """The draft tree, left to right.
 
-Size is path probability, colour and symbol the verdict, border the target's probability; a dark line leads to the child
-that the target chose, a thick blue one along the committed path. `tree_table` holds what is drawn; `draw_tree` makes a
-plotly figure of it, and the page (`drawTree` in page.js) does the same in the width that it has.
+A node's size is its path probability, its colour and symbol the verdict, its border the target's probability. A dark
+line leads to the child that the target chose, a thick blue line follows the committed path. `tree_table` contains the
+drawing as columns; `draw_tree` turns it into a plotly figure, and `drawTree` in page.js draws it in the browser.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from speclab.views.theme import (
 from speclab.views.tokens import clip, labels, plot_lines, plot_text, table, width
 
 HEIGHT, TOP, BOTTOM = 380, 26, 10
-"""Pixels of the stage, above the tree for the depths, and below it."""
+"""Pixels: the whole picture, above the tree for the depths, below it."""
 PITCH = (24, 48)
-"""Pixels from one row to the next: at least, and at most."""
+"""Least and most pixels between rows."""
 ROWS = (HEIGHT - TOP - BOTTOM) // PITCH[0]
 LINKS = {
     "link": {"color": LINE, "width": 1.2},
@@ -44,18 +44,18 @@ LINKS = {
 BEND = (0.0, 0.12, 0.26, 0.42, 0.58, 0.74, 0.88, 1.0)
 FACTS = ("node", "token", "depth", "parent", "source", "draft p", "path p", "target p", "target's choice", "verdict",
          "reason")  # fmt: skip
-"""What the table of an iteration says of every node."""
+"""Columns of the table of nodes."""
 CODES = {look.code: kind for kind, look in LOOKS.items()}
 
 
 def tree_table(
     made: Graph, tooltips: Mapping[Any, str] | None = None, rows: int = ROWS, first: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """What is drawn of a graph, one entry per node or stub, in columns.
+    """The drawing of a graph in columns, one entry per node or stub.
 
     `parent`: index of the entry, -1 for none. `row`: from the top. `size`, `border`: pixels. `choice`: whether the
-    target chose this child. `tip`: tooltips of entries that are no drafted nodes. `folded`: nodes of a stub.
-    `first`: nodes that are not folded.
+    target chose this child. `tip`: tooltips of stubs and of the target's own token. `folded`: nodes of a stub.
+    `first`: nodes that are never folded.
     """
     small = fold(made, rows, first)
     places = leaf_rows(small)
@@ -101,7 +101,7 @@ def _own_tip(made: Graph, node: Any) -> str:
 
 
 def codes(made: dict[str, Any], kinds: Mapping[Any, str | None]) -> str:
-    """One letter per entry of a table: the code of its `LOOKS`, `ABSENT` for what is not there."""
+    """One letter per entry of a table: the code of its look, or `ABSENT`."""
     letters = []
     for place, node in enumerate(made["id"]):
         folded = made["folded"].get(place)
@@ -113,7 +113,7 @@ def codes(made: dict[str, Any], kinds: Mapping[Any, str | None]) -> str:
 
 
 def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
-    """For each node, and for the target's own token, a key of `LOOKS`; None if it is not known yet."""
+    """A key of `LOOKS` for each node and for the target's own token; None if not known yet."""
     kinds: dict[Any, str | None] = dict(enumerate(node_kinds(step, position)))
     if own_shown(step, position):
         kinds[OWN] = own_kind(step)
@@ -121,7 +121,7 @@ def step_kinds(step: Step, position: Position = WHOLE) -> dict[Any, str | None]:
 
 
 def notes(step: Step, position: Position) -> dict[int, str]:
-    """The second lines: in draft what was decided at a node, in verify and accept the target's choice after it."""
+    """The second lines of nodes: the drafting decision, or in verify and accept the target's choice."""
     if position.phase in {"verify", "accept"}:
         words = labels([node.target_choice for node in step.nodes], step.texts)
         return {node.index: f"→{words[node.target_choice]}" for node in step.nodes}
@@ -133,7 +133,7 @@ def notes(step: Step, position: Position) -> dict[int, str]:
 
 
 def _decided(events: Sequence[Event]) -> str:
-    """`62% ×3 −1`: confidence, children, how many of them were pruned; `■ stop` if a gate closed."""
+    """`62% ×3 −1`: confidence, children, pruned children; `■ stop` if a gate closed."""
     grown = [event.values for event in events if event.kind == "expand"]
     if not grown:
         return "■ stop" if any(event.kind == "stop" for event in events) else ""
@@ -154,7 +154,7 @@ def draw_tree(
     width: int = 900,
     height: int = HEIGHT,
 ) -> Spec:
-    """The tree of an iteration, as far as it is known at `position`, in `width` by `height` pixels."""
+    """The tree of an iteration as known at `position`, in `width` by `height` pixels."""
     made = tree_table(step_graph(step), node_tips(step, position), (height - TOP - BOTTOM) // PITCH[0])
     kinds = codes(made, step_kinds(step, position))
     rings = {*fresh(step, position), *([] if selected is None else [selected])}
@@ -165,7 +165,7 @@ def draw_tree(
 
 
 def node_tips(step: Step, position: Position = WHOLE) -> dict[int, str]:
-    """The tooltips of drafted nodes; before verification without what the target says."""
+    """The tooltips of drafted nodes; the target's part appears after verification."""
     found = tips(step, range(len(step.tree)))
     known = position.reached("verify")
     return {node: plot_lines(*drafted, *(verified if known else [])) for node, (drafted, verified) in enumerate(found)}
@@ -180,7 +180,7 @@ def tree_figure(
     second: Mapping[Any, str] | None = None,
     rings: set[int] | None = None,
 ) -> Spec:
-    """The figure of a table. `kinds`: its codes. `second`: second lines. `rings`: nodes with a ring around them."""
+    """The figure of a table. `kinds`: its codes. `second`: second lines. `rings`: ringed nodes."""
     data, axes = tree_traces(made, kinds, width, height - TOP - BOTTOM, second or {}, rings or set())
     margin = {"l": 0, "r": 0, "t": TOP, "b": BOTTOM}
     return spec(data, sentence, "tree", width=width, height=height, margin=margin, dragmode="pan", **axes)
@@ -195,7 +195,7 @@ def tree_traces(
     rings: set[int],
     widths: Sequence[int] | None = None,
 ) -> tuple[list[Spec], Spec]:
-    """The traces of a table, none of them empty, and its axes. `widths`: of the columns, by default its labels'."""
+    """The traces and axes of a table. `widths`: columns' widths, by default from the labels."""
     xs, chars = columns(widths or column_widths([made]), width)
     shown = [place for place, code in enumerate(kinds) if code != ABSENT]
     label_of = {place: _label(made, place, chars) for place in shown}
@@ -219,7 +219,7 @@ def tree_traces(
 
 
 def column_widths(tables: Sequence[dict[str, Any]]) -> list[int]:
-    """Characters of the widest label of each depth over several tables."""
+    """Characters of the widest label at each depth over several tables."""
     widths: dict[int, int] = defaultdict(int)
     for made in tables:
         for place, depth in enumerate(made["depth"]):
@@ -228,7 +228,7 @@ def column_widths(tables: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def _label(made: dict[str, Any], place: int, chars: Sequence[int] | None) -> str:
-    """What stands beside a node, `4 ␣the`; only the token is cut."""
+    """The label of a node, `4 ␣the`; only the token is cut."""
     node = made["id"][place]
     number = f"{node} " if isinstance(node, int) else ""
     if chars is None:
@@ -270,7 +270,7 @@ def _links(
 def _marks(
     made: dict[str, Any], kinds: str, shown: Sequence[int], at: Mapping[str, Sequence[float]], rings: set[int]
 ) -> Spec:
-    """One symbol per node; a ring is a wider, dark border of its own colour's symbol."""
+    """One symbol per node; a ring is a wider, dark border."""
     looks = [LOOKS[CODES[kinds[place]]] for place in shown]
     ringed = [made["id"][place] in rings for place in shown]
     line = {
@@ -326,7 +326,7 @@ def tree_rows(step: Step) -> str:
 
 
 def node_facts(step: Step) -> list[tuple[int | str, ...]]:
-    """The `FACTS` of every node, in words."""
+    """The `FACTS` of every node as texts."""
     rows: list[tuple[int | str, ...]] = []
     words = labels([token for node in step.nodes for token in (node.token, node.target_choice)], step.texts)
     depth, parent = step.tree.depth.tolist(), step.tree.parent.tolist()
