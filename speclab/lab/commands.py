@@ -1,4 +1,4 @@
-"""What a lab can do. Every method runs on the worker's thread, and nothing else touches the session."""
+"""The commands of a lab. They run on the worker's thread, and nothing else touches the session."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 PHASES = ("draft", "flatten", "verify", "accept", "commit", "all")
 REDRAW_SECONDS = 0.3
-"""During a run the page follows at this pace."""
+"""Least time between two redraws during a run."""
 
 
 class Commands:
-    """The commands of one lab; `pair` is the one it was given, None where it loads models by name.
+    """The commands of one lab. `pair`: given models; None: models are loaded by name.
 
-    `cancelled`: set when what runs should end. `update`: tells the page what changed. `post`: sends it one message.
+    `cancelled`: set to end running work. `update`: sends the changes to the page. `post`: sends the page one message.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Commands:
         self.present: Run | None = None
         self._given, self._choice = pair, None if pair else ModelChoice("")
         self._cancelled, self._update, self._post = cancelled, update, post
-        self._working: Session | None = None  # at work besides the one shown
+        self._working: Session | None = None  # running, but not on the screen
         self._unasked = False
         self.editor = Editor(state, lambda: self.pair)
         self._pinned: Step | None = None
@@ -63,7 +63,7 @@ class Commands:
     # Sessions.
 
     def begin(self) -> None:
-        """Decodes the first iteration for a page that shows none yet."""
+        """Decode the first iteration for a page that shows none yet."""
         opened = self.state.trace is not None and not self.state.live
         if not opened and (self.session is None or not self.session.steps):
             self.state.busy = "Decoding the first iteration"
@@ -72,14 +72,14 @@ class Commands:
             self._unasked = True
 
     def next(self) -> Step:
-        """As `step`; the first iteration is also the first where a page had it decoded unasked."""
+        """As `step`, but if a page has already decoded the first iteration, return that one."""
         if self._unasked and self.state.cursor == 1 and not self.state.pending:
             self._unasked = False
             return self._shown()
         return self.step()
 
     def start(self) -> Session:
-        """A new session of what the form says, before its first iteration."""
+        """Start a session with the form's settings, before its first iteration."""
         config = self._wanted()
         pair = self._load(config.models)
         from speclab.engine.session import Session
@@ -89,7 +89,7 @@ class Commands:
         return session
 
     def step(self) -> Step:
-        """Goes on by one iteration; what the form says and is not applied yet is applied first."""
+        """Apply pending changes of the form, then go on by one iteration."""
         self._unasked = False
         session = self._ready()
         try:
@@ -99,7 +99,7 @@ class Commands:
         return self._shown()
 
     def run(self, until: Condition | None = None, why: str = "") -> Step | None:
-        """Decodes until `until` holds, the text ends or Stop; the last step."""
+        """Decode until `until` holds, the text ends or Stop is pressed; returns the last step."""
         self._unasked = False
         condition = compiled(until, setting_names())
         session, drawn, held = self._ready(), monotonic(), False
@@ -125,15 +125,15 @@ class Commands:
         return self.state.step
 
     def run_until(self, kind: str, value: Any = "") -> Step | None:
-        """A run until one of the page's conditions holds."""
+        """Run until one of the page's conditions holds."""
         return self.run(*page_condition(kind, value, self._text))
 
     def back(self) -> Step | None:
-        """Shows the iteration before; no model call."""
+        """Show the previous iteration; no model call."""
         return self.goto(max(0, self.state.cursor - 1))
 
     def goto(self, index: int) -> Step | None:
-        """Shows the text after `index` iterations, 0 for none; no model call."""
+        """Show the text after `index` iterations; no model call."""
         steps = self.state.trace.steps if self.state.trace else ()
         if not 0 <= index <= len(steps):
             raise SettingsError(f"There is no iteration {index}: {len(steps)} are decoded.")
@@ -143,26 +143,26 @@ class Commands:
         return self.state.step
 
     def place(self) -> None:
-        """Brings the session to where the person is, and leaves what concerned another iteration."""
+        """Move the session to the current iteration, and drop what belongs to another one."""
         if self.session is not None and self.state.live:
             self.session.goto(min(self.state.cursor, len(self.session.steps)))
         self.editor.place()
 
     def phase(self, name: str) -> None:
-        """Shows one phase of the iteration."""
+        """Show one phase of the iteration."""
         if name not in PHASES:
             raise SettingsError(f"There is no phase {name!r}: choose one of {', '.join(PHASES)}.")
         self.state.phase = name
 
     def select(self, node: int | None) -> None:
-        """Selects a node of the tree shown; None selects none."""
+        """Select a node of the current tree, or none."""
         step = self.state.step
         if node is not None and (step is None or not 0 <= node < len(step.tree)):
             raise SettingsError(f"There is no node {node} in the iteration shown.")
         self.state.selected = node
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
-        """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
+        """Fork at the cursor with other settings; the former session stays unchanged."""
         self._unasked = False
         if self.session is None:
             self.start()
@@ -170,7 +170,7 @@ class Commands:
         return self._fork(self.state.cursor, self.state.applied.changed(strategy, settings))
 
     def redo(self) -> Step:
-        """Decodes the iteration shown again with what the sliders say, in a fork, and shows both trees."""
+        """Decode the current iteration again in a fork with the sliders' settings, and show both trees."""
         state, wanted, old = self.state, self._wanted(), self.state.step
         if old is None or state.applied is None or not wanted.forks_from(state.applied):
             return self.step()
@@ -186,14 +186,14 @@ class Commands:
         return new
 
     def pin(self) -> None:
-        """Keeps the iteration shown beside what comes; once more lets it go."""
+        """Pin the current iteration next to later ones, or unpin it."""
         self._pinned = None if self._pinned is not None else self.state.step
         self._show_pinned()
 
-    # What would be: the preview of a setting, the curve of one, a tree built by hand.
+    # Previews, curves, and trees built by hand.
 
     def preview(self) -> None:
-        """What the settings wanted would have made of the tree shown; refuses a prompt that is too long."""
+        """Preview the wanted settings on the current tree; refuses a prompt that is too long."""
         state, step, wanted = self.state, self.state.step, self._wanted()
         same_models = self.pair is not None and wanted.models == (state.applied and state.applied.models)
         if same_models and (state.applied is None or wanted.prompt != state.applied.prompt):
@@ -211,7 +211,7 @@ class Commands:
             state.sentence = f"No preview: {error}."
 
     def curve(self, name: str) -> None:
-        """Tokens per iteration over the range of a setting, by replays of the text."""
+        """Replay the text over the range of a setting, for its curve of tokens per iteration."""
         strategy, state = self._wanted().strategy, self.state
         if self.session is None or not self.session.steps:
             raise SettingsError("There is no text to replay: Step decodes the first iteration.")
@@ -227,7 +227,7 @@ class Commands:
                 self._update()
 
     def verify(self) -> Step:
-        """Verifies the tree built by hand, in a fork; afterwards the strategy goes on."""
+        """Verify the tree built by hand in a fork; afterwards the strategy goes on."""
         edit, old = self.editor.tree()
         assert self.session is not None
         assert self.state.applied is not None
@@ -247,7 +247,7 @@ class Commands:
     # Runs, comparisons, files.
 
     def switch(self, number: int) -> None:
-        """Shows another run of this lab, where it was left."""
+        """Show another run of this lab at its last position."""
         run = next((run for run in self.runs if run.number == number), None)
         if run is None:
             raise SettingsError(f"There is no run {number}.")
@@ -255,7 +255,7 @@ class Commands:
         self._put_on_screen(run)
 
     def compare(self, names: Sequence[str]) -> Comparison:
-        """Decodes the prompt with several strategies, one after another."""
+        """Decode the prompt with several strategies, one after another."""
         config = self._wanted()
         if not names:
             raise SettingsError("No strategy is chosen: choose at least one to compare.")
@@ -284,7 +284,7 @@ class Commands:
         return result
 
     def save(self, what: str) -> None:
-        """Hands the page the run as a file, to be downloaded there: an HTML page, or a trace."""
+        """Send the page the run as a file to download: an HTML page, or a trace."""
         trace = self._trace()
         if what == "page":
             from speclab.views.export import page
@@ -297,7 +297,7 @@ class Commands:
         self._post({"type": "file", "name": name, "mime": mime, "data": base64.b64encode(content).decode()})
 
     def open_trace(self, name: str, data: str) -> None:
-        """Shows a run from a file that the page read; a session goes on where Compare switches back to it."""
+        """Show a run from an uploaded file; Compare switches back to the session."""
         with tempfile.TemporaryDirectory() as folder:
             steps = name.endswith(".jsonl")
             path = Path(folder) / ("run.jsonl" if steps else "run.json.gz")
@@ -306,12 +306,12 @@ class Commands:
         self.show_trace(trace, Path(name).name)
 
     def show_trace(self, trace: Trace, name: str) -> None:
-        """Shows a run that is not decoded here."""
+        """Show a recorded run."""
         self._leave()
         self._put_on_screen(self._add_run(Run(0, name, trace, cursor=min(1, len(trace.steps)))))
 
     def hint(self, kind: str, value: Any = "") -> None:
-        """Tells the page, while a person types, whether a condition can be run until."""
+        """Tell the page whether the typed condition is valid."""
         try:
             page_condition(kind, value, self._text)
             sentence = ""
@@ -320,22 +320,22 @@ class Commands:
         self._post({"type": "hint", "sentence": sentence})
 
     def cancel(self) -> None:
-        """Ends the iteration under way, from any thread; everything before it stays."""
+        """Stop the running iteration, from any thread; earlier iterations are kept."""
         for session in (self.session, self._working):
             if session is not None:
                 session.cancel()
 
     def free(self) -> None:
-        """Lets sessions, caches and models go."""
+        """Release sessions, caches and models."""
         self.session = self.pair = self.present = self._given = self._working = None
         self.runs.clear()
         self.editor.leave()
         self.state.panels = {}
 
-    # What they share.
+    # Shared steps.
 
     def _load(self, choice: ModelChoice | None) -> ModelPair:
-        """The models of a choice, None for the pair given; loaded once. Where that fails, the former stay."""
+        """Load the models of a choice once, None for the given pair; if loading fails, the former models stay."""
         if choice is None:
             assert self._given is not None
             self.pair, self._choice = self._given, None
@@ -351,16 +351,16 @@ class Commands:
         return self.pair
 
     def _wanted(self) -> LabConfig:
-        """What form and sliders say; raises where that cannot be."""
+        """The wanted settings; raises their error if they are invalid."""
         if self.state.where in OWNED and self.state.error:
             raise SettingsError(self.state.error)
         return self.state.wanted
 
     def _ready(self) -> Session:
-        """The session at the cursor, with everything applied that was changed."""
+        """The session at the cursor, with all changes applied."""
         state = self.state
         if state.trace is not None and not state.live:
-            raise SettingsError("This run was opened from a file: switch to a run of yours in Compare to decode.")
+            raise SettingsError("This run was opened from a file: switch to one of your runs in Compare to decode.")
         wanted = self._wanted()
         if self.session is None or state.applied is None:
             return self.start()
@@ -382,7 +382,7 @@ class Commands:
     def _take(
         self, session: Session, config: LabConfig, parent: Run | None = None, at: int = 0, name: str = ""
     ) -> None:
-        """Goes on with this session, as a run of its own."""
+        """Continue with this session as a new run."""
         self._leave()
         run = Run(0, name or type(config.strategy).__name__, session.trace, config, session, cursor=session.cursor)
         if parent is not None:
@@ -395,7 +395,7 @@ class Commands:
         return run
 
     def _leave(self) -> None:
-        """Notes where the run shown is left."""
+        """Remember the position of the current run."""
         if self.present is not None:
             self.present.cursor = self.state.cursor
             self.present.trace = self._trace()
@@ -416,7 +416,7 @@ class Commands:
         state.preview(None)
 
     def _show(self, session: Session) -> None:
-        """Shows the newest iteration."""
+        """Show the newest iteration."""
         state = self.state
         state.trace, state.cursor = session.trace, session.cursor
         state.phase, state.selected = "all", None
@@ -449,7 +449,7 @@ class Commands:
 
     def _check(self) -> None:
         if self._cancelled().is_set():
-            raise CancelledError("Stopped: everything stays as it was.")
+            raise CancelledError("Stopped; nothing changed.")
 
 
 def _paragraph(sentence: str) -> str:

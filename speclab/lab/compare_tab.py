@@ -1,4 +1,4 @@
-"""The tab Compare: the runs of this lab as one tree to switch, and several strategies on this prompt."""
+"""The tab Compare: switch between the runs of this lab, and compare strategies on this prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURRENT = "current settings"
 
 @dataclass
 class Run:
-    """A run of this lab: forks have a `parent`, and share its iterations up to `at`. A file has no session."""
+    """A run of this lab. A fork has a `parent` and shares its iterations up to `at`. A file has no session."""
 
     number: int
     name: str
@@ -35,14 +35,14 @@ class Run:
 
 
 class CompareBox(VBox):
-    """Strategies to choose, and the button that compares them; `compare` gets their names."""
+    """The choice of strategies and the button Compare; `compare` receives their names."""
 
     def __init__(self, compare: Callable[[Sequence[str]], Any]) -> None:
         super().__init__(_dom_classes=["speclab-compare"])
         self._chosen = compare
 
     def fill(self) -> None:
-        """Builds the choices when the tab is first open."""
+        """Build the choices when the tab is first opened."""
         if hasattr(self, "choice"):
             return
         names = [CURRENT, *strategies(by_hand=False)]
@@ -54,7 +54,7 @@ class CompareBox(VBox):
 
 
 def runs_html(runs: Sequence[Run], present: Run) -> list[str]:
-    """The runs as a tree of buttons; nothing where there is one run only."""
+    """The runs as a tree of buttons; empty if there is only one run."""
     if len(runs) < 2:
         return []
     return [f'<div class="speclab-runs">{_branches(runs, None, present)}</div>']

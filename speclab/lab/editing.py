@@ -1,4 +1,4 @@
-"""A tree built by hand: which node is meant, which token was typed, and how it did beside the strategy's."""
+"""Trees built by hand: parse nodes and tokens, and compare the result with the strategy's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Editor:
-    """The edits of the tree of the iteration shown, the newest last; what they come to is shown as a preview."""
+    """The edits of the current tree, newest last, shown as a preview."""
 
     def __init__(self, state: LabState, pair: Callable[[], ModelPair | None]) -> None:
         self._state, self._pair = state, pair
@@ -25,30 +25,32 @@ class Editor:
         self._step: Step | None = None
 
     def tree(self) -> tuple[TreeEdit, Step]:
-        """The tree as it is now, and the iteration that it began with."""
+        """The edited tree, and the iteration where the editing began."""
         step = self._state.step
         if step is None or not self._state.live:
             raise SettingsError("There is no tree to edit: Step decodes the first iteration.")
         if step.root_choice is not None:
-            raise NotRecordedError("The root of this tree was drafted; by hand a tree grows from the newest token.")
+            raise NotRecordedError(
+                "The root of this tree was drafted; a tree built by hand starts at the newest token."
+            )
         if not self._edits:
             self._edits, self._step = [TreeEdit.of(step)], step
         return self._edits[-1], step
 
     def add(self, node: int | str, token: int | None = None, text: str | None = None) -> None:
-        """Adds a child to a node: by its id, or typed."""
+        """Add a child to a node, by token id or as typed."""
         edit, _ = self.tree()
         pair = self._pair()
         assert pair is not None
         self._show(edit.add(index_in(edit, node), token_of(pair, token, text)))
 
     def prune(self, node: int | str) -> None:
-        """Takes a node and all below it out."""
+        """Remove a node and its descendants."""
         edit, _ = self.tree()
         self._show(edit.prune(index_in(edit, node)))
 
     def undo(self) -> None:
-        """Takes the last edit back."""
+        """Undo the last edit."""
         if len(self._edits) > 2:
             self._edits.pop()
             self._show(self._edits.pop())
@@ -56,12 +58,12 @@ class Editor:
             self.leave()
 
     def place(self) -> None:
-        """Forgets the edits of another iteration than the one shown."""
+        """Drop the edits if another iteration is shown."""
         if self._step is not None and self._step is not self._state.step:
             self.leave()
 
     def leave(self) -> None:
-        """Forgets the edits."""
+        """Drop all edits."""
         if self._edits:
             self._edits, self._step = [], None
             self._state.preview(None)
@@ -78,27 +80,27 @@ class Editor:
 
 
 def recorded_nodes(edit: TreeEdit) -> list[int | None]:
-    """For each node of the edited tree, its node in the iteration; None where it is new."""
+    """For each node of the edited tree, the same node of the iteration; None if it is new."""
     return [edit.recorded(node) for node in range(len(edit.tree))]
 
 
 def index_in(edit: TreeEdit, node: int | str) -> int:
-    """The number in the edited tree of a node as the page names it: of the iteration, or "new 3"."""
+    """Convert the page's name of a node, a number of the iteration or "new 3", to its number in the edited tree."""
     if isinstance(node, str):
         return int(node.removeprefix("new "))
     places = recorded_nodes(edit)
     if node not in places:
-        raise SettingsError(f"Node {node} was pruned: choose another, or take that back.")
+        raise SettingsError(f"Node {node} was pruned: choose another, or undo.")
     return places.index(node)
 
 
 def token_of(pair: ModelPair, token: int | None, text: str | None) -> int:
-    """A token chosen by its id, or typed as it is shown: `␣the`, or `#17` for an id."""
+    """Parse a token: an id, or a text as displayed (`␣the`, or `#17` for an id)."""
     if token is not None:
         return token
     written = text or ""
     if not written:
-        raise PromptError("No token is chosen: choose one from the list, or type it.")
+        raise PromptError("Choose a token from the list, or type one.")
     if written.startswith("#") and written[1:].isdecimal():
         return int(written[1:])
     if pair.tokenizer is None:
@@ -120,6 +122,6 @@ def comparison(mine: Step, theirs: Step) -> str:
 
 
 def against(new: Step, old: Step) -> str:
-    """What a redone iteration came to: `14 nodes instead of 24, 3 accepted`."""
+    """Compare two iterations: `14 nodes instead of 24, 3 accepted`."""
     counts = (("nodes", len(new.tree), len(old.tree)), ("accepted", len(new.accepted), len(old.accepted)))
     return ", ".join(f"{now} {what}" + (f" instead of {was}" if now != was else "") for what, now, was in counts)

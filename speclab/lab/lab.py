@@ -1,4 +1,4 @@
-"""The lab as one widget: the last value of a cell shows it, and what its buttons do, its methods do."""
+"""The lab as one widget; every button has a method."""
 
 from __future__ import annotations
 
@@ -35,27 +35,26 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 REAL = "smollm2"
-"""The preset that a lab opens with, where it was fetched; else the shipped family."""
+"""The preset of a new lab if it was fetched; else the shipped family."""
 
 
 class Lab(VBox):
     """A microscope over a Session.
 
-    Methods do what the buttons do, and return when it is done. They raise what goes wrong; after a click the page
-    shows it instead.
+    Methods do what the buttons do and wait until it is done. They raise errors, which the page shows after a click.
 
     Args:
-        pair: the models, or the name of a preset, loaded when a page shows the lab or a method needs them; by default
-            "smollm2" where it was fetched (`speclab fetch smollm2`), else "mini".
-        strategy: by default DynaTree, or plain decoding where the models have no draft.
-        prompt: text, which is continued as it is; token ids; or messages, for models with a chat template. By default
-            a shipped example.
-        predict: whether each iteration stops after drafting, for a person to predict what will be accepted.
-        trace: a run to open, such as one of `load_trace` or `load_steps`; a session begins where one is asked for.
+        pair: the models, or the name of a preset, which is loaded on first use; by default "smollm2" if it was fetched
+            (`speclab fetch smollm2`), else "mini".
+        strategy: by default DynaTree, or plain decoding if the models have no draft.
+        prompt: text to continue; token ids; or messages, for models with a chat template. By default a shipped
+            example.
+        predict: each iteration stops after drafting, so the user can predict what will be accepted.
+        trace: a run to open, from `load_trace` or `load_steps`.
         settings: of the session: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     Raises:
-        SpeclabError: there is no such preset, or the strategy, the prompt or a setting cannot be.
+        SpeclabError: the preset does not exist, or the strategy, the prompt or a setting is invalid.
     """
 
     def __init__(
@@ -103,57 +102,57 @@ class Lab(VBox):
         return self._commands.session
 
     def step(self) -> Step:
-        """Goes on by one iteration. The first call gives the first iteration, also where a page shows it already."""
+        """Go on by one iteration. The first call returns the first iteration even if a page already shows it."""
         return self._wait(self._commands.next, "Decoding")  # type: ignore[no-any-return]
 
     def back(self) -> Step | None:
-        """Shows the iteration before; None at the beginning. No model call."""
+        """Show the previous iteration; None at the beginning. No model call."""
         return self._wait(self._commands.back)  # type: ignore[no-any-return]
 
     def goto(self, index: int) -> Step | None:
-        """Shows the text after `index` iterations. No model call."""
+        """Show the text after `index` iterations. No model call."""
         return self._wait(lambda: self._commands.goto(index))  # type: ignore[no-any-return]
 
     def phase(self, name: str) -> None:
-        """Shows a phase of the iteration: draft, flatten, verify, accept, commit, or all of it."""
+        """Show a phase of the iteration: draft, flatten, verify, accept, commit or all."""
         self._wait(lambda: self._commands.phase(name))
 
     def run(self, until: Condition | None = None) -> Step | None:
-        """Decodes until `until` holds, the text ends, or `stop`; the last step.
+        """Decode until `until` holds, the text ends, or `stop` is called; returns the last step.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
         """
         return self._wait(lambda: self._commands.run(until), "Decoding")  # type: ignore[no-any-return]
 
     def stop(self) -> None:
-        """Ends what runs, from any thread; what was decoded stays."""
+        """Stop the running work, from any thread; decoded iterations are kept."""
         self._worker.stop()
 
     def select(self, node: int | None) -> None:
-        """Selects a node of the tree shown; None selects none."""
+        """Select a node of the current tree, or none."""
         self._wait(lambda: self._commands.select(node))
 
     def fork(self, strategy: Strategy | None = None, **settings: Any) -> Session:
-        """Goes on from the cursor with other settings, in a session of its own; the former stays as it is."""
+        """Fork at the cursor with other settings; the former session stays unchanged."""
         return self._wait(lambda: self._commands.fork(strategy, **settings), "Forking")  # type: ignore[no-any-return]
 
     def pin(self) -> None:
-        """Keeps the iteration shown beside those that come (tab Compare); once more lets it go."""
+        """Pin the current iteration next to later ones (tab Compare), or unpin it."""
         self._wait(self._commands.pin)
 
     def snapshot(self) -> str:
-        """The iteration shown as static HTML, which needs neither scripts nor a kernel."""
+        """The current iteration as static HTML without scripts."""
         return snapshot(self.state.trace, self.state.cursor)
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the run as one HTML page whose iterations can be stepped through without a kernel."""
+        """Write the run as one HTML page that steps through its iterations without a kernel."""
         if self.state.trace is None:
             raise SettingsError("There is no run yet: step() decodes the first iteration.")
         return export_html(self.state.trace, path)
 
     def close(self) -> None:
-        """Ends the thread and frees widgets, session and caches."""
-        worker = getattr(self, "_worker", None)  # None: its arguments were refused
+        """End the thread and free widgets, session and caches."""
+        worker = getattr(self, "_worker", None)  # None: the constructor refused its arguments
         if worker is None or worker.closed:
             return
         worker.close()
@@ -168,7 +167,7 @@ class Lab(VBox):
     # From the page.
 
     def _hear(self, said: dict[str, Any]) -> None:
-        """What a page says or asks for; it comes on any thread, and is queued for the worker."""
+        """Handle a message of the page on any thread; commands are queued for the worker."""
         do, node, until = self._commands, said.get("node", 0), said.get("until") or {}
         condition = (until.get("kind", "end"), until.get("value"))
         orders: dict[str, tuple[Callable[[], Any], str, str]] = {
@@ -198,7 +197,7 @@ class Lab(VBox):
                 self._ask(*orders[name])
 
     def _at(self, said: dict[str, Any]) -> None:
-        """Where the person is: iteration, phase, node and tab."""
+        """Take over the page's position: iteration, phase, node and tab."""
         state = self.state
         steps = state.trace.steps if state.trace is not None else ()
         cursor, phase, node = said.get("cursor"), said.get("phase"), said.get("node")
@@ -214,7 +213,7 @@ class Lab(VBox):
             self._choices.fill()
 
     def _begin(self) -> None:
-        """Answers a page that is new: with what there is, and the first iteration where there is none."""
+        """Answer a new page with the current state, and decode the first iteration if there is none."""
         self._update()
         self._commands.begin()
 
@@ -225,10 +224,10 @@ class Lab(VBox):
         self._worker.submit(work, busy, where, key)
 
     def _wait(self, work: Callable[[], Any], busy: str = "") -> Any:
-        """Waits for the worker; raises what went wrong. Ctrl-C stops what runs."""
+        """Wait for the worker and raise its error. Ctrl-C stops the work."""
         result = self._worker.submit(work, busy)
         try:
-            while not wait([result], timeout=0.2).done:  # in pieces, so that Ctrl-C is heard on every system
+            while not wait([result], timeout=0.2).done:  # in short waits, so Ctrl-C works on every system
                 pass
             return result.result()
         except Dropped:
@@ -254,7 +253,7 @@ class Lab(VBox):
 
 
 def _preset(name: str | None) -> ModelChoice:
-    """A preset by name, or the default one; raises where it is not here."""
+    """A preset by name, or the default one; raises if it is not on this machine."""
     if name is None:
         return ModelChoice("mini" if PRESETS[REAL].missing else REAL)
     find(name)

@@ -1,4 +1,4 @@
-"""A question asked before the run that answers it, and a score of the answers."""
+"""Questions to answer before a run, and the score of the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = "Type a number, such as 3 or 0.5."
 
 
 class Sentence(str):
-    """Words that a notebook shows without quotation marks."""
+    """Text that a notebook shows without quotation marks."""
 
     __slots__ = ()
 
@@ -28,15 +28,15 @@ class Sentence(str):
 
 
 class Prediction(VBox):
-    """Asks what a run will give, before it is run; as the last value of a cell it shows itself.
+    """A question about the result of a run, to be answered before the run.
 
     Args:
-        question: in words.
-        choices: the answers to choose from, numbers or words; without them a field for a number.
-        within: how far a number may be off and still be right.
+        question: the text of the question.
+        choices: the answers to choose from, numbers or words; without choices the answer is a number.
+        within: tolerance for a number.
 
     Raises:
-        SettingsError: there is no question, or fewer than two different answers to choose from.
+        SettingsError: the question is empty, or there are fewer than two different choices.
     """
 
     _right: ClassVar[dict[str, bool]] = {}
@@ -59,14 +59,14 @@ class Prediction(VBox):
 
     @property
     def predicted(self) -> Any:
-        """What was chosen or typed; None where there is nothing, or no number, yet."""
+        """The chosen or typed answer; None if there is none yet."""
         return _number(self._field.value) if self.choices is None else self._field.value
 
     def predict(self, answer: Any) -> None:
-        """Answers in Python, as a click does.
+        """Answer in Python instead of by a click.
 
         Raises:
-            SettingsError: it is not one of the choices, or no number.
+            SettingsError: `answer` is not one of the choices, or not a number.
         """
         if self.choices is not None and answer not in self.choices:
             raise SettingsError(f"{answer!r} is not among the choices: {', '.join(map(_written, self.choices))}.")
@@ -75,7 +75,7 @@ class Prediction(VBox):
         self._field.value = answer if self.choices is not None else str(answer)
 
     def reveal(self, truth: Any, why: str = "") -> Sentence:
-        """What it is, what was predicted, and why; from then on the answer stands, and counts.
+        """Compare the prediction with the truth and explain; the answer then counts in `score`.
 
         Raises:
             SettingsError: `truth` is neither a number nor one of the choices.
@@ -95,7 +95,7 @@ class Prediction(VBox):
 
     @classmethod
     def score(cls) -> Sentence:
-        """How many predictions of this kernel were right."""
+        """The number of right predictions in this kernel."""
         right, count = sum(cls._right.values()), len(cls._right)
         return Sentence(f"{right} of {count} predictions right." if count else "No prediction was made.")
 
@@ -114,7 +114,7 @@ class Prediction(VBox):
 
 
 def _written(value: Any) -> str:
-    """A float to three digits, everything else as it is."""
+    """Format a float with three digits, other values with `str`."""
     if not isinstance(value, Real) or isinstance(value, Integral) or not isfinite(value):
         return str(value)
     number = float(value)

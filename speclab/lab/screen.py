@@ -1,4 +1,4 @@
-"""The one widget that the page is drawn in: it tells the page what changed, in one message, and hears what is done."""
+"""The widget that contains the page: it sends the changes in one message and receives the page's messages."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def plotly_js() -> bytes:
 
 
 class Screen(AnyWidget):
-    """The page in the notebook. An iteration is sent once; a page that is new or reloaded says hello and gets all.
+    """The page in the notebook. Each iteration is sent once; a new or reloaded page says hello and gets everything.
 
-    `heard`: called with what a page sends. `setup`: the words of the set-up line. `seconds`: since work began.
+    `heard`: called with each message of a page. `setup`: the text of the set-up line. `seconds`: since the work began.
     """
 
     _esm = _read(_VIEWS / "page.js", _HERE / "screen.js")
@@ -52,21 +52,21 @@ class Screen(AnyWidget):
         super().__init__()
         self._state, self._heard, self._setup, self._began = state, heard, setup, began
         self.greeted = False
-        self._steps: tuple[Step, ...] | None = None  # what the page has; None: no page is there
+        self._steps: tuple[Step, ...] | None = None  # the iterations that the page has; None: there is no page
         self._number = -1
         self._place: tuple[Any, ...] = ()
-        self.moves = 0  # how often the page was put somewhere; it echoes the number with all it says
+        self.moves = 0  # how often the kernel moved the page; the page echoes the number in its messages
         self._status: dict[str, Any] = {}
         self._panels: dict[str, Any] = {}
         self._posted: list[dict[str, Any]] = []
         self.on_msg(lambda _, content, buffers: self._hear(content))
 
     def post(self, message: dict[str, Any]) -> None:
-        """Sends a message of its own with the next update."""
+        """Send an extra message with the next update."""
         self._posted.append(message)
 
     def update(self) -> None:
-        """Tells the page what changed since it was told last."""
+        """Send the page the changes since the last update."""
         if self.greeted:
             self.greeted = False
             self._steps, self._number, self._place, self._status, self._panels = (), -1, (), {}, {}
@@ -79,7 +79,7 @@ class Screen(AnyWidget):
             self.send({"messages": messages})
 
     def _run(self) -> list[dict[str, Any]]:
-        """The iterations that the page lacks: one more of the same run, or another run from where they part."""
+        """The iterations that the page lacks: new ones of the same run, or another run from where the two differ."""
         trace = self._state.trace
         if trace is None or (trace.steps is self._steps and self._number == self._state.number):
             return []
@@ -106,7 +106,7 @@ class Screen(AnyWidget):
         return [{**show, "moves": self.moves}]
 
     def _said(self) -> list[dict[str, Any]]:
-        """What changed of the status; whether Step can go on, what it would apply, what is wrong."""
+        """The changed parts of the status: whether Step can go on, pending changes, errors."""
         state = self._state
         finished = state.trace.finished if state.trace is not None else ""
         at_end = state.trace is not None and state.cursor == len(state.trace.steps)
@@ -137,7 +137,7 @@ class Screen(AnyWidget):
         return changed
 
     def at(self, cursor: int, phase: str, node: int | None) -> None:
-        """Notes where the page says that it is, so that it is not told."""
+        """Remember the position that the page reported, so it is not sent back."""
         self._place = (cursor, phase, node)
 
     def _hear(self, content: Any) -> None:

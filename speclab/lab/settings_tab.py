@@ -1,4 +1,4 @@
-"""The tab Settings: a strategy's sliders, made from its fields; those that bind in the iteration shown come first."""
+"""The tab Settings: a strategy's sliders; the settings that decided this iteration come first."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from speclab.trace.records import Step
 from speclab.views.preview import dots
 
 FIRST = 6
-"""Settings that are seen at once; the others are folded."""
+"""Settings that are visible at once; the others are folded."""
 WIDE = 64
-"""Of whole numbers with more values than this a slider offers some, at growing distances."""
+"""If an integer has more values than this, the slider offers some of them at growing distances."""
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)
 SMALL = (0.0, *(round(digit * 10.0**power, 4) for power in (-3, -2, -1) for digit in (1, 1.5, 2, 3, 4, 5, 7)), 1.0)
-"""Probabilities of paths, most of which are small."""
+"""Path probabilities, which are mostly small."""
 
 
 def binding(step: Step | None, strategy: Strategy) -> list[str]:
-    """The settings of a strategy, first those that decided most often in this iteration, then those with a symbol."""
+    """The settings of a strategy: first those that decided most often in this iteration, then those with a symbol."""
     fields = type(strategy).model_fields
     counts: Counter[str] = Counter()
     for event in step.events if step is not None else ():
@@ -56,7 +56,7 @@ def binding(step: Step | None, strategy: Strategy) -> list[str]:
 
 
 def control(name: str, field: FieldInfo, value: Any) -> DOMWidget | None:
-    """A widget whose `value` is the field's; None where only Python can set it."""
+    """A widget for a field; None if only Python can set it."""
     kind, shared = field.annotation, {"description": _title(name, field), "tooltip": field.description or ""}
     low, high = bounds(field, 0.001 if kind is float else None)
     parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in get_args(kind)]
@@ -93,7 +93,7 @@ def _title(name: str, field: FieldInfo) -> str:
 
 
 def share(widget: DOMWidget, value: float) -> float:
-    """How far from the left end of a slider a value lies, 0 to 1."""
+    """The position of a value on a slider, 0 at the left to 1."""
     if not isinstance(widget, SelectionSlider):
         return float((value - widget.min) / max(widget.max - widget.min, 1e-9))
     words = [option[1] for option in widget.options if isinstance(option[1], str)]
@@ -102,7 +102,7 @@ def share(widget: DOMWidget, value: float) -> float:
         return 0.0
     for at, (below, above) in enumerate(pairwise(values)):
         if value <= above:
-            base = max(below, above / 10)  # the way up from 0 is one notch
+            base = max(below, above / 10)  # 0 is one notch away
             part = (log10(max(value, base)) - log10(base)) / max(log10(above) - log10(base), 1e-9)
             return float((at + part) / (len(values) - 1))
     return 1.0
@@ -112,9 +112,9 @@ SLIDERS = (IntSlider, FloatSlider, SelectionSlider)
 
 
 class Sliders(VBox):
-    """The sliders of the strategy wanted; Apply decodes the iteration shown again with them.
+    """The sliders of the wanted strategy; Apply decodes the current iteration again with them.
 
-    `edited`: called after a change. `apply`, `curve`: what the buttons ask for; `curve` gets the setting's name.
+    `edited`: called after a change. `apply`, `curve`: called by the buttons; `curve` receives the setting's name.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class Sliders(VBox):
         self._writing = False
 
     def fill(self) -> None:
-        """Builds the sliders when the tab is first open, and follows what is wanted from then on."""
+        """Build the sliders when the tab is first opened; from then on they follow the wanted settings."""
         if not hasattr(self, "apply"):
             self.apply = Button(description="Apply", button_style="primary", tooltip="decode this iteration again")
             self.apply.add_class("speclab-apply")
-            self.reset = Button(description="Reset", tooltip="back to the settings that are applied")
+            self.reset = Button(description="Reset", tooltip="back to the applied settings")
             self.more = ToggleButton(description="More settings", tooltip="settings that decided nothing here")
             self.note = HTML(_dom_classes=["speclab-form-error"])
             self._grid = Box(_dom_classes=["speclab-sliders"])
@@ -152,7 +152,7 @@ class Sliders(VBox):
         self._write()
 
     def free(self) -> None:
-        """Closes the cells, of which the folded ones are in no box."""
+        """Close the cells; folded ones are in no box."""
         for cell in self._cells.values():
             close(cell)
         self._cells = {}
@@ -177,7 +177,7 @@ class Sliders(VBox):
         self._describe()
 
     def _build(self, strategy: Strategy) -> None:
-        """Makes the controls of another strategy; the former ones are let go."""
+        """Replace the controls by those of another strategy."""
         for cell in self._cells.values():
             close(cell)
         self._kind = type(strategy)
@@ -199,7 +199,7 @@ class Sliders(VBox):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Those that bind first; the rest behind More."""
+        """Sort the settings; the rest is behind More."""
         wanted = self._state.wanted
         order = [name for name in binding(self._state.step, wanted.strategy) if name in self.controls]
         shown = order if self.more.value else order[:FIRST]
@@ -219,7 +219,7 @@ class Sliders(VBox):
         else:
             if state.where == "settings":
                 state.fail("", "")
-            self._writing = True  # the slider that is dragged is not written back
+            self._writing = True  # do not write to the slider being dragged
             try:
                 state.wanted = wanted
             finally:
@@ -228,7 +228,7 @@ class Sliders(VBox):
         self._edited()
 
     def _values(self, name: str, value: Any) -> dict[str, Any]:
-        """All settings as the sliders have them: while two contradict each other neither is forgotten."""
+        """The values of all sliders; contradicting values are both kept."""
         return {**{one: widget.value for one, widget in self.controls.items()}, name: value}
 
     def _restore(self) -> None:
@@ -239,7 +239,7 @@ class Sliders(VBox):
             self._edited()
 
     def _describe(self) -> None:
-        """Where the values of the iteration lie, as dots under each slider; and what the setting does."""
+        """The iteration's values as dots under each slider, and the setting's help."""
         step, state = self._state.step, self._state
         kind = type(state.wanted.strategy)
         own = step is not None and step.settings.get("strategy") == kind.__name__
@@ -260,7 +260,7 @@ class Sliders(VBox):
 
 
 def close(widget: DOMWidget) -> None:
-    """Closes a widget and all below it, layouts and styles included: each would stay with the kernel else."""
+    """Close a widget with its children, layouts and styles, which the kernel would keep otherwise."""
     for child in getattr(widget, "children", ()):
         close(child)
     for part in ("style", "layout"):

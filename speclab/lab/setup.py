@@ -1,4 +1,4 @@
-"""What a run is made of: one line that says it, and the form that Change unfolds."""
+"""The setup of a run: one line, and the form that Change unfolds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def setup_line(config: LabConfig, pair: ModelPair | None) -> str:
 
 
 def heads_and_draft(choice: ModelChoice | None, pair: ModelPair | None) -> tuple[int, bool]:
-    """How many draft heads the models have, and whether there is a draft model; loads nothing."""
+    """The number of draft heads and whether there is a draft model; loads nothing."""
     if choice is None:
         return (len(pair.heads), pair.draft is not None) if pair is not None else (0, False)
     if choice.name:
@@ -57,7 +57,7 @@ def heads_and_draft(choice: ModelChoice | None, pair: ModelPair | None) -> tuple
 
 
 def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | None) -> str:
-    """What the models lack that a strategy drafts with, as a sentence; empty where they have it."""
+    """A sentence on the draft that the strategy needs and the models lack; empty if nothing is missing."""
     heads, draft = heads_and_draft(choice, pair)
     name = type(strategy).__name__
     if strategy.heads_needed > heads:
@@ -68,7 +68,7 @@ def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | No
 
 
 def presets_of(kind: type[Strategy]) -> dict[str, Strategy]:
-    """A strategy's named settings: its default where it has one, and the first few presets."""
+    """A strategy's named settings: the default if there is one, and the first few presets."""
     needs = any(field.is_required() for field in kind.model_fields.values())
     return {**({} if needs else {"default": kind()}), **dict(list(kind.presets().items())[:PRESETS_SHOWN])}
 
@@ -76,7 +76,7 @@ def presets_of(kind: type[Strategy]) -> dict[str, Strategy]:
 class SetupForm(VBox):
     """Models, strategy, preset, prompt, length, temperature; device, seed and top-p behind Advanced.
 
-    It is built when it is first unfolded, follows `state.wanted`, and writes it. `edited`: called after a change.
+    The form is built when it is first unfolded; it reads and writes `state.wanted`. `edited`: called after a change.
     """
 
     def __init__(self, state: LabState, pair: ModelPair | None, edited: Callable[[], None]) -> None:
@@ -89,14 +89,14 @@ class SetupForm(VBox):
         state.observe(lambda change: self._fold(change), names="busy")
 
     def toggle(self) -> None:
-        """Unfolds the form, or folds it."""
+        """Unfold or fold the form."""
         if not self.children:
             self._build()
             self._write()
         self.layout.display = "none" if self.layout.display is None else None
 
     def _fold(self, change: dict[str, Any]) -> None:
-        """Folds once what was changed is applied."""
+        """Fold the form once the changes are applied."""
         applied = self._state.applied == self._state.wanted
         if change["old"] and not change["new"] and applied and not self._state.error and self.layout.display is None:
             self.layout.display = "none"
@@ -143,7 +143,7 @@ class SetupForm(VBox):
             field.observe(lambda _: self._read(), names="value")
         self.children[0].children[0].layout.flex = "2"
 
-    # From the form to what is wanted.
+    # From the form to the wanted settings.
 
     def _read(self, **changes: Any) -> None:
         if self._writing:
@@ -175,7 +175,7 @@ class SetupForm(VBox):
         return ModelChoice("", self.target.value.strip(), self.draft.value.strip(), heads, self.device.value)
 
     def _prompt(self, choice: ModelChoice | None) -> Any:
-        """As it was given if its text is unchanged; else a message where the models chat, or plain text."""
+        """The given prompt if its text is unchanged; else a message for chat models, or plain text."""
         wanted, text = self._state.wanted, self.prompt.value
         if not text.strip():
             raise PromptError("The prompt is empty: write a text, or choose an example.")
@@ -217,7 +217,7 @@ class SetupForm(VBox):
         if change["new"] and not self._writing:
             self.prompt.value = change["new"]
 
-    # From what is wanted to the form.
+    # From the wanted settings to the form.
 
     def _write(self) -> None:
         wanted = self._state.wanted
@@ -233,7 +233,7 @@ class SetupForm(VBox):
                     self.target.value, self.draft.value = choice.target, choice.draft
                     self.heads.value = ", ".join(choice.heads)
             name = type(wanted.strategy).__name__
-            if name not in self.strategy.options:  # of a notebook cell
+            if name not in self.strategy.options:  # defined in a notebook cell
                 self.strategy.options = [*self.strategy.options, name]
             self.strategy.value = name
             presets = presets_of(type(wanted.strategy))
@@ -266,7 +266,7 @@ class SetupForm(VBox):
 
 
 def chats_with(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
-    """Whether these models take messages: a preset says so, a pair has a template."""
+    """Whether these models take messages, according to the preset or the pair's template."""
     if choice is None:
         return pair is not None and pair.chats
     return bool(choice.name) and PRESETS[choice.name].chat

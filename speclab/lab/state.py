@@ -1,4 +1,4 @@
-"""What the lab shows and does, as one traitlets object; and what a run is made of, as data."""
+"""The state of the lab as one traitlets object, and the setup of a run as data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A preset by name; or, with an empty name, models by hub id or folder."""
+    """A preset by name, or, if the name is empty, models by hub id or folder."""
 
     name: str = "mini"
     target: str = ""
@@ -31,7 +31,7 @@ class ModelChoice:
     device: str | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """For `load_pair`."""
+        """Arguments of `load_pair`."""
         if self.name:
             return {"name": self.name, "device": self.device}
         return {"target": self.target, "draft": self.draft or None, "heads": self.heads, "device": self.device}
@@ -44,7 +44,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class LabConfig:
-    """What a session is made of. `models` None: the pair that the lab was given."""
+    """The setup of a session. `models` None: the pair given to the lab."""
 
     models: ModelChoice | None
     strategy: Strategy
@@ -52,11 +52,11 @@ class LabConfig:
     settings: SessionSettings
 
     def forks_from(self, other: LabConfig) -> bool:
-        """Whether a fork of the other's session is enough: models and prompt are the same."""
+        """Whether models and prompt are the same, so a fork is enough."""
         return (self.models, self.prompt) == (other.models, other.prompt)
 
     def changed(self, strategy: Strategy | None = None, settings: Mapping[str, Any] | None = None) -> LabConfig:
-        """A copy; settings that the session does not have are the strategy's."""
+        """A copy with changed settings, of the session or else of the strategy."""
         given = dict(settings or {})
         own = {name: given.pop(name) for name in SessionSettings.model_fields if name in given}
         chosen = strategy or self.strategy
@@ -65,7 +65,7 @@ class LabConfig:
 
 
 def differences(old: LabConfig, new: LabConfig) -> list[str]:
-    """What changed, in words: `node budget 24 → 12`."""
+    """Describe the changes: `node budget 24 → 12`."""
     words = []
     if new.models != old.models:
         words.append(f"models {old.models or 'given'} → {new.models or 'given'}")
@@ -88,7 +88,7 @@ def _written(value: Any) -> str:
 
 
 def prompt_text(prompt: PromptInput) -> str:
-    """The text of a prompt as a person would type it: of messages, the last one."""
+    """The text of a prompt as a user would type it; the last one of several messages."""
     if isinstance(prompt, str):
         return prompt
     if is_conversation(prompt):
@@ -97,7 +97,7 @@ def prompt_text(prompt: PromptInput) -> str:
 
 
 def prompt_of(pair: ModelPair, config: LabConfig) -> Any:
-    """The prompt for a pair; without a tokenizer, the ids that are written in it."""
+    """The prompt for a pair; without a tokenizer, parse the ids in the text."""
     if pair.tokenizer is not None or not isinstance(config.prompt, str):
         return config.prompt
     words = config.prompt.replace("#", " ").replace(",", " ").split()
@@ -112,17 +112,16 @@ def refuse_long(pair: ModelPair | None, config: LabConfig) -> None:
         return
     count = len(pair.encode(prompt_of(pair, config)))
     if count >= pair.context:
-        raise SettingsError(f"The prompt has {count} tokens, and these models take {pair.context}: shorten it.")
+        raise SettingsError(f"The prompt has {count} tokens, and the models' context is {pair.context}: shorten it.")
 
 
 class LabState(HasTraits):
-    """What a lab shows. Commands change it on the worker's thread; the screen tells the page what changed.
+    """The state of a lab. Commands change it on the worker's thread; the screen sends the changes to the page.
 
-    `trace`: the run shown, None before there is one. `cursor`: iterations shown. `phase`: draft, flatten, verify,
-    accept, commit or all. `selected`: a node. `busy`: what the worker does, empty when idle. `sentence`: what came of
-    it, besides what the iteration itself says. `error`: one sentence, empty when there is none. `wanted`: what the
-    form and the sliders say. `panels`: messages on what stage and tabs show besides the run (preview, curve, redone,
-    compared, …), by name.
+    `trace`: the current run, or None. `cursor`: iterations shown. `phase`: draft, flatten, verify, accept, commit or
+    all. `selected`: a node. `busy`: the running work, empty when idle. `sentence`: its result. `error`: one sentence,
+    or empty. `wanted`: the settings of the form and the sliders. `panels`: messages for stage and tabs (preview, curve,
+    redone, compared, …), by name.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -137,21 +136,21 @@ class LabState(HasTraits):
 
     def __init__(self, wanted: LabConfig) -> None:
         super().__init__(wanted=wanted)
-        self.where = ""  # beside what an error is shown: step, prompt, until, settings, hand, compare, files
-        self.applied: LabConfig | None = None  # what the run shown was made of
-        self.number = -1  # of the run shown
-        self.live = False  # whether a session stands behind it
+        self.where = ""  # where an error is shown: step, prompt, until, settings, hand, compare, files
+        self.applied: LabConfig | None = None  # the setup of the current run
+        self.number = -1  # the number of the current run
+        self.live = False  # whether the current run has a session
         self.predict = False
 
     @property
     def step(self) -> Step | None:
-        """The iteration shown; None before the first."""
+        """The current iteration; None before the first."""
         steps = self.trace.steps if self.trace is not None else ()
         return steps[self.cursor - 1] if 0 < self.cursor <= len(steps) else None
 
     @property
     def pending(self) -> str:
-        """What the next Step would apply first, as a sentence; empty where nothing changed."""
+        """A sentence on the changes that the next Step applies; empty without changes."""
         if self.applied is None or self.wanted == self.applied:
             return ""
         words = "; ".join(differences(self.applied, self.wanted))
@@ -160,16 +159,16 @@ class LabState(HasTraits):
         return f"Changed: {words}. Applies from iteration {self.cursor + 1} on."
 
     def fail(self, where: str, sentence: str) -> None:
-        """Shows an error beside what caused it; an empty sentence takes it away."""
+        """Show an error next to its cause; an empty sentence removes it."""
         self.where = where
         self.error = sentence
 
     def preview(self, data: Any) -> None:
-        """Shows on the tree what would be drafted; None takes it away."""
+        """Show a preview on the tree; None removes it."""
         if data is not None or self.panels.get("preview", {}).get("preview") is not None:
             self.panels = {**self.panels, "preview": {"type": "preview", "index": self.cursor - 1, "preview": data}}
 
     def put(self, tab: str, place: str, *parts: Any) -> None:
-        """Shows figures and HTML in a place of a tab; without parts the place is empty."""
+        """Show figures and HTML in a place of a tab; without parts, clear the place."""
         if parts or place in self.panels:
             self.panels = {**self.panels, place: {"type": "parts", "tab": tab, "place": place, "parts": list(parts)}}

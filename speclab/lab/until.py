@@ -1,4 +1,4 @@
-"""What the page can run until, as conditions on a step."""
+"""The conditions that the page can run until."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ UNTIL = {"accepts_fewer": "accepted < {}", "nodes_more": "nodes > {}", "expressi
 
 
 def page_condition(kind: str, value: Any, text: Callable[[], str]) -> tuple[Condition | None, str]:
-    """A condition of the page, and what it is in words; "end" is none.
+    """A condition of the page, and its description; None for "end".
 
     Args:
         kind: end, token, or one of `UNTIL`.
-        value: what a person typed.
-        text: the text decoded so far; asked now, and after each iteration for a token or text that may span two.
+        value: the typed text.
+        text: returns the text decoded so far; a match may span two iterations.
 
     Raises:
-        SettingsError: nothing was typed, or what was typed is not a condition.
+        SettingsError: the typed text is empty, or not a condition.
     """
     if kind == "end":
         return None, ""

@@ -1,4 +1,4 @@
-"""One thread for all work of a lab, so that a click returns at once and Stop is heard."""
+"""One thread for all work of a lab, so clicks return at once and Stop works."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from speclab.errors import CancelledError, SpeclabError
 from speclab.lab.state import LabState
 
 OWNED = {"prompt", "settings"}
-"""Errors of a form, which takes them away itself when what is typed there can be."""
+"""Places whose form removes its own errors."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Request:
-    """Work to do. `where`: beside what an error is shown; empty where the caller waits and gets it raised."""
+    """Queued work. `where`: the place that shows its error; empty if the caller waits and gets the exception."""
 
     work: Callable[[], Any]
     busy: str
@@ -32,9 +32,9 @@ class Request:
 
 
 class Worker:
-    """Runs requests one after another; says in the state what it does and what failed.
+    """Runs requests one after another, and reports work and errors in the state.
 
-    `cancelled`: set while what runs should end. `update`: tells the page what changed; called on this thread alone.
+    `cancelled`: set to end the running work. `update`: sends the changes to the page; called only on this thread.
     """
 
     def __init__(self, state: LabState, update: Callable[[], None], interrupt: Callable[[], None]) -> None:
@@ -48,9 +48,9 @@ class Worker:
         self._thread: Thread | None = None
 
     def submit(self, work: Callable[[], Any], busy: str = "", where: str = "", key: str = "") -> Future[Any]:
-        """Queues work. `busy`: shown while it runs. `key`: of several waiting with one key only the newest counts."""
+        """Queue work. `busy`: shown while it runs. `key`: a newer request replaces a waiting one with the same key."""
         request = Request(work, busy, where, key)
-        if current_thread() is self._thread:  # a condition or an observer that calls the lab
+        if current_thread() is self._thread:  # called by a condition or an observer
             request.result.set_result(work())
             return request.result
         with self._changed:
@@ -67,7 +67,7 @@ class Worker:
         return request.result
 
     def stop(self) -> None:
-        """Drops what waits and ends what runs."""
+        """Drop waiting work and end the running work."""
         with self._changed:
             self._drop()
             if self._running is None:
@@ -77,16 +77,16 @@ class Worker:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more work."""
+        """Whether the worker accepts no more work."""
         return self._closed
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nothing runs and nothing waits; whether it came to that."""
+        """Wait until the worker is idle; False if `timeout` came first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._running is None and not self._waiting, timeout)
 
     def close(self) -> None:
-        """Ends the thread once what runs now has ended."""
+        """End the thread after the running work."""
         self.stop()
         with self._changed:
             self._closed = True
@@ -129,7 +129,7 @@ class Worker:
             error = refused
             if request.where and str(refused) != state.error:
                 state.fail(request.where, str(refused))
-        except BaseException as bug:  # a bug is shown too, not lost with the thread
+        except BaseException as bug:  # show bugs too
             error = bug
             if request.where:
                 _log.exception("the lab failed")
@@ -140,7 +140,7 @@ class Worker:
         state.busy = ""
         try:
             self._update()
-        except Exception as bug:  # a page that cannot be drawn must not end the thread
+        except Exception as bug:  # drawing errors must not end the thread
             _log.exception("the page could not be told")
             error = error or bug
         if error is None:

@@ -72,7 +72,7 @@ def test_a_selected_node_is_framed_and_rows_that_are_no_candidates_follow():
     window = replace(step, extra=(ExtraRow(5, 1, (0,), 12, 6),), prefix_seen=(8,) * 5)
     drawn = draw_mask(window)
     assert len(cells(drawn)) == 6
-    assert "no candidates" in mask_sentence(window)
+    assert "not candidates" in mask_sentence(window)
     assert "the newest 8 prefix tokens" in mask_sentence(window)
     lengths = drawn["data"][0]["x"]
     assert lengths[0] < lengths[5], "a row that sees less of the prefix has a shorter band"
