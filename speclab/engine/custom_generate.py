@@ -97,7 +97,8 @@ def custom_generate(
         padding, ids = input_ids.tensor_split([left_padding(input_ids, others)], 1)
         with borrowed([model, *(each for each in drafts if isinstance(each, PreTrainedModel))]):
             if pair is None or pair.target.model is not model:
-                pair = _prepared(model, drafts)
+                with torch.random.fork_rng(devices=[]):  # so a seed gives one text, on the first call as on later ones
+                    pair = _prepared(model, drafts)
             cost.prepare(strategy, pair)
             text = _Text(pair.fresh(), padding, ids, logits_processor, generation_config)
             text.decode(strategy, stopping_criteria, streamer)
