@@ -67,6 +67,7 @@ def _section(kind: type[speclab.Strategy]) -> str:
     source = " ".join((inspect.getdoc(inspect.getmodule(kind)) or "").split())
     file = Path(inspect.getfile(kind)).relative_to(ROOT)
     needs = "It drafts with a draft model or a draft head." if kind().needs_draft else "It needs no draft model."
+    needs = "It drafts with a block head." if kind().needs_block else needs
     lines = [f"\n## {kind.__name__}\n", f"{inspect.getdoc(kind)} {needs}\n", f"[`{file}`](../{file}): {source}\n"]
     return "\n".join([*lines, *_rows(kind), *_presets(kind), ""]) + written_by_hand(kind)
 

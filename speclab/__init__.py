@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from speclab.drafters.base import Context, Draft, Drafter, Strategy
     from speclab.drafters.by_hand import ByHand, TreeEdit
     from speclab.drafters.chain import Autoregressive, LinearSpeculation
+    from speclab.drafters.ddtree import DDTree
     from speclab.drafters.draft_head import DraftHead
     from speclab.drafters.draft_pass import DraftPassDrafter
     from speclab.drafters.dual_draft import DualDraft
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = [
-    "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "Draft", "DraftHead",
+    "Autoregressive", "ByHand", "CancelledError", "Context", "ContextExceededError", "DDTree", "Draft", "DraftHead",
     "DraftPassDrafter", "DraftTree", "Drafter", "DualDraft", "DynaTree", "ExactnessError", "ExpressionError",
     "FinishedError", "FixedTree", "Generation", "GenerationConfigWarning", "Goose", "HeadMismatchError",
     "IsotropicTree", "Lab", "LinearSpeculation", "LogitsError", "Lookahead", "MeasurementError", "ModelNotFoundError",
@@ -88,6 +89,7 @@ _HOME = {
     "Autoregressive": "speclab.drafters.chain",
     "ByHand": "speclab.drafters.by_hand",
     "Context": "speclab.drafters.base",
+    "DDTree": "speclab.drafters.ddtree",
     "Draft": "speclab.drafters.base",
     "DraftHead": "speclab.drafters.draft_head",
     "DraftTree": "speclab.tree",

@@ -51,7 +51,7 @@ _one_at_a_time = Lock()
 
 def methods(pair: ModelPair) -> dict[str, Method]:
     """The usual strategies that the pair can run, and transformers' own decoding."""
-    from speclab import Autoregressive, DraftHead, DynaTree, Goose, LinearSpeculation, PromptLookup
+    from speclab import Autoregressive, DDTree, DraftHead, DynaTree, Goose, LinearSpeculation, PromptLookup
 
     chosen: dict[str, Method] = {PLAIN: {}, "plain": Autoregressive()}
     if pair.draft is not None:
@@ -61,6 +61,8 @@ def methods(pair: ModelPair) -> dict[str, Method]:
         chosen |= {"chain": LinearSpeculation(), "DynaTree": DynaTree()}
     if pair.heads:
         chosen["draft head"] = DraftHead()
+    if pair.block_heads:
+        chosen["block tree"] = DDTree()
     chosen["prompt lookup, transformers"] = [{"prompt_lookup_num_tokens": count} for count in (3, 5, 10)]
     return chosen | {"prompt lookup": PromptLookup(), "Goose": Goose()}
 

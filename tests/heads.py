@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
+from speclab.models.block_head import BlockConfig, BlockHead
 from speclab.models.eagle import Head, HeadConfig
 
 
@@ -32,10 +33,31 @@ def random_head(
         head = Head(HeadConfig(name=name, draft_vocab_size=proposed, **sizes, **shape), own_output=own_output)
         if ids is not None:
             head.choose_tokens(torch.tensor(ids))
-        with torch.no_grad():
-            for parameter in head.parameters():
-                if parameter.ndim > 1:
-                    parameter.normal_(std=0.2)
-                else:
-                    parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        _make_loud(head)
     return head.eval()
+
+
+def random_block(
+    target: PreTrainedModel, seed: int = 0, name: str = "block", ids: Sequence[int] | None = None, **overrides: object
+) -> BlockHead:
+    """A block head that fits `target`; arguments as of `random_head`."""
+    config = target.config.get_text_config(decoder=True)
+    shape = {"depth": 2, "heads": 4, "key_value_heads": 2, "head_width": 8, "feed_forward": 48, "block_size": 5}
+    shape |= {"mask_token_id": 3, "layers": (1, 2), "draft_vocab_size": None if ids is None else len(ids)} | overrides
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        head = BlockHead(BlockConfig(name=name, **sizes, **shape))
+        _make_loud(head)
+    if ids is not None:
+        head.choose_tokens(torch.tensor(ids))
+    return head.eval()
+
+
+@torch.no_grad()
+def _make_loud(head: torch.nn.Module) -> None:
+    for parameter in head.parameters():
+        if parameter.ndim > 1:
+            parameter.normal_(std=0.2)
+        else:
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)

@@ -13,6 +13,7 @@ from records import assert_consistent
 from tiny import tiny
 
 import speclab
+from speclab.models.block_head import BlockRunner
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -104,7 +105,12 @@ def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: 
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
         fresh = HeadRunner(runner.model, Runner(target, lean=False))
         seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
-        fresh.extend(text[1 : runner.length + 1], seen)
+        if isinstance(runner, BlockRunner):
+            fresh = BlockRunner(runner.model, Runner(target, lean=False))
+            fresh.draft(0, seen)
+            fresh.crop(runner.length)
+        else:
+            fresh.extend(text[1 : runner.length + 1], seen)
     else:
         fresh = Runner(runner.model, lean=False)
         fresh.extend(text[: runner.length])

@@ -11,6 +11,7 @@ from rich import print_json
 
 from speclab.errors import SpeclabError
 from training.answers import AnswersConfig, write_answers
+from training.blocks import ChatBlockConfig, MiniBlockConfig, train_chat_block, train_mini_block
 from training.data import TokenizerConfig, train_tokenizer
 from training.draft import DistilConfig, distil
 from training.evaluate import EvaluateConfig, evaluate
@@ -29,9 +30,11 @@ PHASES: dict[str, tuple[type[BaseModel], Callable[[Any], object]]] = {
     "heads": (HeadsConfig, train_head),
     "export-head": (ExportConfig, export),
     "evaluate": (EvaluateConfig, evaluate),
+    "block-head": (MiniBlockConfig, train_mini_block),
     "smollm2": (WholeRecipe, make_heads),
     "smollm2-answers": (AnswersConfig, write_answers),
     "smollm2-head": (ChatHeadConfig, train_chat_head),
+    "smollm2-block-head": (ChatBlockConfig, train_chat_block),
     "smollm2-figures": (HeadFiguresConfig, head_figures),
 }
 STRUCTURED = {"mixture", "prefix_mixture", "lengths", "prefix_lengths", "weights", "temperatures", "shape", "schedule"}

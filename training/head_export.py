@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -36,7 +36,7 @@ def export(config: ExportConfig) -> None:
 
     target = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
     name = json.loads((config.folder / "head.json").read_text())["target"]
-    head = read_head(config.folder, Runner(target, name or config.target.name))
+    head = cast("Head", read_head(config.folder, Runner(target, name or config.target.name)))
     write_head(head, config.out, config.layout, config.verifier)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,7 +59,7 @@ def head_figures(config: HeadFiguresConfig) -> dict[str, Any]:
     figures: dict[str, Any] = {"ranks": RANKS, "heads": {}}
     for folder in config.folders:
         name = json.loads((folder / "head.json").read_text())["target"]
-        head = read_head(folder, Runner(model, name))
+        head = cast("Head", read_head(folder, Runner(model, name)))
         store = _held_out(model, head.config.layers, config)
         shares = {kind: _shares(counts) for kind, counts in agreement(head, model, store, config.depth).items()}
         figures["heads"][head.config.name] = {"agreement": shares, "outside": outside(head, store)}

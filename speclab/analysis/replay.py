@@ -27,6 +27,7 @@ from speclab.engine.decode import iterate, runners, start
 from speclab.engine.sampling import Targets
 from speclab.engine.session import Session
 from speclab.errors import NotRecordedError, SettingsError, named
+from speclab.models.block_head import BlockRunner
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
@@ -196,8 +197,10 @@ class Replayer:
 
 
 def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
-    """None in half precision, where an answer depends on the rows beside it: such a draft runs again each time."""
-    if runner.dtype.itemsize < 4:
+    """None for a draft that runs again each time: a block head, whose one pass answers for a whole tree, and a draft in
+    half precision, where an answer depends on the rows beside it.
+    """
+    if runner.dtype.itemsize < 4 or isinstance(runner, BlockRunner):
         return None
     return (HeadMemo if isinstance(runner, HeadRunner) else Memo)(text, runner)
 

@@ -77,6 +77,11 @@ class Strategy(Settings):
         """How many draft heads a pair must have, whether or not it has a draft model."""
         return 0
 
+    @property
+    def needs_block(self) -> bool:
+        """Whether one of these heads must draft a whole block in one pass."""
+        return False
+
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
         """Named settings, the paper's among them."""

@@ -130,15 +130,20 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     """
     import torch
 
+    from speclab.models.block_head import BlockRunner
     from speclab.models.heads import HeadRunner
 
     fork = runner.fork()
     prefix = [0] * (PREFIX if runner.context is None else max(1, min(PREFIX, runner.context // 2)))
-    features = torch.empty(0)
+    features = states = torch.empty(0)
     if isinstance(fork, HeadRunner):
         width = fork.model.config.hidden_size * len(fork.config.layers)
         states = torch.zeros((len(prefix), width), dtype=fork.dtype, device=fork.device)
-        features = fork.extend(prefix, states)[1][None]
+        if isinstance(fork, BlockRunner):
+            fork.draft(0, states)
+            fork.crop(len(prefix))
+        else:
+            features = fork.extend(prefix, states)[1][None]
     else:
         fork.extend(prefix)
     length = fork.length
@@ -146,11 +151,13 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
     def timed(rows: int) -> float:
         tokens, positions, visible = [0] * rows, [length] * rows, np.eye(rows, dtype=np.bool_)
         began, worked = perf_counter(), process_time()
-        if isinstance(fork, HeadRunner):
+        if isinstance(fork, BlockRunner):  # a pass is one block, however many nodes are made of it
+            answer = fork.draft(0, states[:0])
+        elif isinstance(fork, HeadRunner):
             answer = fork.forward(tokens, features.expand(rows, -1), positions, visible)[0]
         else:
             answer = fork.logits(tokens, positions, visible)
-        assert len(answer.choice) == rows  # read, as in decoding: on CUDA this waits for the pass
+        assert len(answer.choice)  # read, as in decoding: on CUDA this waits for the pass
         took = perf_counter() - began
         if fork.device.type == "cpu":
             took = min(took, process_time() - worked)  # of several threads the latter is the sum

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from speclab.models.answer import Answer
+    from speclab.models.block_head import BlockRunner
     from speclab.models.heads import HeadRunner
     from speclab.models.pair import ModelPair
     from speclab.models.runner import Runner
@@ -52,6 +53,8 @@ class Columns(Protocol):
     def token(self) -> Sequence[int]: ...
     @property
     def parent(self) -> Sequence[int]: ...
+    @property
+    def depth(self) -> Sequence[int]: ...
 
 
 class DraftPass:
@@ -206,6 +209,47 @@ class HeadPass(DraftPass):
         return answer
 
 
+class BlockPass(DraftPass):
+    """Runs a block head once for a whole tree: what follows a node is the marginal of its depth, whatever its path."""
+
+    def __init__(
+        self, head: BlockRunner, target: Runner, context: Context, width: int, candidates: Candidates = "top"
+    ) -> None:
+        super().__init__(head, context, width, candidates)
+        self._head, self._target = head, target
+
+    def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
+        """As of any pass; nothing follows nodes that are as deep as the block is long."""
+        known = [node for node in nodes if self._first + tree.depth[node] < self._head.config.block_size - 1]
+        tops = dict(zip(known, super().__call__(tree, known), strict=True)) if known else {}
+        return [tops.get(node, ()) for node in nodes]
+
+    def marginals(self) -> list[TopK]:
+        """The most probable tokens at depths 1, 2, … below the newest token of the text."""
+        self._run_text(0)
+        return self._top(range(len(self._block)), self._block)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Drops the block; the committed positions join the cache in the next pass."""
+        self._head.crop(self._prefix)
+
+    _first = 0
+    """The row of the block that follows node 0: the second one where node 0 is drafted from the first."""
+
+    def _run_text(self, node: int) -> Answer:
+        head, tokens = self._head, self.context.tokens
+        last = len(tokens) - 1
+        assert self._target.hidden is not None
+        head.crop(min(head.length, last))
+        states = self._target.hidden.rows(head.length, last, head.config.layers)
+        self._block = head.draft(tokens[last], states, self._wanted)
+        self._prefix, self._first = last, int(node < 0)
+        return self._block[:1]
+
+    def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
+        return self._block[[self._first + tree.depth[node] for node in nodes]]
+
+
 class DraftPassDrafter(Drafter):
     """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`.
 
@@ -238,10 +282,13 @@ class DraftPassDrafter(Drafter):
 
     def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
         """The passes of a new tree; the arguments are those of `DraftPass`."""
+        from speclab.models.block_head import BlockRunner
         from speclab.models.heads import HeadRunner
 
         runner = self.runners[0]
-        if isinstance(runner, HeadRunner):
+        if isinstance(runner, BlockRunner):
+            self._passes = BlockPass(runner, self._target, context, width, candidates)
+        elif isinstance(runner, HeadRunner):
             self._passes = HeadPass(runner, self._target, context, width, candidates)
         else:
             self._passes = ModelPass(runner, context, width, candidates)

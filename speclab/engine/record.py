@@ -18,7 +18,7 @@ from speclab.models.answer import KEPT, TopTokens, topk
 from speclab.models.heads import HeadRunner
 from speclab.models.runner import Runner
 from speclab.models.transfers import to_device
-from speclab.trace.records import CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
+from speclab.trace.records import RANKS, CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 
 NODE_TOP = 5
@@ -210,7 +210,7 @@ def _named(
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
     tokens.update(token for one in draft.proposals for token in one.tree.token.tolist())
     tokens.update([token for top in (*target.top, *draft_tops) for token, _ in top])
-    tokens.update(int(event.values["token"] or 0) for event in draft.events if "token" in event.values)
+    tokens.update(int(event.values[name] or 0) for event in draft.events for name in RANKS if name in event.values)
     if residual is not None:
         tokens.update(one.token for one in residual.tokens)
     if iteration.verification.root_choice is not None:

@@ -56,12 +56,21 @@ def heads_and_draft(choice: ModelChoice | None, pair: ModelPair | None) -> tuple
     return len(choice.heads), bool(choice.draft)
 
 
+def _block_heads(choice: ModelChoice | None, pair: ModelPair | None) -> bool:
+    """Whether one of the heads drafts a whole block; of heads by name that is not known before they are loaded."""
+    if choice is None:
+        return pair is not None and bool(pair.block_heads)
+    return PRESETS[choice.name].has_block_head if choice.name else True
+
+
 def lacking(strategy: Strategy, choice: ModelChoice | None, pair: ModelPair | None) -> str:
     """A sentence on the draft that the strategy needs and the models lack; empty if nothing is missing."""
     heads, draft = heads_and_draft(choice, pair)
     name = type(strategy).__name__
     if strategy.heads_needed > heads:
         return f"{name} needs {strategy.heads_needed} draft heads and these models have {heads}."
+    if strategy.needs_block and not _block_heads(choice, pair):
+        return f"{name} needs a block head and these models have none."
     if strategy.needs_draft and not (heads or draft):
         return f"{name} needs a draft model or a draft head and these models have none."
     return ""

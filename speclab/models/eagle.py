@@ -76,7 +76,32 @@ class HeadConfig(BaseModel):
         return self.target_hidden_size or self.hidden_size
 
 
-class Head(nn.Module):
+class DraftModule(nn.Module):
+    """What draft heads of all kinds have in common: a config, and perhaps a draft vocabulary."""
+
+    config: HeadConfig
+    products: Any
+    lm_head: nn.Linear | None
+    embed_tokens: nn.Embedding | None
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def token_ids(self) -> Tensor | None:
+        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
+        if self.config.draft_vocab_size is None:
+            return None
+        offsets: Tensor = self.get_buffer("d2t")
+        return offsets + torch.arange(len(offsets), device=offsets.device)
+
+    def choose_tokens(self, ids: Tensor) -> None:
+        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
+        self.get_buffer("d2t").copy_(ids.sort().values - torch.arange(len(ids), device=ids.device))
+
+
+class Head(DraftModule):
     """The trained part of a draft head; parameters and buffers are named as in EAGLE's checkpoints.
 
     What fuses the target's layers is `fuse` in every kind of head, though EAGLE-3 calls it `fc`.
@@ -91,36 +116,25 @@ class Head(nn.Module):
     """
 
     def __init__(self, config: HeadConfig, *, own_output: bool = False, own_embeddings: bool = False) -> None:
-        super().__init__()
+        super().__init__(config)
         size, states = config.hidden_size, len(config.layers) * config.states_size
-        self.config = config
-        self.fuse = _matrix(states, size) if config.eagle3 or len(config.layers) > 1 else None
-        self.input_norm = _norm(config, states) if config.norm_before_fc else None
-        self.fc_norm = nn.ModuleList(_norm(config, config.states_size) for _ in config.layers if config.fc_norm)
+        self.fuse = matrix(states, size) if config.eagle3 or len(config.layers) > 1 else None
+        self.input_norm = norm_of(config, states) if config.norm_before_fc else None
+        self.fc_norm = nn.ModuleList(norm_of(config, config.states_size) for _ in config.layers if config.fc_norm)
         self.fc = None if config.eagle3 else nn.Linear(2 * size, size, bias=config.bias)
-        self.embed_layernorm = _norm(config) if config.layernorms else None
+        self.embed_layernorm = norm_of(config) if config.layernorms else None
         self.layers = nn.ModuleList([_block(config)])
-        self.norm = _norm(config) if config.eagle3 or config.layernorms else None
+        self.norm = norm_of(config) if config.eagle3 or config.layernorms else None
         proposed = config.draft_vocab_size or config.vocab_size
-        self.lm_head = _matrix(size, proposed) if own_output else None
+        self.lm_head = matrix(size, proposed) if own_output else None
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embeddings else None
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.zeros(proposed, dtype=torch.int64))
             self.register_buffer("t2d", torch.arange(config.vocab_size) < proposed)
         self.products = Products(self)
 
-    @property
-    def token_ids(self) -> Tensor | None:
-        """The target's id of each token of the draft vocabulary, int64 `[draft_vocab]`; None: it has every token."""
-        if self.config.draft_vocab_size is None:
-            return None
-        offsets: Tensor = self.get_buffer("d2t")
-        return offsets + torch.arange(len(offsets), device=offsets.device)
-
     def choose_tokens(self, ids: Tensor) -> None:
-        """Makes the target's tokens `ids`, int64 `[draft_vocab]`, all different, the draft vocabulary."""
-        ids = ids.sort().values
-        self.get_buffer("d2t").copy_(ids - torch.arange(len(ids), device=ids.device))
+        super().choose_tokens(ids)
         self.get_buffer("t2d").zero_()[ids] = True
 
     def output_rows(self, output: Tensor) -> Tensor:
@@ -134,8 +148,8 @@ class Head(nn.Module):
         fuse = (products or self.products).fuse
         if len(self.fc_norm):
             parts = states.split(self.config.states_size, dim=-1)
-            states = torch.cat([_normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        states = _normed(self.input_norm, states)
+            states = torch.cat([normed(norm, part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        states = normed(self.input_norm, states)
         return states if fuse is None else fuse(states)
 
     def forward(
@@ -162,31 +176,31 @@ class Head(nn.Module):
         """
         config, products, layer = self.config, products or self.products, cast("Any", self.layers[0])
         if products.fc is None:
-            hidden = _normed(layer["hidden_norm"], features)
+            hidden = normed(layer["hidden_norm"], features)
             x = hidden if config.norm_before_residual else features
-            read = torch.cat((_normed(layer["input_layernorm"], embeddings), hidden), dim=-1)
+            read = torch.cat((normed(layer["input_layernorm"], embeddings), hidden), dim=-1)
         else:
-            x = products.fc(torch.cat((_normed(self.embed_layernorm, embeddings), features), dim=-1))
-            read = _normed(layer["input_layernorm"], x) if config.layernorms else x
+            x = products.fc(torch.cat((normed(self.embed_layernorm, embeddings), features), dim=-1))
+            read = normed(layer["input_layernorm"], x) if config.layernorms else x
         batch, rows, _ = x.shape
         heads, shared = config.heads, config.key_value_heads
         each = products.qkv(read).view(batch, rows, heads + 2 * shared, -1).transpose(1, 2)
         turned, value = each.split((heads + shared, shared), dim=1)
         if config.qk_norm:
             query, key = turned.split((heads, shared), dim=1)
-            normed = layer["self_attn"]
-            turned = torch.cat((_normed(normed["q_norm"], query), _normed(normed["k_norm"], key)), dim=1)
-        query, key = _rotated(turned, angles).split((heads, shared), dim=1)
+            norms = layer["self_attn"]
+            turned = torch.cat((normed(norms["q_norm"], query), normed(norms["k_norm"], key)), dim=1)
+        query, key = rotated(turned, angles).split((heads, shared), dim=1)
         if cache is not None:
             key, value = cache.update(key, value, 0)
         x = products.out(_attention(query, key, value, mask).transpose(1, 2).reshape(batch, rows, -1), plus=x)
-        read = _normed(layer["post_attention_layernorm"], x)
+        read = normed(layer["post_attention_layernorm"], x)
         x = products.down(products.up(read, times=products.gate(read)), plus=x)
-        return _normed(self.norm, x) if config.norm_output else x
+        return normed(self.norm, x) if config.norm_output else x
 
     def read_out(self, features: Tensor) -> Tensor:
         """What the output matrix reads of features `[..., hidden]`."""
-        return features if self.config.norm_output else _normed(self.norm, features)
+        return features if self.config.norm_output else normed(self.norm, features)
 
 
 class Products:
@@ -204,39 +218,43 @@ class Products:
         self.out, self.down = product(attention, "o_proj"), product(mlp, "down_proj")
         self.gate, self.up = product(mlp, "gate_proj", act=nn.SiLU()), product(mlp, "up_proj")
 
+    @property
+    def linears(self) -> list[Linear]:
+        return [each for each in vars(self).values() if each is not None]
+
 
 def _block(config: HeadConfig) -> nn.ModuleDict:
     size, width = config.hidden_size, config.head_dim
     read, bias = size * (1 + config.eagle3), config.attention_bias
     attention: dict[str, nn.Module] = {
-        "q_proj": _matrix(read, config.heads * width, bias=bias),
-        "k_proj": _matrix(read, config.key_value_heads * width, bias=bias),
-        "v_proj": _matrix(read, config.key_value_heads * width, bias=bias),
-        "o_proj": _matrix(config.heads * width, size, bias=bias),
+        "q_proj": matrix(read, config.heads * width, bias=bias),
+        "k_proj": matrix(read, config.key_value_heads * width, bias=bias),
+        "v_proj": matrix(read, config.key_value_heads * width, bias=bias),
+        "o_proj": matrix(config.heads * width, size, bias=bias),
     }
     if config.qk_norm:
-        attention |= {"q_norm": _norm(config, width), "k_norm": _norm(config, width)}
+        attention |= {"q_norm": norm_of(config, width), "k_norm": norm_of(config, width)}
     mlp = {
-        "gate_proj": _matrix(size, config.feed_forward),
-        "up_proj": _matrix(size, config.feed_forward),
-        "down_proj": _matrix(config.feed_forward, size),
+        "gate_proj": matrix(size, config.feed_forward),
+        "up_proj": matrix(size, config.feed_forward),
+        "down_proj": matrix(config.feed_forward, size),
     }
     norms = ["post_attention_layernorm"]
     norms += ["input_layernorm"] if config.eagle3 or config.layernorms else []
     norms += ["hidden_norm"] if config.eagle3 else []
     block = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
-    return nn.ModuleDict({**block, **{name: _norm(config) for name in norms}})
+    return nn.ModuleDict({**block, **{name: norm_of(config) for name in norms}})
 
 
-def _matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
+def matrix(columns: int, rows: int, *, bias: bool = False) -> nn.Linear:
     return nn.Linear(columns, rows, bias=bias)
 
 
-def _norm(config: HeadConfig, size: int | None = None) -> nn.RMSNorm:
+def norm_of(config: HeadConfig, size: int | None = None) -> nn.RMSNorm:
     return nn.RMSNorm(size or config.hidden_size, eps=config.norm_epsilon)
 
 
-def _normed(norm: Any, x: Tensor) -> Tensor:
+def normed(norm: Any, x: Tensor) -> Tensor:
     """Through an `nn.RMSNorm`, or as it is where there is none."""
     if norm is None:
         return x
@@ -269,7 +287,7 @@ def _stretched(config: HeadConfig, device: torch.device) -> tuple[Tensor, float]
     return inverse, float(factor)
 
 
-def _rotated(x: Tensor, angles: Angles) -> Tensor:
+def rotated(x: Tensor, angles: Angles) -> Tensor:
     cos, sin = (angle.to(x.dtype) for angle in angles)
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 

@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 
 from speclab.errors import HeadMismatchError, ModelNotFoundError
 from speclab.files import read_whole
-from speclab.models.eagle import Head, HeadConfig, rotary
+from speclab.models.block_head import BlockConfig, BlockHead, BlockRunner
+from speclab.models.eagle import DraftModule, Head, HeadConfig, rotary
 from speclab.models.head_formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
@@ -32,7 +33,7 @@ def save_head(head: Head, folder: Path) -> None:
     (folder / CONFIG).write_text(head.config.model_dump_json(indent=2) + "\n")
 
 
-def read_head(folder: Path, target: Runner) -> Head:
+def read_head(folder: Path, target: Runner) -> DraftModule:
     """The head in a folder, float32, checked against its target.
 
     Raises:
@@ -52,7 +53,11 @@ def read_head(folder: Path, target: Runner) -> Head:
     _check_target(config, target)
     _check_parts(config, tensors)
     with torch.device("meta"):
-        head = Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
+        head = (
+            BlockHead(config)
+            if isinstance(config, BlockConfig)
+            else Head(config, own_output=OUTPUT in tensors, own_embeddings=EMBEDDINGS in tensors)
+        )
     needed = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if needed != given:
@@ -92,12 +97,14 @@ def _check_target(config: HeadConfig, target: Runner) -> None:
         reason = f"was made for a vocabulary of {config.vocab_size}, and {target.name} has {text.vocab_size}"
     elif any(not -depth - 1 <= layer <= depth for layer in config.layers):
         reason = f"reads layers {config.layers}, and {target.name} has {depth}"
+    elif isinstance(config, BlockConfig) and config.mask_token_id >= config.vocab_size:
+        reason = f"masks with token id {config.mask_token_id}, and {target.name} has {config.vocab_size} ids"
     if reason:
         raise HeadMismatchError(f"The draft head {config.name} {reason}: load heads that were trained for this target.")
     if config.target and not f"/{target.name}".endswith(f"/{config.target}"):  # whoever the owner of the copy is
         raise HeadMismatchError(
             f"The draft head {config.name} was trained for {config.target}, not for {target.name}: load heads of this "
-            f'target, or empty "target" in its {CONFIG} if both are one model under two names.'
+            f'target, or empty "target" in its config if both are one model under two names.'
         )
 
 
@@ -119,19 +126,20 @@ def _check_parts(config: HeadConfig, tensors: Mapping[str, Tensor]) -> None:
         )
 
 
-def _check_vocabulary(head: Head) -> None:
+def _check_vocabulary(head: DraftModule) -> None:
     """Raises `HeadMismatchError` if the maps of a draft vocabulary name none, or not the same one."""
     ids = head.token_ids
     if ids is None:
         return
-    d2t, t2d, reason = head.get_buffer("d2t"), head.get_buffer("t2d"), ""
-    if (d2t.dtype, t2d.dtype) != (torch.int64, torch.bool):
-        reason = f"d2t is {d2t.dtype} and not int64, or t2d {t2d.dtype} and not bool"
-    elif not bool(((ids >= 0) & (ids < len(t2d))).all()):
-        reason = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {len(t2d)}"
+    d2t, size, reason = head.get_buffer("d2t"), head.config.vocab_size, ""
+    t2d = dict(head.named_buffers()).get("t2d")  # a block head has none
+    if d2t.dtype != torch.int64 or (t2d is not None and t2d.dtype != torch.bool):
+        reason = "d2t is not int64, or t2d not bool"
+    elif not bool(((ids >= 0) & (ids < size)).all()):
+        reason = f"d2t names token ids from {ids.min()} to {ids.max()}, and there are {size}"
     elif len(ids.unique()) < len(ids):
         reason = "d2t names a token twice"
-    elif not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
+    elif t2d is not None and not torch.equal(t2d.nonzero()[:, 0], ids.sort().values):
         reason = "t2d marks other tokens than d2t names"
     if reason:
         name = head.config.name
@@ -145,10 +153,10 @@ def listed(heads: HeadSource | Sequence[HeadSource] | None) -> Sequence[HeadSour
     return heads if isinstance(heads, Sequence) and not isinstance(heads, str) else (heads,)
 
 
-def bare(source: object) -> Head | Source:
+def bare(source: object) -> DraftModule | Source:
     """A head, a transformers model or a name, out of the runner of a pair and whatever else it was wrapped in."""
     module = source.model if isinstance(source, Runner | HeadRunner) else source
-    return module if isinstance(module, Head) else unwrapped(module)
+    return module if isinstance(module, DraftModule) else unwrapped(module)
 
 
 def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner | Runner:
@@ -158,15 +166,19 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         SpeclabError: it is missing, damaged, or made for another target.
     """
     source = bare(source)
-    if isinstance(source, Head):
+    if isinstance(source, DraftModule):
         _check_target(source.config, target)
         _check_vocabulary(source)
-        return HeadRunner(source, target)
+        return _runner(source, target)
     if not isinstance(source, PreTrainedModel):
         folder = folder_of(source)
         if folder is None and str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
             folder = locate(source, loader.report, HEAD_FILES)
         if folder is not None and ((folder / CONFIG).is_file() or is_foreign_head(folder)):
             loader.report(f"Loading the draft head {folder.name}…")
-            return HeadRunner(read_head(folder, target), target)
+            return _runner(read_head(folder, target), target)
     return loader.runner(source)
+
+
+def _runner(head: DraftModule, target: Runner) -> HeadRunner:
+    return (BlockRunner if isinstance(head, BlockHead) else HeadRunner)(head, target)

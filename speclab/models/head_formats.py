@@ -1,4 +1,4 @@
-"""Draft heads in the formats of others: EAGLE's folders, EAGLE-3's and EAGLE-3.1's, and those of `speculators`.
+"""Draft heads in the formats of others: EAGLE's folders, EAGLE-3's and EAGLE-3.1's, DFlash's, and `speculators`'.
 
 Such a folder holds `config.json` and the weights, as safetensors or as a pickle, which is opened as plain tensors only,
 so it cannot run code. Names that differ are translated to those of `speclab.models.eagle`; `docs/models.md` lists them.
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelError
+from speclab.models.block_head import BlockConfig
 from speclab.models.eagle import HeadConfig
 from speclab.models.loading import read_json
 from speclab.models.runner import Runner
@@ -28,14 +30,17 @@ from speclab.models.runner import Runner
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OUTPUT, EMBEDDINGS = "lm_head.weight", "embed_tokens.weight"
 _MARKS = {"fc.weight", "fusion_fc.weight", "model.fc.weight"}  # no language model has a parameter of these names
-_RUNS = "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, which draft token by token"
+_RUNS = (
+    "speclab runs EAGLE, EAGLE-3 and EAGLE-3.1 heads of one Llama layer, and DFlash heads whose attention is full and "
+    "whose logits are the target's own"
+)
 _PEAGLE = "a P-EAGLE head, which drafts several tokens in one pass"
 _MLA = "an EAGLE-3 head with multi-head latent attention (MLA)"
-# What a config's types, architectures and flags contain: whose head it is. DSpark and Domino may have a dflash_config.
+# What a config's types, architectures and flags contain: whose head it is. Several kinds have a dflash_config.
 _OTHERS = {
     "dspark": "a DSpark head, which fills a block of masked tokens in one pass",
     "domino": "a Domino head, which fills a block of masked tokens in one pass",
-    "dflash": "a DFlash head, which fills a block of masked tokens in one pass",
+    "dflash2|selector_": "a DFlash2 head, whose layers have convolutions and which selects among candidates",
     "peagle|ptd_token_id|parallel_drafting": _PEAGLE,
     "medusa": "a set of MEDUSA heads, one for each place ahead",
     "hydra": "a set of Hydra heads, one for each place ahead",
@@ -44,6 +49,16 @@ _OTHERS = {
     "eagle3?deepseek": _MLA,
 }
 _FLAGS = ("dflash_config", "ptd_token_id", "parallel_drafting", "medusa_num_heads", "hydra_num_heads")
+# Settings of a DFlash head, and the only value that is run.
+_PLAIN_BLOCK = {
+    "is_causal": False,
+    "causal": False,
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "input_embedding_scale": 1,
+    "output_multiplier": 1,
+    "final_logit_softcapping": 0,
+}
 # What the name of a weight contains.
 _OTHER_WEIGHTS = {
     r"^mask_hidden": _PEAGLE,
@@ -72,7 +87,7 @@ _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 def is_foreign_head(folder: Path) -> bool:
     """Whether a folder holds a draft head of another project, whether speclab runs it or not, by config or weights."""
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if _other_kind(config) or "eagle" in str(config.get("architectures")).lower():
+    if _other_kind(config) or _is_block(config) or "eagle" in str(config.get("architectures")).lower():
         return True
     file = _weights_of(folder)
     if not file.is_file():
@@ -98,6 +113,8 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
     if kind:
         raise _refused(folder, kind)
     given = read_tensors(_weights_of(folder))
+    if _is_block(config):
+        return _read_block(folder, config, given)
     for pattern, name in _OTHER_WEIGHTS.items():
         if any(re.search(pattern, weight) for weight in given):
             raise _refused(folder, name)
@@ -109,22 +126,68 @@ def read_foreign(folder: Path, target: Runner) -> tuple[HeadConfig, dict[str, Te
         tensors.pop(EMBEDDINGS, None)  # the target's
         if "embed_layernorm.weight" not in tensors:
             tensors.pop("norm.weight", None)  # EAGLE applies none
-    try:
+    with _valid(folder):
         shape = _shape(config)
         _complete_maps(shape["vocab_size"], tensors)
         return _config(folder, config, shape, tensors, target), tensors
+
+
+@contextmanager
+def _valid(folder: Path) -> Iterator[None]:
+    """Refuses a config of the wrong types, which fails anywhere."""
+    try:
+        yield
     except SpeclabError:
         raise
-    except Exception as error:  # a config of the wrong types fails anywhere
+    except Exception as error:
         raise ModelNotFoundError(
-            f"config.json in {folder.name} describes no Llama block ({_first_line(error)}): fetch the head again."
+            f"config.json in {folder.name} describes no draft head ({_first_line(error)}): fetch the head again."
         ) from None
+
+
+def _is_block(config: Mapping[str, Any]) -> bool:
+    return "dflash" in f"{config.get('architectures')} {config.get('model_type')}".lower() or "dflash_config" in config
+
+
+def _read_block(
+    folder: Path, config: dict[str, Any], given: Mapping[str, Tensor]
+) -> tuple[HeadConfig, dict[str, Tensor]]:
+    """A DFlash head; its own settings stand in `dflash_config` or beside the others, and layers count by output."""
+    own = {**config, **_part(config, "dflash_config")}
+    for name, plain in _PLAIN_BLOCK.items():
+        if own.get(name) not in (None, plain):
+            raise _refused(folder, f"a DFlash head with {name} {own[name]!r}")
+    tensors = {name: tensor for name, tensor in given.items() if name != "t2d" and not re.search(_NO_PARTS, name)}
+    with _valid(folder):
+        if "sliding_attention" in (config.get("layer_types") or ()):
+            raise _refused(folder, "a DFlash head with sliding-window attention")
+        shape = _shape(config)
+        return BlockConfig(
+            name=folder.name,
+            format="DFlash",
+            target=shape.get("target", ""),
+            vocab_size=shape["vocab_size"],
+            draft_vocab_size=tensors["d2t"].numel() if "d2t" in tensors else None,
+            hidden_size=shape["hidden_size"],
+            layers=tuple(layer + 1 for layer in own["target_layer_ids"]),
+            layer_ids="target_layer_ids, counted by output",
+            heads=shape["num_attention_heads"],
+            key_value_heads=shape.get("num_key_value_heads", shape["num_attention_heads"]),
+            head_width=shape.get("head_dim"),
+            feed_forward=shape["intermediate_size"],
+            norm_epsilon=shape.get("rms_norm_eps", 1e-6),
+            depth=shape["num_hidden_layers"],
+            block_size=own.get("block_size", 16),
+            mask_token_id=own["mask_token_id"],
+            **_positions(folder, shape),
+        ), tensors
 
 
 def _other_kind(config: Mapping[str, Any]) -> str:
     """The kind of head that a config names, if speclab does not run it."""
     named = [config.get(name) for name in ("speculators_model_type", "model_type", "architectures")]
     words = " ".join([*map(str, named), *(flag for flag in _FLAGS if config.get(flag))]).lower()
+    words += str(_part(config, "dflash_config")).lower()
     for pattern, kind in _OTHERS.items():
         if re.search(pattern, words):
             return kind

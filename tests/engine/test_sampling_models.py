@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 from distributions import chi_square, chi_square_critical, text_distribution
-from heads import random_head
+from heads import random_block, random_head
 from reference.decoding import next_logits
 from tiny import tiny
 from variants import DRAWN
@@ -22,6 +22,7 @@ from speclab.models.runner import Runner
 
 pytestmark = pytest.mark.model
 
+EVERY = DRAWN | {"ddtree": speclab.DDTree(node_budget=6)}
 LENGTH, PROMPT, RUNS = 3, [1, 3, 0], 45
 SMALL = {"vocab": 5, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 32}
 SETTINGS = [{"temperature": 0.6}, {"temperature": 1.4, "top_k": 3}, {"temperature": 1.2, "top_k": 4, "top_p": 0.8}]
@@ -29,11 +30,15 @@ SETTINGS = [{"temperature": 0.6}, {"temperature": 1.4, "top_k": 3}, {"temperatur
 
 @cache
 def pair(drafting: str) -> ModelPair:
-    """A draft model, or a head that can propose three of the five tokens."""
+    """A draft model, or a head or a block head that can propose some of the five tokens."""
     target = tiny("gpt2", seed=1, **SMALL)
     if drafting == "model":
         return ModelPair(Runner(target), Runner(tiny("gpt2", seed=2, **SMALL)))
-    return speclab.load_pair(target=target, heads=random_head(target, 1, ids=[0, 2, 3], heads=1, key_value_heads=1))
+    shape = {"heads": 1, "key_value_heads": 1}
+    if drafting == "block":
+        shape |= {"layers": (1,), "block_size": 4}
+        return speclab.load_pair(target=target, heads=random_block(target, 2, ids=[0, 2, 3, 4], **shape))
+    return speclab.load_pair(target=target, heads=random_head(target, 1, ids=[0, 2, 3], **shape))
 
 
 @cache
@@ -43,13 +48,19 @@ def logits(after: tuple[int, ...]) -> list[float]:
 
 @pytest.mark.parametrize(
     ("name", "drafting"),
-    [*((name, "model") for name in DRAWN), ("drawn chain", "head"), ("dynatree without replacement", "head")],
+    [
+        *((name, "model") for name in DRAWN),
+        ("drawn chain", "head"),
+        ("dynatree without replacement", "head"),
+        ("drawn chain", "block"),
+        ("ddtree", "block"),
+    ],
 )
 def test_drawn_candidates_give_texts_of_the_models_distribution(name, drafting):
     statistics, rates = [], []
     for settings in SETTINGS:
         results = [
-            speclab.generate(pair(drafting), DRAWN[name], PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
+            speclab.generate(pair(drafting), EVERY[name], PROMPT, max_new_tokens=LENGTH, seed=seed, **settings)
             for seed in range(RUNS)
         ]
         rates += [result.metrics.acceptance_rate for result in results]

@@ -153,8 +153,10 @@ def test_what_a_trainer_left_of_the_target_is_left_out(tmp_path):
 
 
 OTHERS = [
-    ({"dflash_config": {"mask_token_id": 3}}, "", "DFlash"),
-    ({"architectures": ["DFlashDraftModel"]}, "", "DFlash"),
+    ({"architectures": ["DFlash2DraftModel"]}, "", "DFlash2"),
+    ({"dflash_config": {"selector_rank": 4}}, "", "DFlash2"),
+    ({"dflash_config": {"projector_type": "domino"}}, "", "Domino"),
+    ({"speculators_model_type": "dflash"}, "", "dflash"),
     ({"architectures": ["DominoDraftModel"], "dflash_config": {"projector_type": "domino"}}, "", "Domino"),
     ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "", "DSpark"),
     ({"speculators_model_type": "dspark"}, "", "DSpark"),

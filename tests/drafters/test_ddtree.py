@@ -1,0 +1,163 @@
+"""DDTree and chains from a block head: the best paths by brute force, the target's text, fresh caches, records."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from functools import cache
+
+import pytest
+from heads import random_block, random_head
+from pairs import PROMPT, assert_cache_is_fresh, library_text, target_of
+from records import assert_consistent, assert_same
+from refusals import refused
+from tiny import FAMILIES, tiny
+
+import speclab
+from speclab.drafters.ddtree import best_paths
+from speclab.models.pair import ModelPair
+
+VOCAB = 8
+STRATEGIES = {
+    "ddtree": speclab.DDTree(node_budget=12),
+    "chain": speclab.LinearSpeculation(draft_tokens=6, head=0),
+    "dynatree of a drafted root": speclab.DynaTree.paper().changed(node_budget=12),
+    "best first": speclab.DraftHead(node_budget=12, depth=6, children=4),
+    "sequoia": speclab.SequoiaTree(source="draft", node_budget=12, depth=6),
+}
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+
+
+def marginals(generator: random.Random) -> list[tuple[tuple[int, float], ...]]:
+    """Of 1 to 4 depths and 2 to 5 tokens, without ties."""
+    depths = []
+    for _ in range(generator.randint(1, 4)):
+        weights = sorted((generator.random() ** 3 + 1e-3 for _ in range(generator.randint(2, 5))), reverse=True)
+        tokens = generator.sample(range(50), len(weights))
+        depths.append(tuple((token, math.log(w / sum(weights))) for token, w in zip(tokens, weights, strict=True)))
+    return depths
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_heap_finds_the_most_probable_paths_of_all(seed):
+    generator = random.Random(seed)
+    tops = marginals(generator)
+    every = [path for depth in range(1, len(tops) + 1) for path in itertools.product(*tops[:depth])]
+    scores = {tuple(token for token, _ in path): sum(score for _, score in path) for path in every}
+    count = generator.randint(1, len(every) + 2)
+    best = sorted(scores, key=lambda path: (-scores[path], len(path)))[:count]
+    drafted, paths = [()], []
+    for path in best_paths(tops, count):
+        paths.append((*drafted[path.parent], path.token))
+        drafted.append(paths[-1])
+        assert path.depth == len(paths[-1])
+        assert path.score == pytest.approx(scores[paths[-1]])
+        assert tops[path.depth - 1][path.rank] == (path.token, path.log_prob)
+    assert paths == best
+
+
+@cache
+def block_pair(family: str) -> ModelPair:
+    """A random target of few tokens, so that a random block head is right now and then."""
+    model = target_of(family, VOCAB)
+    return speclab.load_pair(target=model, heads=random_block(model, 2, ids=[0, 1, 2, 3, 5, 6, 7], block_size=7))
+
+
+def prompt_of() -> list[int]:
+    return [token % VOCAB for token in PROMPT]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_is_the_targets_own_in_any_family(family):
+    pair, text = block_pair(family), library_text(target_of(family, VOCAB), prompt_of(), 20)
+    for strategy in (STRATEGIES["ddtree"], STRATEGIES["chain"]):
+        result = speclab.generate(pair, strategy, prompt_of(), max_new_tokens=20)
+        assert result.token_ids == text
+        assert result.metrics.draft_calls == result.metrics.iterations
+
+
+@pytest.mark.model
+@every_strategy
+def test_every_cache_stands_on_the_text_after_each_step_in_forks_and_behind_a_step_back(strategy):
+    session = speclab.Session(block_pair("llama"), strategy, prompt_of(), max_new_tokens=16, check=True)
+    model = session.pair.target.model
+
+    def run(one: speclab.Session) -> None:
+        while not one.done:
+            assert_consistent(one.step())
+            for runner in (one.pair.target, *one.pair.heads):
+                assert_cache_is_fresh(runner, one.prompt_ids + one.token_ids, model)
+
+    run(session)
+    assert session.metrics.counts.accepted > 0
+    for at in (1, len(session.steps) - 1):
+        twin = session.fork(at)
+        run(twin)
+        assert twin.token_ids == session.token_ids
+        for mine, its in zip(session.steps, twin.steps, strict=True):
+            assert_same(mine.tree, its.tree)
+    session.goto(2)
+    other = session.fork(strategy=speclab.DDTree(node_budget=4))
+    run(other)
+    assert tuple(other.token_ids) == session.trace.token_ids()
+    replayed = speclab.replay(session, strategy)
+    assert [one.committed for one in replayed.passes] == [step.committed for step in session.steps]
+
+
+@pytest.mark.model
+def test_a_tree_is_made_of_one_pass_and_the_record_holds_the_block_and_the_heaps_order():
+    session = speclab.Session(block_pair("llama"), speclab.DDTree(node_budget=10), prompt_of(), max_new_tokens=12)
+    session.run()
+    for step in session.steps:
+        assert step.counts.draft_calls == 1
+        blocks = [event for event in step.events if event.kind == "marginal"]
+        assert [event.values["level"] for event in blocks] == [1, 2, 3, 4, 5, 6]
+        pops = [event for event in step.events if event.kind == "pop"]
+        assert [event.values["order"] for event in pops] == [*range(1, len(step.tree))]
+        scores = [event.values["score"] for event in pops]
+        assert scores == sorted(scores, reverse=True)
+        for event in pops:
+            node = step.nodes[event.node]
+            assert event.values["score"] == pytest.approx(step.tree.path_log_prob[event.node])
+            above = step.nodes[int(step.tree.parent[event.node])]
+            assert above.draft_top[event.values["rank"] - 1][0] == node.token
+            best = blocks[int(step.tree.depth[event.node]) - 1].values
+            assert (best["token"], best["token_prob"]) == pytest.approx(above.draft_top[0])
+        tops = {int(depth): node.draft_top for depth, node in zip(step.tree.depth, step.nodes, strict=True)}
+        assert all(node.draft_top == tops[int(d)] for d, node in zip(step.tree.depth, step.nodes, strict=True))
+
+
+@pytest.mark.model
+def test_a_tree_ends_where_the_context_does():
+    model = tiny("gpt2", n_positions=16, vocab=VOCAB)
+    pair = speclab.load_pair(target=model, heads=random_block(model, 1, block_size=7))
+    session = speclab.Session(pair, speclab.DDTree(node_budget=20), prompt_of()[:8], max_new_tokens=8)
+    session.run()
+    assert session.token_ids == library_text(model, prompt_of()[:8], 8)
+    assert all(step.prefix_length + int(step.tree.depth[-1]) < 16 for step in session.steps)
+
+
+@pytest.mark.model
+def test_which_head_drafts():
+    model = target_of("llama", VOCAB)
+    heads = [random_head(model, 1, "prose"), random_head(model, 2, "code"), random_block(model, 3)]
+    pair = speclab.load_pair(target=model, heads=heads)
+    assert pair.block_heads == (2,)
+    for strategy, used in (
+        (speclab.DDTree(node_budget=8), {"block"}),
+        (speclab.DDTree(node_budget=8, head=2), {"block"}),
+        (speclab.LinearSpeculation(head=2), {"block"}),
+        (speclab.DraftHead(node_budget=8), {"prose"}),
+        (speclab.DualDraft(node_budget=8, mode="merge"), {"prose", "code", "both"}),
+    ):
+        session = speclab.Session(pair, strategy, prompt_of(), max_new_tokens=12)
+        session.run()
+        assert {name for step in session.steps for name in step.tree.source[1:]} <= used
+    for wrong, named in ((0, "head 0"), (3, "head 3")):
+        with refused(speclab.NoDraftError, "DDTree", named):
+            speclab.generate(pair, speclab.DDTree(head=wrong), prompt_of(), max_new_tokens=4)
+    with refused(speclab.NoDraftError, "DDTree", "heads="):
+        alone = speclab.load_pair(target=model, heads=heads[0])
+        speclab.generate(alone, speclab.DDTree(), prompt_of(), max_new_tokens=4)

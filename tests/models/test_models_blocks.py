@@ -1,0 +1,253 @@
+"""Block heads: against a plain pass, against the library's own generator, on disk, and what does not fit."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from heads import random_block
+from pairs import PROMPT, assert_cache_is_fresh
+from reference.dflash import PlainBlock
+from refusals import refused
+from safetensors.torch import load_file, save_file
+from tiny import tiny
+from transformers import GenerationConfig, MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
+
+import speclab
+from speclab.errors import HeadMismatchError, ModelNotFoundError, UnsupportedModelError
+from speclab.models import lean
+from speclab.models.block_head import BlockHead, BlockRunner
+from speclab.models.runner import Runner
+from training.blocks import save_block
+
+pytestmark = pytest.mark.model
+
+SOME = [0, 1, 2, 4, 5, 7, 8, 9, 11, 13, 20, 33, 40, 51, 60]
+VARIANTS = {
+    "every token": {},
+    "a draft vocabulary": {"ids": SOME},
+    "one layer, read in another order": {"depth": 1, "layers": (4, 2, 5), "block_size": 2},
+    "no shared heads, wide": {"key_value_heads": 4, "head_width": 16, "block_size": 9},
+    "slow positions": {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+}
+
+
+def target(family: str = "llama"):
+    return tiny(family, num_hidden_layers=5)
+
+
+def folder_of(head: BlockHead, path):
+    save_block(head.half().float(), path / "block")
+    return path / "block"
+
+
+def drafted(runner: BlockRunner, on: Runner, text: list[int]) -> torch.Tensor:
+    """The block after a text, of which the cache holds a part; what the draft put into the cache is dropped."""
+    last = len(text) - 1
+    on.logits(text[on.length : last])
+    answer = runner.draft(text[-1], on.hidden.rows(runner.length, last, runner.config.layers))
+    runner.crop(last)
+    return answer.rows
+
+
+def close(mine: torch.Tensor, its: torch.Tensor) -> float:
+    """The largest difference, of what is finite in both."""
+    assert torch.equal(mine.isfinite(), its.isfinite())
+    return float((mine - its).where(mine.isfinite(), 0.0).abs().max())
+
+
+@pytest.mark.parametrize("packing", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma3_text"])
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_a_block_equals_a_plain_pass_over_the_whole_context(tmp_path, family, variant, packing, monkeypatch):
+    monkeypatch.setattr(lean, "PACKING", packing)
+    shape = {"layer_types": ["full_attention"] * 5} if family == "gemma3_text" else {}
+    model = tiny(family, num_hidden_layers=5, **shape)
+    folder = folder_of(random_block(model, 1, **variant), tmp_path)
+    pair = speclab.load_pair(target=model, heads=folder)
+    plain, (runner,), on = PlainBlock(folder, model), pair.heads, pair.target
+    on.watch(runner.config.layers)
+    for length in (2, 3, 8, 13):
+        text = PROMPT[:length]
+        wanted = plain.logits(text)
+        assert close(drafted(runner, on, text), wanted) < 1e-5 * max(1.0, float(wanted[wanted.isfinite()].abs().max()))
+        assert_cache_is_fresh(runner, text, model)
+
+
+def as_the_library_has_it(head: BlockHead) -> MuseGlimmerAssistantModel:
+    shape = head.config
+    config = MuseGlimmerAssistantConfig(
+        hidden_size=shape.hidden_size, intermediate_size=shape.feed_forward, num_hidden_layers=shape.depth,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.key_value_heads, head_dim=shape.head_dim,
+        rms_norm_eps=shape.norm_epsilon, rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        max_position_embeddings=256, layer_types=["full_attention"] * shape.depth, block_size=shape.block_size,
+        mask_token_id=shape.mask_token_id, target_layer_ids=[layer - 1 for layer in shape.layers],
+        bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    model = MuseGlimmerAssistantModel(config).eval()
+    names = {"hidden_norm": "encoder.output_norm_enc", "fc": "encoder.fc"}
+    weights = {}
+    for name, tensor in head.state_dict().items():
+        part = name.rpartition(".")[0]
+        weights[name.replace(part, names.get(part, part))] = tensor
+    model.load_state_dict(weights)
+    return model
+
+
+@pytest.mark.parametrize("shape", [{"layers": (1, 3, 4)}, {"depth": 3, "layers": (5, 2), "key_value_heads": 1}])
+def test_blocks_and_text_equal_those_of_transformers(shape, monkeypatch):
+    model = tiny("llama", num_hidden_layers=5, vocab=8)
+    head = random_block(model, 6, block_size=6, **shape)
+    seen, theirs = {}, DFlashTokenCandidateGenerator.get_candidates
+
+    def noted(self, input_ids, *others, **more):
+        ids, logits = theirs(self, input_ids, *others, **more)
+        if logits is not None:
+            seen[tuple(input_ids[0].tolist())] = ids[0, input_ids.shape[1] :].tolist(), logits[0]
+        return ids, logits
+
+    monkeypatch.setattr(DFlashTokenCandidateGenerator, "get_candidates", noted)
+    prompt = [token % 8 for token in PROMPT]
+    settings = GenerationConfig(max_new_tokens=40, do_sample=False, speculation_type="dflash", pad_token_id=0)
+    ids = torch.tensor([prompt])
+    text = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        assistant_model=as_the_library_has_it(head),
+        generation_config=settings,
+    )[0].tolist()
+    pair = speclab.load_pair(target=model, heads=head)
+    session = speclab.Session(pair, speclab.LinearSpeculation(draft_tokens=5), prompt, max_new_tokens=40)
+    session.run()
+    assert session.prompt_ids + session.token_ids == text
+    assert len(seen) > 20
+    assert session.metrics.counts.accepted > 0
+    on, runner = pair.target.fork(), pair.heads[0].fork()
+    on.watch(head.config.layers)
+    for before, (chain, logits) in seen.items():
+        rows = drafted(runner, on, list(before))
+        assert (rows - logits).abs().max() < 1e-4
+        assert rows.argmax(-1).tolist() == chain
+    for step in session.steps:
+        before = tuple(text[: step.prefix_length + 1])
+        if before in seen:  # the library ends its last block where the text will
+            assert step.tree.token.tolist()[1:] == seen[before][0]
+
+
+# On disk
+
+
+def test_what_was_saved_is_read_again_beside_other_settings_of_the_format(tmp_path):
+    model = target()
+    folder = folder_of(random_block(model, 1, ids=SOME), tmp_path)
+    (head,) = speclab.load_pair(target=model, heads=folder).heads
+    assert (head.name, head.config.kind, head.config.layers) == ("block", "DFlash", (1, 2))
+    assert head.model.token_ids.tolist() == SOME
+    config = json.loads((folder / "config.json").read_text())
+    own = config.pop("dflash_config")
+    settled = {
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * 2,
+        "is_causal": False,
+        "output_multiplier": 1.0,
+    }
+    (folder / "config.json").write_text(json.dumps(config | own | settled))
+    (again,) = speclab.load_pair(target=model, heads=folder).heads
+    assert again.config == head.config
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 64}, "64"),
+        ({"vocab_size": 99}, "99"),
+        ({"target": "llama-70b"}, "llama-70b"),
+        ({"dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5]}}, "layers (2, 6)"),
+        ({"dflash_config": {"mask_token_id": 64, "target_layer_ids": [0, 1]}}, "64"),
+        ({"dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}}, "fc.weight"),
+        ({"num_hidden_layers": 3}, "layers.2"),
+    ],
+)
+def test_a_head_of_another_target(tmp_path, changes, named):
+    folder = folder_of(random_block(target(), 1), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with refused(HeadMismatchError, "block", named):
+        speclab.load_pair(target=target(), heads=folder)
+
+
+def test_a_head_in_memory_of_another_target():
+    with refused(HeadMismatchError, "masks"):
+        speclab.load_pair(target=target(), heads=random_block(target(), 1, mask_token_id=64))
+    with refused(HeadMismatchError, "64"):
+        speclab.load_pair(target=target(), heads=random_block(tiny("llama", hidden_size=64, head_dim=16), 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_causal": True},
+        {"layer_types": ["sliding_attention", "full_attention"]},
+        {"output_multiplier": 0.5},
+        {"final_logit_softcapping": 30.0},
+        {"input_embedding_scale": 8.0},
+        {"attention_bias": True},
+        {"hidden_act": "gelu"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_settings_that_are_not_run_are_refused_by_name(tmp_path, change):
+    folder = folder_of(random_block(target(), 1), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with refused(UnsupportedModelError, "block", "DFlash head with"):
+        speclab.load_pair(target=target(), heads=folder)
+
+
+def test_files_that_are_not_whole(tmp_path):
+    folder = folder_of(random_block(target(), 1, ids=SOME), tmp_path)
+    weights, config = load_file(folder / "model.safetensors"), (folder / "config.json").read_text()
+    for change, named in (
+        ({"layers.1.self_attn.k_norm.weight": None}, "k_norm"),
+        ({"candidate_selector.hidden_projection.weight": torch.ones(2, 2)}, "candidate_selector"),
+        ({"d2t": torch.full((15,), 60)}, "74"),
+        ({"d2t": torch.zeros(15)}, "int64"),
+    ):
+        changed = {name: tensor for name, tensor in (weights | change).items() if tensor is not None}
+        save_file(changed, folder / "model.safetensors")
+        with refused(HeadMismatchError, "block", named):
+            speclab.load_pair(target=target(), heads=folder)
+    (folder / "model.safetensors").unlink()
+    with refused(ModelNotFoundError, "model.safetensors"):
+        speclab.load_pair(target=target(), heads=folder)
+    save_file(weights, folder / "model.safetensors")
+    for name in ("mask_token_id", "hidden_size"):
+        broken = json.loads(config)
+        broken.pop(name, None)
+        broken["dflash_config"].pop(name, None)
+        (folder / "config.json").write_text(json.dumps(broken))
+        with refused(ModelNotFoundError, "config.json in block", name):
+            speclab.load_pair(target=target(), heads=folder)
+
+
+def test_a_head_whose_weights_are_no_numbers_is_named_and_its_cache_stays():
+    head = random_block(target(), 1, "broken")
+    torch.nn.init.constant_(head.fc.weight, float("nan"))
+    runner = BlockRunner(head, Runner(target()))
+    with refused(speclab.LogitsError, "broken", "NaN"):
+        runner.draft(3, torch.ones(4, 64))
+    assert (runner.length, runner.cache.length, runner.calls) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.bfloat16, 0.06), (torch.float16, 0.01)])
+def test_in_half_precision_it_computes_the_same_but_for_rounding(tmp_path, dtype, near):
+    half = target().to(dtype)
+    folder = folder_of(random_block(half, 1), tmp_path)
+    pair = speclab.load_pair(target=half, heads=folder)
+    pair.target.watch(pair.heads[0].config.layers)
+    got = drafted(pair.heads[0], pair.target, PROMPT).float()
+    wanted = PlainBlock(folder, copy.deepcopy(half).float()).logits(PROMPT)
+    assert (got - wanted).abs().max() < near * wanted.abs().max()
