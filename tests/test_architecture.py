@@ -52,14 +52,14 @@ SHARES = {
     "models": 4191,
     "drafters": 3487,
     "engine": 1910,
-    "analysis": 2410,
-    "views": 3010,
+    "analysis": 2460,
+    "views": 3130,
     "lab": 2200,
     "bench": 410,
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_178, 148_000, 119), "tests": (20_600, 180_400, 155)}
+WHOLE = {"speclab": (20_367, 148_000, 120), "tests": (20_674, 181_533, 155)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

@@ -20,6 +20,8 @@ from speclab.errors import CancelledError, NotRecordedError, SettingsError, Spec
 from speclab.settings import bounds, number_kind
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from speclab.analysis.replay import Replayer
 
 Setting = int | float | str
@@ -138,6 +140,39 @@ def sweep(
         point = _point(replayer, strategy, dict(zip(ranges, values, strict=True)), check)
         curve = replace(curve, points=(*curve.points, point))
         yield curve
+
+
+def by_rows(
+    replayers: Sequence[Replayer],
+    strategies: Mapping[str, Sequence[Strategy]],
+    check: Callable[[], None] = lambda: None,
+) -> pd.DataFrame:
+    """Several ways to draft over the rows of a verification pass, on the same texts, as a pandas DataFrame.
+
+    One row per strategy of each list, in order: `name`, `strategy`, `rows` (mean of the target's passes),
+    `tokens_per_iteration`, and `tokens_per_second` (modelled, as `Replay.seconds`).
+
+    Raises:
+        NotRecordedError: a text does not say what a strategy would have done.
+        SpeclabError: a strategy does not fit the pair.
+    """
+    import pandas as pd
+
+    found = []
+    for name, strategy in [(name, each) for name, every in strategies.items() for each in every]:
+        replays = [replayer.replay(strategy, check) for replayer in replayers]
+        passes = [each for replay in replays for each in replay.passes]
+        tokens = sum(len(each.committed) for each in passes)
+        found.append(
+            {
+                "name": name,
+                "strategy": strategy,
+                "rows": sum(each.nodes for each in passes) / len(passes),
+                "tokens_per_iteration": tokens / len(passes),
+                "tokens_per_second": tokens / sum(replay.seconds for replay in replays),
+            }
+        )
+    return pd.DataFrame(found)
 
 
 def _point(replayer: Replayer, strategy: Strategy, changes: Mapping[str, Setting], check: Callable[[], None]) -> Point:

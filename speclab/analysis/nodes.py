@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.errors import SettingsError, named
-from speclab.trace.records import Step, Trace
+from speclab.trace.records import UNKNOWN, Step, Trace
 
 if TYPE_CHECKING:
     from speclab.engine.session import Session
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 COLUMNS = {
     "run": "int64", "iteration": "int64", "node": "int64", "depth": "int64", "rank": "int64", "source": "str",
     "token": "int64", "text": "str", "kind": "str", "draft_prob": "float64", "path_prob": "float64",
-    "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "tried": "bool", "accepted": "bool",
-    "verdict": "str", "rule": "str", "strategy": "str",
+    "target_prob": "float64", "entropy": "float64", "parent_accepted": "bool", "right": "boolean", "tried": "bool",
+    "accepted": "bool", "verdict": "str", "rule": "str", "strategy": "str",
 }  # fmt: skip
 _SPECIAL = re.compile(r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK|PAD|CLS|SEP|MASK|BOS|EOS)\]")
 
@@ -43,11 +43,15 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     | `draft_prob`, `path_prob` | stated probability at its parent, and the product along its path |
     | `target_prob`, `entropy` | of the token and of the distribution (nats) that the target decided by at its parent |
     | `parent_accepted` | the parent is the root or lies on the accepted path |
+    | `right` | the token is the target's choice after its parent, wherever that is; missing where it is not recorded |
     | `tried` | the acceptance rule came to the node; a rate of acceptance is a mean of `accepted` over these rows |
     | `accepted`, `verdict`, `rule`, `strategy` | the outcome, the rule in words, and the run's strategy |
 
     A node at depth 5 is tried only if four tokens before it were right, in text that is easy to guess. By rejection
     sampling, children after the accepted one are not tried. Nodes below the end of the text are not tried.
+
+    The target runs on rejected branches too, so `right` is known for their nodes as well (not for candidates that were
+    drawn by the draft's probabilities): `views.marginals` compares it with what the drafter stated.
 
     Raises:
         SettingsError: an argument is not a run.
@@ -64,6 +68,15 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
+def calibration(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Whether stated probabilities come true, of the rows of `nodes` by `parent_accepted` and the column `by`.
+
+    Columns after these two: `count`, `stated` (mean of `draft_prob`), `right` (share).
+    """
+    grouped = frame.dropna(subset=["right", "draft_prob"]).groupby(["parent_accepted", by], observed=True)
+    return grouped.agg(count=("right", "size"), stated=("draft_prob", "mean"), right=("right", "mean")).reset_index()
+
+
 def _rows(step: Step) -> Iterable[dict[str, Any]]:
     tree = step.tree
     verified_root, unstated = step.root_choice is None, "log_prob" in step.missing
@@ -74,6 +87,8 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
     for node in range(int(verified_root), len(tree)):
         parent, record = int(tree.parent[node]), step.nodes[node]
         text = step.texts.get(record.token, "")
+        choice = step.nodes[parent].target_choice if parent >= 0 else step.root_choice
+        known = choice != UNKNOWN and "draws" not in step.rule
         yield {
             "iteration": step.index,
             "node": node,
@@ -88,6 +103,7 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "target_prob": record.target_prob,
             "entropy": step.nodes[parent].entropy if parent >= 0 and "entropy" not in step.missing else None,
             "parent_accepted": parent in path,
+            "right": record.token == choice if known else None,
             # Without a bonus the text ended at the last accepted node, and nothing below it was judged.
             "tried": record.verdict != "not reached" and not (step.bonus is None and parent == last),
             "accepted": record.verdict == "accepted",

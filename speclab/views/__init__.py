@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +23,19 @@ from speclab.views.theme import ThemeName
 from speclab.views.theme import figure as _figure
 
 if TYPE_CHECKING:
+    import pandas as pd
     from networkx import DiGraph
     from plotly.graph_objects import Figure
 
     from speclab.analysis.compare import Comparison
     from speclab.analysis.curves import Curve
     from speclab.analysis.whatif import WhatIf
+    from speclab.engine.session import Session
     from speclab.trace.records import Step, Trace
 
 __all__ = [
-    "cache", "compare", "curve", "drafts", "export_html", "graph", "mask", "metrics", "node", "pair", "residual",
-    "text", "timeline", "tree", "whatif",
+    "cache", "compare", "curve", "drafts", "export_html", "graph", "marginals", "mask", "metrics", "node", "pair",
+    "residual", "text", "timeline", "tree", "whatif",
 ]  # fmt: skip
 
 
@@ -221,6 +224,28 @@ def curve(found: Curve, *, theme: ThemeName = "light") -> Figure:
     from speclab.views.compare_picture import draw_curve
 
     return _figure(draw_curve(found), theme)
+
+
+def marginals(
+    runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None = None, *, theme: ThemeName = "light"
+) -> Figure:
+    """Whether the probabilities that drafters stated came true, on and off the accepted path, and what trees gain.
+
+    Above, over the stated probability, the share of drafted tokens that equal the target's choice after their parent;
+    below, over depth, that of the most probable child of each node. A draft model and an EAGLE head know the parent, so
+    both lines agree; a block head does not.
+
+    Args:
+        runs: by the name of a drafter, what it decoded.
+        rows: of `curves.by_rows`, drawn as tokens per iteration and per second over the rows of a verification pass.
+        theme: "light" or "dark".
+
+    Raises:
+        NotRecordedError: a drafter drafted nothing, or the target's choices were not recorded.
+    """
+    from speclab.views.marginals_picture import draw_marginals
+
+    return _figure(draw_marginals(runs, rows), theme)
 
 
 def graph(step: Step, *, phase: Phase = "all", level: int | None = None) -> DiGraph[int | str]:

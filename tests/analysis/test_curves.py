@@ -9,7 +9,8 @@ import pytest
 from pairs import PROMPT, pair_of
 
 import speclab
-from speclab.analysis.curves import Curve, Point, span, sweep, variable
+from speclab import views
+from speclab.analysis.curves import Curve, Point, by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
 from speclab.errors import CancelledError, NoDraftError, SettingsError
 from speclab.models.pair import ModelPair
@@ -83,6 +84,24 @@ def test_each_point_is_the_replay_of_its_settings_and_values_that_contradict_oth
     assert figures(found.here)[0] == len(run.steps)
     assert found.plain.tokens_per_iteration == 1
     assert found.best.tokens_per_second == max(point.tokens_per_second for point in found.replayed)
+
+
+def test_over_rows_each_point_is_the_sum_of_its_replays():
+    replayers = [Replayer(finished()), Replayer(finished(speclab.FixedTree(depth=2)))]
+    budgets = [DYNATREE.changed(node_budget=budget) for budget in (2, 6)]
+    frame = by_rows(replayers, {"DynaTree": budgets, "plain": [speclab.Autoregressive()]})
+    assert [*zip(frame.name, frame.strategy, strict=True)] == [
+        *(("DynaTree", each) for each in budgets), ("plain", speclab.Autoregressive()),
+    ]  # fmt: skip
+    for row in frame.itertuples():
+        replays = [replayer.replay(row.strategy) for replayer in replayers]
+        passes = [each for replay in replays for each in replay.passes]
+        assert row.rows == pytest.approx(sum(each.nodes for each in passes) / len(passes))
+        assert row.tokens_per_iteration == pytest.approx(sum(len(each.committed) for each in passes) / len(passes))
+        assert row.tokens_per_second > 0
+    made = views.marginals({"tree": [finished()]}, frame)
+    (line,) = [each for each in made.data if each.name == "DynaTree" and each.yaxis == "y2"]
+    assert ([*line.x], [*line.y]) == (frame.rows[:2].tolist(), frame.tokens_per_iteration[:2].tolist())
 
 
 def test_no_target_runs_and_the_session_stays_where_it_is():

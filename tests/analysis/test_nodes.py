@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from made_run import made_run
 from refusals import refused
-from sessions import STRATEGIES, TARGET, finished, pair_of
+from sessions import STRATEGIES, TARGET, VOCAB, finished, pair_of
+from table_runner import random_probs
 
 import speclab
-from speclab.analysis.nodes import COLUMNS, token_kind
-from speclab.errors import SettingsError
+from speclab import views
+from speclab.analysis.nodes import COLUMNS, calibration, token_kind
+from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.errors import NotRecordedError, SettingsError
+from speclab.tree import DraftTree
 
 RUNS = {
     **{name: (strategy, {}) for name, strategy in STRATEGIES.items()},
@@ -72,10 +76,76 @@ def test_a_draft_that_is_the_target_is_calibrated_where_the_target_samples_once(
     runs = [finished(STRATEGIES["tree"], pair=pair, temperature=1.0, seed=seed) for seed in range(12)]
     frame = speclab.nodes(runs)
     assert sorted(frame.run.unique()) == list(range(12))
-    tried = frame[frame.tried]
-    bins = tried.groupby((tried.draft_prob * 4).astype(int))
-    gaps = (bins.accepted.mean() - bins.draft_prob.mean()).abs() * bins.size() / len(tried)
-    assert gaps.sum() < 0.05
+    assert frame[frame.tried].right.equals(frame[frame.tried].accepted.astype("boolean"))
+    bins = calibration(frame.assign(bin=(frame.draft_prob * 4).astype(int)), "bin")
+    bins["gap"] = (bins.right - bins.stated).abs() * bins["count"]
+    for _, side in bins.groupby("parent_accepted"):
+        assert side.gap.sum() / side["count"].sum() < 0.05, "on the accepted path and off it"
+
+
+@pytest.mark.parametrize("name", [name for name, (_, settings) in RUNS.items() if "temperature" not in settings])
+def test_right_is_what_the_target_chooses_on_and_off_the_accepted_path(name):
+    strategy, settings = RUNS[name]
+    trace = finished(strategy, **settings).trace
+    text, expected = [*trace.prompt_ids, *trace.token_ids()], []
+    for step in trace.steps:
+        verified = step.root_choice is None
+        for node in range(int(verified), len(step.tree)):
+            above = [int(step.tree.token[each]) for each in step.tree.path(node)[:-1]]
+            choice = np.argmax(TARGET((*text[: step.prefix_length], *above)))
+            expected.append(bool(step.tree.token[node] == choice))
+    frame = speclab.nodes(trace)
+    assert frame.right.tolist() == expected
+    assert not len(frame) or {*frame.parent_accepted} == {True, False} or name in {"chain", "cut short"}
+
+
+SHARP = random_probs(VOCAB, 3, low=3, high=6)
+
+
+class Marginals(Strategy):
+    """What a block head drafts: the two most probable tokens of each depth, with no regard to the path."""
+
+    def drafter(self, pair):
+        return MarginalsDrafter(self)
+
+
+class MarginalsDrafter(Drafter):
+    def draft(self, context: Context) -> Draft:
+        if context.max_depth < 2:
+            return Draft(DraftTree.root(context.tokens[-1]))
+        text = tuple(context.tokens)
+        first = np.asarray(SHARP(text))
+        second = first @ [SHARP((*text, token)) for token in range(VOCAB)]
+        above, below = first.argsort()[:-3:-1], second.argsort()[:-3:-1]
+        tokens, probs = [text[-1], *above, *below, *below], [1, *first[above], *second[below], *second[below]]
+        return Draft(DraftTree.of(tokens, [-1, 0, 0, 1, 1, 2, 2], np.log(probs), "block"))
+
+
+def test_a_marginal_comes_true_on_the_accepted_path_and_not_off_it():
+    pair = pair_of(SHARP, None)
+    runs = [finished(Marginals(), pair=pair, temperature=1.0, seed=seed) for seed in range(15)]
+    frame = speclab.nodes(runs)
+    found = calibration(frame, "depth").set_index(["depth", "parent_accepted"])
+    (first, on, off) = (found.loc[key] for key in ((1, True), (2, True), (2, False)))
+    assert abs(first.right - first.stated) < 0.04, "the first depth knows its parent"
+    assert on.right > on.stated
+    assert off.right < off.stated - 0.1
+
+    made = views.marginals({"a block": runs, "a tree": [finished(STRATEGIES["tree"])]}, theme="dark")
+    firsts = calibration(frame[frame["rank"] == 1], "depth")
+    below = [each for each in made.data if each.xaxis == "x3"]
+    assert [[*each.y] for each in below] == [
+        firsts[firsts.parent_accepted == side][column].tolist()
+        for side in (True, False)
+        for column in ("right", "stated")
+    ]
+    with refused(NotRecordedError, "plain", "nothing was drafted"):
+        views.marginals({"plain": [finished(STRATEGIES["plain"])]})
+
+
+def test_where_candidates_are_drawn_nothing_says_what_is_right_off_the_path():
+    strategy, settings = RUNS["rejection"]
+    assert speclab.nodes(finished(strategy, **settings)).right.isna().all()
 
 
 def test_without_drafts_the_columns_are_there_and_anything_else_is_refused():

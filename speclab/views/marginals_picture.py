@@ -1,0 +1,113 @@
+"""What drafters stated of their tokens, whether these were right on and off the accepted path, and what trees gain.
+
+A draft model and an EAGLE head state a token's probability given its parent, which means the same on and off the path.
+A block head states marginals: behind every sibling it promises what follows the most probable of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from speclab.analysis.nodes import calibration, nodes
+from speclab.errors import NotRecordedError
+from speclab.views.theme import LOOKS, MUTED, SOURCE_COLORS, Spec, spec
+from speclab.views.tokens import percent, plot_lines, plot_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from speclab.engine.session import Session
+    from speclab.trace.records import Trace
+
+EDGES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
+"""Stated probabilities are sorted into bins with these edges."""
+FEWEST = 8
+"""Nodes that a point stands for, at least."""
+SIDES = {True: ("its parent accepted", "accepted", "solid"), False: ("its parent not accepted", "rejected", "dash")}
+SYMBOLS, DASHES = ("square", "diamond", "triangle-up", "cross", "circle"), ("solid", "dash", "dot", "dashdot")
+
+
+def draw_marginals(runs: Mapping[str, Sequence[Trace | Session]], rows: pd.DataFrame | None) -> Spec:
+    """Two panels for each drafter, and two for `rows`, a frame of `curves.by_rows`."""
+    from plotly.subplots import make_subplots
+
+    above, below = [plot_text(name) for name in runs], ["first children by depth (open: stated)"] * len(runs)
+    if rows is not None:
+        above.append("tokens per iteration")
+        below.append("tokens per second, modelled")
+    made = make_subplots(2, len(above), subplot_titles=above + below, horizontal_spacing=0.07, vertical_spacing=0.22)
+    made.update_annotations(font_size=12)
+    sentences = [_rates(made, column, *each) for column, each in enumerate(runs.items(), start=1)]
+    if rows is not None:
+        sentences.append(_gains(made, len(above), rows))
+    drawn = made.to_plotly_json()
+    layout = {key: value for key, value in drawn["layout"].items() if key != "template"}
+    legend = {"orientation": "h", "y": 1.08, "yanchor": "bottom", "itemclick": False}
+    layout |= {"showlegend": True, "legend": legend | {"x": 0}, "legend2": legend | {"x": 1, "xanchor": "right"}}
+    margin = {"l": 56, "r": 12, "t": 72, "b": 40}
+    return spec(drawn["data"], " ".join(sentences), "marginals", **layout, height=540, margin=margin)
+
+
+def _rates(made: Figure, column: int, name: str, traces: Sequence[Trace | Session]) -> str:
+    """The share that was right over the stated probability; below it that of first children over depth."""
+    frame = nodes(traces)
+    bins = calibration(frame.assign(bin=np.digitize(frame.draft_prob, EDGES)), "bin")
+    firsts = frame[frame["rank"] == 1]
+    if bins.empty:
+        raise NotRecordedError(f"{name}: nothing was drafted, or the target's choices are not recorded.")
+    identity = {"x": [*EDGES, 1], "y": [*EDGES, 1], "line": {"color": MUTED, "dash": "dot", "width": 1}}
+    made.add_scatter(
+        **identity, mode="lines", name="as stated", showlegend=column == 1, hoverinfo="skip", row=1, col=column
+    )
+    said = []
+    for side, (label, kind, dash) in SIDES.items():
+        line, symbol = {"color": LOOKS[kind].color, "dash": dash}, LOOKS[kind].symbol
+        for row, x, points in ((1, "stated", bins), (2, "depth", calibration(firsts, "depth"))):
+            points = points[(points.parent_accepted == side) & (points["count"] >= FEWEST)]
+            tips = [
+                plot_lines(f"{label}: {plural(count, 'node')}", f"stated {percent(stated)}, right {percent(right)}")
+                for count, stated, right in zip(points["count"], points.stated, points.right, strict=True)
+            ]
+            shared = {"x": points[x].tolist(), "hovertext": tips, "hoverinfo": "text"}
+            made.add_scatter(
+                **shared, y=points.right.tolist(), mode="lines+markers", name=label, showlegend=column == row == 1,
+                line=line, marker={"symbol": symbol, "size": 8}, row=row, col=column,
+            )  # fmt: skip
+            if row == 2:
+                hollow = {"symbol": f"{symbol}-open", "size": 8, "color": line["color"]}
+                made.add_scatter(
+                    **shared, y=points.stated.tolist(), mode="markers", marker=hollow, showlegend=False,
+                    row=row, col=column,
+                )  # fmt: skip
+        later = firsts[(firsts.parent_accepted == side) & (firsts.depth > 1)]
+        if len(later):
+            said.append(f"{percent(later.right.mean())} with {label} (stated: {percent(later.draft_prob.mean())})")
+    stated = {"title_text": "stated probability", "type": "log", "tickvals": [0.01, 0.1, 1], "tickformat": ".0%"}
+    made.update_xaxes(**stated, row=1, col=column)
+    made.update_xaxes(title_text="depth", dtick=1, row=2, col=column)
+    made.update_yaxes(tickformat=".0%", range=[-0.03, 1.03], col=column)
+    if column == 1:
+        made.update_yaxes(title_text="right", col=1)
+    return f"{name}: from depth 2 on, the first child was right in {' and in '.join(said) or 'no case'}."
+
+
+def _gains(made: Figure, column: int, rows: pd.DataFrame) -> str:
+    """Tokens per iteration and, below, per second over the rows of a verification pass."""
+    for number, (name, part) in enumerate(rows.groupby("name", sort=False)):
+        line = {"color": SOURCE_COLORS[number % len(SOURCE_COLORS)], "dash": DASHES[number % len(DASHES)]}
+        for row, y in enumerate(("tokens_per_iteration", "tokens_per_second"), start=1):
+            made.add_scatter(
+                x=part.rows.tolist(), y=part[y].tolist(), mode="lines+markers", name=plot_text(str(name)), line=line,
+                marker={"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 8}, hoverinfo="text",
+                hovertext=[plot_text(str(strategy)) for strategy in part.strategy], legend="legend2",
+                showlegend=row == 1, row=row, col=column,
+            )  # fmt: skip
+    made.update_xaxes(title_text="rows of a verification pass", rangemode="tozero", col=column)
+    made.update_yaxes(rangemode="tozero", col=column)
+    best = rows.sort_values("tokens_per_second").iloc[-1]
+    words = f"Most tokens per second: {best['name']} with {best['rows']:.0f} rows in a pass"
+    return f"{words}, {best['tokens_per_iteration']:.2f} tokens per iteration."
