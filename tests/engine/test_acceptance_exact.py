@@ -184,6 +184,11 @@ def test_a_rule_on_candidates_not_chosen_its_way_is_noticed(way):
         assert_exact([0, 0], dict.fromkeys(PATHS, FLAT), dict.fromkeys(PATHS, STEEP), *way)
 
 
+def test_draws_without_replacement_end_when_no_token_is_left():
+    drawn = distribution_of(lambda script: tuple(draw_without_replacement(_probs((1, 0, 2)), 3, script)))
+    assert {tuple(sorted(tokens)) for tokens in drawn} == {(0, 2)}
+
+
 def test_a_walk_reports_every_trial_and_the_distribution_of_the_bonus():
     tree = DraftTree.of([ROOT, 1, 0, 2], [-1, 0, 0, 1], [0.0] * 4, "draft")
     taken = reject_without_replacement(tree, lambda _: FLAT, lambda _: STEEP, Script((1,)))

@@ -1,6 +1,8 @@
-"""Stop inside an iteration: it has not happened, and the next step is the one that would have come."""
+"""Ctrl-C inside an iteration: it has not happened, and the next step is the one that would have come."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import pytest
 from pairs import pair_of
@@ -11,7 +13,7 @@ from speclab.engine import decode, generate, session
 
 pytestmark = pytest.mark.model
 
-PROMPT, NEW = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4], 24
+PROMPT, NEW = [5, 9, 2, 4, 3, 7, 7, 1, 5, 9, 2, 4], 20
 STRATEGIES = {
     "dynatree": speclab.DynaTree(base_depth=2, max_depth=2, prune_probability=0.1),
     "paper": speclab.DynaTree(root="drafted", commit="rebuild", base_depth=2, max_depth=2),
@@ -31,7 +33,7 @@ STOPS = {
 
 
 def stopping(monkeypatch, place, calls=1):
-    """Ctrl-C instead of the so-manieth call from now on."""
+    """Ctrl-C in place of this call, counted from now on."""
     owner, name = STOPS[place]
     original, left = getattr(owner, name), [calls]
 
@@ -44,39 +46,46 @@ def stopping(monkeypatch, place, calls=1):
     monkeypatch.setattr(owner, name, stop)
 
 
+def begun(name: str) -> speclab.Session:
+    return speclab.Session(pair_of("llama", 0.05, 16), STRATEGIES[name], PROMPT, max_new_tokens=NEW)
+
+
+@cache
+def whole(name: str) -> speclab.Session:
+    run = begun(name)
+    run.run()
+    return run
+
+
+def lengths(run: speclab.Session) -> list[int]:
+    return [runner.length for runner in decode.runners(run.pair)]
+
+
 @pytest.mark.parametrize("place", STOPS)
-@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_a_stopped_iteration_has_not_happened(monkeypatch, strategy, place):
-    whole = speclab.Session(pair_of("llama", 0.05, 16), strategy, PROMPT, max_new_tokens=NEW)
-    whole.run()
-    run = speclab.Session(pair_of("llama", 0.05, 16), strategy, PROMPT, max_new_tokens=NEW)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_stopped_iteration_has_not_happened(monkeypatch, name, place):
+    run = begun(name)
     run.step()
-    before = run.trace
-    lengths = [runner.length for runner in decode.runners(run.pair)]
+    before, held = run.trace, lengths(run)
     with monkeypatch.context() as patch:
         stopping(patch, place)
         with pytest.raises(KeyboardInterrupt):
             run.step()
     assert_same(run.trace, before)
-    assert [runner.length for runner in decode.runners(run.pair)] == lengths
+    assert lengths(run) == held
     run.run()
-    for mine, its in zip(run.steps, whole.steps, strict=True):
+    for mine, its in zip(run.steps, whole(name).steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert (mine.committed, mine.settings, mine.adaptation) == (its.committed, its.settings, its.adaptation)
-    assert run.token_ids == whole.token_ids
-    assert [runner.length for runner in decode.runners(run.pair)] == [
-        runner.length for runner in decode.runners(whole.pair)
-    ]
+    assert lengths(run) == lengths(whole(name))
 
 
-def test_generate_hands_over_whole_iterations(monkeypatch):
-    whole = speclab.generate(pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
-    for place, calls in (("draft", 1), ("verify", 3), ("learn", 4)):
-        with monkeypatch.context() as patch:
-            stopping(patch, place, calls)
-            with pytest.raises(generate.Interrupted) as caught:
-                speclab.generate(pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
-        result = caught.value.result
-        assert result.token_ids == whole.token_ids[: len(result.token_ids)]
-        assert result.metrics.iterations == calls - 1
-        assert result.metrics.counts.committed == len(result.token_ids) - 1
+@pytest.mark.parametrize(("place", "calls"), [("draft", 1), ("verify", 3), ("learn", 4)])
+def test_generate_hands_over_whole_iterations(monkeypatch, place, calls):
+    stopping(monkeypatch, place, calls)
+    with pytest.raises(generate.Interrupted) as caught:
+        speclab.generate(pair_of("llama", 0.05, 16), STRATEGIES["dynatree"], PROMPT, max_new_tokens=NEW)
+    result = caught.value.result
+    assert result.token_ids == whole("dynatree").token_ids[: len(result.token_ids)]
+    assert result.metrics.iterations == calls - 1
+    assert result.metrics.counts.committed == len(result.token_ids) - 1
