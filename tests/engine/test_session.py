@@ -43,7 +43,7 @@ def test_stepping_gives_the_targets_text_and_consistent_records(strategy):
     assert session.prompt_ids == PROMPT
 
 
-def test_a_finished_session_says_so_and_changes_nothing():
+def test_a_finished_session_refuses_a_step_and_changes_nothing():
     session = finished()
     before, spent = session.trace, calls(session)
     with refused(speclab.FinishedError, "max_new_tokens", "fork"):
@@ -53,15 +53,14 @@ def test_a_finished_session_says_so_and_changes_nothing():
     assert session.run() is session.steps[-1]
 
 
-def test_the_pair_given_is_left_as_it_was():
+def test_sessions_of_one_pair_do_not_meet():
     pair = pair_of()
-    one = session_of(pair=pair)
-    two = speclab.Session(pair, STRATEGIES["chain"], [4], max_new_tokens=NEW)
+    one, two = session_of(pair=pair), session_of(STRATEGIES["chain"], pair=pair)
     while not (one.done and two.done):
         for session in (one, two):
             if not session.done:
                 session.step()
-    assert one.token_ids == own_text()
+    assert one.token_ids == two.token_ids == own_text()
     assert (pair.target.length, pair.target.calls, pair.draft.length) == (0, 0, 0)
 
 
@@ -71,25 +70,16 @@ def test_the_pair_given_is_left_as_it_was():
 @every_strategy
 def test_going_back_and_forth_costs_no_model_call_and_shows_the_same(strategy):
     session = finished(strategy)
-    steps, spent = list(session.steps), calls(session)
-    lengths = [1]
-    for step in steps:
-        lengths.append(lengths[-1] + len(step.committed))
-    for index in (0, len(steps), len(steps) // 2, 1, len(steps) - 1):
+    steps, spent, length = list(session.steps), calls(session), 1
+    for index in (0, len(steps), len(steps) // 2, 1):
         shown = session.goto(index)
         assert shown is (steps[index - 1] if index else None)
-        assert session.cursor == index
-        assert session.token_ids == own_text()[: lengths[index]]
-        assert session.metrics.iterations == index
-        assert session.done == (index == len(steps))
-    session.goto(1)
-    assert session.back() is None
-    assert session.back() is None, "before the first iteration there is nothing to go back to"
-    assert session.cursor == 0
+        length = 1 + sum(len(step.committed) for step in steps[:index])
+        assert session.token_ids == own_text()[:length]
+        assert (session.cursor, session.metrics.iterations, session.done) == (index, index, index == len(steps))
+    assert session.back() is session.back() is None, "before the first iteration there is nothing to go back to"
     assert [session.step() for _ in steps] == steps
-    assert session.done
-    assert calls(session) == spent
-    assert session.trace.token_ids() == tuple(own_text())
+    assert (session.done, calls(session)) == (True, spent)
 
 
 def test_run_stops_at_a_breakpoint_and_goes_on_from_there():
@@ -97,50 +87,38 @@ def test_run_stops_at_a_breakpoint_and_goes_on_from_there():
     step = session.run(until=lambda step: step.index == 2)
     assert (step.index, session.cursor, session.done) == (2, 3, False)
     session.goto(0)
-    assert session.run(until=lambda step: len(step.accepted) >= 0).index == 0
     assert session.run(until="iteration == 3").index == 2
-    with pytest.raises(speclab.SettingsError, match=r"Did you mean .accepted"):
+    with refused(speclab.SettingsError, "Did you mean"):
         session.run(until="acepted < 2")
     assert session.cursor == 3
     session.run()
     assert session.token_ids == own_text()
 
 
-# Traces; that a saved one is the run is said in test_session_machine.py
+# Traces and figures
 
 
-def test_a_trace_names_what_ran():
-    trace = finished(STRATEGIES["chain"], temperature=0.7, seed=5, top_p=0.9).trace
-    assert trace.settings["strategy"] == "LinearSpeculation"
+def test_a_trace_names_what_ran_and_does_not_change_when_the_session_goes_on():
+    session = session_of(STRATEGIES["chain"], temperature=0.7, seed=5, top_p=0.9)
+    session.step()
+    trace = session.trace
+    session.run()
+    assert len(trace.steps) == 1
     expected = {"draft_tokens": 4, "temperature": 0.7, "top_p": 0.9, "top_k": None, "seed": 5, "max_new_tokens": NEW}
-    assert expected.items() <= trace.settings.items()
+    assert (expected | {"strategy": "LinearSpeculation"}).items() <= trace.settings.items()
     assert {"target", "draft", "device", "threads", "torch", "transformers"} <= trace.models.keys()
     assert trace.prefill_seconds > 0
     used = {*trace.prompt_ids, *trace.token_ids()}
     assert {token: f"#{token}" for token in used}.items() <= trace.texts.items()
 
 
-def test_a_trace_does_not_change_when_the_session_goes_on():
-    session = session_of()
-    session.step()
-    trace = session.trace
-    session.run()
-    assert len(trace.steps) == 1
-
-
-# Figures
-
-
 @every_strategy
 def test_the_figures_are_those_of_the_steps_shown(strategy):
     session = finished(strategy)
     figures = session.metrics
-    assert figures.iterations == len(session.steps)
     assert figures.tokens_per_iteration == pytest.approx((NEW - 1) / len(session.steps))
-    assert figures.target_calls == session.pair.target.calls
-    assert figures.draft_calls == session.pair.draft.calls
-    assert figures.ttft > 0
-    assert figures.throughput > 0
+    assert (figures.target_calls, figures.draft_calls) == (session.pair.target.calls, session.pair.draft.calls)
+    assert min(figures.ttft, figures.throughput) > 0
 
 
 # Errors; Ctrl-C is sent in test_interrupts.py
@@ -179,8 +157,7 @@ def test_cancel_while_drafting_stops_before_the_target_is_asked(name):
     before, asked = session.trace, session.pair.target.calls
     session.pair.draft.probs = cancelling(DRAFT, session)
     assert session.run() is session.steps[-1]
-    assert_same(session.trace, before)
-    with pytest.raises(speclab.SpeclabError, match="step again"):
+    with refused(speclab.CancelledError, "step again"):
         session.step()
     assert_same(session.trace, before)
     assert session.pair.target.calls == asked
@@ -223,15 +200,11 @@ def test_cancel_from_another_thread_ends_a_run():
     assert not worker.is_alive()
     assert not session.done
     assert session.token_ids == own_text()[: len(session.token_ids)]
-    session.run()
-    assert session.token_ids == own_text()
 
 
 def test_cancel_while_nothing_runs_stops_nothing():
-    """A click on Stop after the end of a run: the next step decodes."""
+    """As a click on Stop after the end of a run: the next step decodes."""
     session = session_of()
     session.run(until=lambda step: True)
     session.cancel()
     assert session.step().index == 1
-    session.run()
-    assert session.token_ids == own_text()

@@ -24,9 +24,6 @@ EVERY: dict[str, Strategy] = {
 }
 
 
-# Forks
-
-
 @sessions.every_strategy
 def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(strategy):
     session = sessions.finished(strategy)
@@ -50,18 +47,15 @@ def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(stra
 def test_a_fork_goes_on_with_what_the_drafter_had_learned(strategy):
     """Unchanged settings: iteration by iteration the same trees, the adapted thresholds too."""
     session = sessions.finished(strategy, max_new_tokens=40)
-    for at in (0, 3, 7):
+    if strategy is EVERY["dynatree"]:
+        assert any(step.adaptation.after for step in session.steps[:7]), "or nothing would be learned"
+    for at in (0, 7):
         twin = session.fork(at)
         twin.run()
         for mine, its in zip(session.steps, twin.steps, strict=True):
             assert_same(mine.tree, its.tree)
             assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
             assert (mine.events, mine.committed) == (its.events, its.committed)
-
-
-def test_history_is_exercised_by_the_fork_test():
-    session = sessions.finished(max_new_tokens=60)
-    assert any(step.adaptation.after for step in session.steps[:7])
 
 
 def test_a_fork_may_change_settings_of_the_session_and_of_the_strategy():
@@ -90,22 +84,22 @@ def test_a_text_that_ended_at_eos_can_be_forked_to_go_on():
     assert twin.token_ids == sessions.own_text()
 
 
-# Forks of forks
-
-
 def test_every_strategy_is_forked():
-    """All but those that look in a text of the user's, which a pair without a tokenizer has none of."""
+    """All but those that read a text of the user's, for which a table has no tokenizer, or two heads."""
     kinds = {type(strategy).__name__ for strategy in EVERY.values()}
     shipped = {name for name, kind in speclab.strategies().items() if kind.__module__.startswith("speclab.")}
-    assert kinds == shipped - {"Retrieval", "DualDraft"}  # these need a text, or two heads
+    assert kinds == shipped - {"Retrieval", "DualDraft"}
+
+
+# Forks of forks
 
 
 @pytest.mark.parametrize("strategy", EVERY.values(), ids=EVERY)
 def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
-    """Earlier than the first fork as well, and with others between: its settings, the same text."""
+    """Earlier than the first fork as well, and with another between: its settings, the same text."""
     new = 8
     session = sessions.finished(strategy, max_new_tokens=new)
-    for other in (strategy, *(EVERY[name] for name in ("dynatree", "paper", "recycling", "lookahead"))):
+    for other in (EVERY["paper"], EVERY["recycling"]):
         fork = session.fork(min(2, len(session.steps)), other)
         fork.run()
         for at in sorted({0, 1, len(fork.steps)}):
@@ -117,40 +111,30 @@ def test_a_fork_of_a_fork_has_its_own_strategy_everywhere(strategy):
                     assert twin.steps[-1].settings["strategy"] == type(wanted).__name__
                 sessions.assert_caches_follow(twin)
                 assert twin.token_ids == sessions.own_text(new)[: len(twin.token_ids)]
-        twin.run()
-        assert twin.token_ids == sessions.own_text(new)
     assert session.token_ids == sessions.own_text(new)
 
 
 def test_a_fork_takes_what_its_own_strategy_had_learned_there():
     """Back in the iterations shared with the first session, its strategy goes on with what it had learned of them."""
-    strategy, other = (
-        speclab.DynaTree(prune_probability=0.1, history="iteration"),
-        speclab.TokenRecycling(node_budget=12),
-    )
+    strategy = speclab.DynaTree(prune_probability=0.1, history="iteration")
     first = sessions.finished(strategy, max_new_tokens=60)
-    assert any(step.adaptation.after for step in first.steps[:7])
-    fork = first.fork(8, other)
+    fork = first.fork(8, EVERY["recycling"])
     fork.run()
     back = fork.fork(7, strategy)
     back.run()
     for mine, its in zip(first.steps, back.steps, strict=True):
         assert_same(mine.tree, its.tree)
         assert (mine.settings, mine.adaptation) == (its.settings, its.adaptation)
+    changed = first.fork(6, max_new_tokens=70, seed=9).fork(4, temperature=0.0)
+    assert changed.settings.max_new_tokens == 70
+    assert changed.step().settings == first.steps[4].settings
 
 
-def test_what_a_fork_has_not_learned_it_says():
+def test_the_first_step_of_a_fork_notes_what_it_has_not_learned():
     first = sessions.finished(speclab.DynaTree())
-    fork = first.fork(3, speclab.TokenRecycling(node_budget=12))
+    fork = first.fork(3, EVERY["recycling"])
     fork.run()
     for at, strategy, learned in ((1, fork.strategy, False), (5, fork.strategy, True), (1, speclab.DynaTree(), True)):
         assert bool(fork.fork(at, strategy).step().note) != learned
     assert fork.fork(3, fork.strategy).step().note == fork.steps[3].note
     assert [bool(step.note) for step in fork.trace.steps] == [place == 3 for place in range(len(fork.steps))]
-
-
-def test_forks_with_other_settings_of_the_session_keep_what_was_learned():
-    first = sessions.finished(speclab.DynaTree(prune_probability=0.1), max_new_tokens=40)
-    fork = first.fork(6, max_new_tokens=60, seed=9).fork(4, temperature=0.0)
-    assert fork.settings.max_new_tokens == 60
-    assert fork.step().settings == first.steps[4].settings
