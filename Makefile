@@ -51,7 +51,7 @@ model: $(READY) ## tests on the mini family, on random models and on a device do
 	$(PYTEST) --dist worksteal -p no:nbval tests/double
 
 notebooks: $(READY) ## run every notebook, as shipped and with its exercises solved
-	$(PYTEST) --dist loadfile -W default --nbval-lax --nbval-current-env --nbval-cell-timeout 180 notebooks tests/notebooks
+	$(PYTEST) -W default --nbval-lax --nbval-current-env --nbval-cell-timeout 180 notebooks/00_lab.ipynb tests/notebooks
 
 browser: $(READY) $(SITE) ## drive the lab, the exported page and the site in headless Chromium
 	@sh tests/browser/chromium.sh $(BIN)/python

@@ -9,6 +9,12 @@ import numpy as np
 
 from speclab.drafters.by_hand import HAND
 from speclab.trace.records import Step
+from speclab.tree import DraftTree
+
+
+def paths_of(tree: DraftTree) -> dict[tuple[int, ...], int]:
+    """The tokens below the root on the way to each node, and the node: level by level, siblings in their order."""
+    return {tuple(tree.token[list(tree.path(node))[1:]].tolist()): node for node in range(len(tree))}
 
 
 def assert_same(one: object, other: object, where: str = "trace") -> None:

@@ -33,8 +33,16 @@ def measured(pair=None, methods=METHODS, prompts=(PROMPT, PROMPT[:5]), **more) -
     return bench.measure(pair or pair_of("llama"), methods, prompts, **({"repeats": 2, "max_new_tokens": 12} | more))
 
 
-def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared():
-    frame = measured()
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    pair = pair_of("llama")
+    before = pair.draft.model.generation_config
+    calls = measured(pair)
+    assert pair.draft.model.generation_config is before, "transformers reads the draft's, so it is changed for a call"
+    return calls
+
+
+def test_every_method_runs_on_every_prompt_in_turn_and_its_text_is_compared(frame):
     assert list(frame.columns) == list(bench.COLUMNS)
     assert len(frame) == len(METHODS) * 2 * 2
     assert frame.same_text.all()
@@ -63,24 +71,18 @@ def test_a_chat_model_is_asked_and_another_continues(monkeypatch):
     assert text == "Dogs bark"
 
 
-def test_a_text_that_is_not_the_targets_is_reported(tmp_path):
-    frame = measured(
-        pair_of("llama"), {PLAIN: {}, "wrong": [{"min_new_tokens": 12, "repetition_penalty": 5.0}]}, [PROMPT]
-    )
-    assert frame[frame.method == PLAIN].same_text.all()
-    assert not frame[frame.method == "wrong"].same_text.any()
-    assert "wrong: 1" in bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
+def test_the_page_needs_no_network_shows_markup_as_text_and_names_a_text_that_is_not_the_targets(tmp_path):
+    """`min_new_tokens` with a penalty gives another text."""
+    wrong = [{"min_new_tokens": 12, "repetition_penalty": 5.0}]
+    frame = measured(methods={PLAIN: {}, "<b>&": wrong}, prompts=[PROMPT])
+    assert frame.same_text.tolist() == [method == PLAIN for method in frame.method]
+    text = bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;: 1" in text
+    assert "<b>&:" not in text
+    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="http', text)
 
 
-def test_the_drafts_generation_config_is_as_it_was_afterwards():
-    pair = pair_of("llama")
-    before = pair.draft.model.generation_config
-    measured(pair, {"assisted": METHODS["assisted"]}, [PROMPT])
-    assert pair.draft.model.generation_config is before
-
-
-def test_the_summary_is_medians_and_quartiles_beside_plain_decoding():
-    frame = measured()
+def test_the_summary_is_medians_and_quartiles_beside_plain_decoding(frame):
     table = bench.summary(frame)
     assert set(table.index) == set(METHODS)
     assert table.loc[PLAIN, "times_plain"] == 1
@@ -94,19 +96,11 @@ def test_the_summary_is_medians_and_quartiles_beside_plain_decoding():
     assert table.loc["chain", "times_plain"] == pytest.approx(sorted(ratios)[0] / 2 + sorted(ratios)[1] / 2)
 
 
-def test_the_page_needs_no_network_and_shows_markup_as_text(tmp_path):
-    frame = measured(methods={PLAIN: {}, "<b>&": speclab.Autoregressive()}, prompts=[PROMPT])
-    text = bench.report(frame, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Every text equals the target's own." in text
-    assert "&lt;b&gt;&amp;" in text
-    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="http', text)
-
-
-def test_threads_measure_the_same_calls():
+def test_threads_measure_the_same_calls(frame):
     columns = ["method", "prompt", "repeat", "tokens", "same_text"]
     with ThreadPoolExecutor(2) as threads:
-        frame = measured(executor=threads)
-    pd.testing.assert_frame_equal(frame[columns], measured()[columns])
+        threaded = measured(executor=threads)
+    pd.testing.assert_frame_equal(threaded[columns], frame[columns])
 
 
 @pytest.mark.model
@@ -161,35 +155,20 @@ def test_each_says_where_it_is_from_and_what_differs():
         assert len(places) == len(set(places)), name
 
 
-def test_speedups_are_ratios_of_throughputs():
+def test_figures_of_a_paper_agree_with_each_other():
     speed = _values("dynatree-main", "throughput")
     for (setting, method), value in _values("dynatree-main", "speedup").items():
         assert value == pytest.approx(speed[setting, method] / speed[setting, "AR"], abs=0.006)
-
-
-def test_iterations_and_tokens_per_iteration_give_the_text():
     tokens = _values("dynatree-verification", "tokens_per_iteration")
     for place, rounds in _values("dynatree-verification", "iterations").items():
         assert tokens[place] * rounds == pytest.approx(1500, rel=0.002)
-
-
-def test_two_runs_of_one_length_take_the_same_iterations():
-    """DynaTree's counts are not timed."""
-    for first, second in (
-        ("dynatree-length", "dynatree-length-again"),
-        ("dynatree-prompt-length", "dynatree-prompt-length-again"),
-    ):
-        counts, again = (_values(name, "tokens_per_iteration") for name in (first, second))
+    for name in ("dynatree-length", "dynatree-prompt-length"):  # counts of runs of one length, which are not timed
+        counts, again = (_values(each, "tokens_per_iteration") for each in (name, f"{name}-again"))
         shared = [place for place in counts if place in again and place[1] == "DynaTree"]
         assert len(shared) >= 5
         assert [counts[place] for place in shared] == [again[place] for place in shared]
-
-
-def test_goose_main_table_gives_its_own_averages():
     speedups = _values("goose-main", "speedup")
     for (model, method), average in _values("goose-averages", "speedup").items():
-        over = [
-            value for (setting, name), value in speedups.items() if (setting.split(", ")[0], name) == (model, method)
-        ]
+        over = [each for (setting, name), each in speedups.items() if (setting.split(", ")[0], name) == (model, method)]
         assert len(over) == 5
         assert mean(over) == pytest.approx(average, abs=0.011), (model, method)

@@ -74,9 +74,12 @@ def _names(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_every_name_in_the_docs_exists(path):
-    for name in _names(path.read_text(encoding="utf-8")):
+def test_names_and_files_in_the_docs_exist(path):
+    text = path.read_text(encoding="utf-8")
+    for name in _names(text):
         _resolve(name)
+    files = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", text)
+    assert [name for name in files if not (ROOT / name).exists()] == []
 
 
 def test_the_architecture_page_names_every_room_and_the_papers_settings():
@@ -139,12 +142,6 @@ def test_readme_lists_every_page():
     assert len(pages) <= 8
 
 
-@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
-def test_files_named_in_the_docs_exist(path):
-    named = re.findall(r"`((?:speclab|tests|docs|notebooks|\.ci)/[\w./-]*)`", path.read_text(encoding="utf-8"))
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
 NOT_RUN = ("meta-llama/",)
 """Models that are not here."""
 
@@ -164,18 +161,15 @@ def test_the_python_of_a_page_runs_as_it_is_pasted_from_top_to_bottom(path, tmp_
 
 
 @pytest.mark.model
-def test_the_readmes_python_runs(capsys):
-    code = (ROOT / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+def test_the_readmes_python_and_commands_run(capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
     assert 'load_pair("smollm2")' in code
     if PRESETS["smollm2"].missing:
         code = re.sub("^prompt = .*", "prompt = 'Once upon a time'", code.replace('"smollm2"', ""), flags=re.MULTILINE)
     exec(code, {})
     assert re.search(r"nodes, one target pass: \d+ tokens", capsys.readouterr().out)
-
-
-@pytest.mark.model
-def test_the_readmes_commands_run():
-    lines = re.findall(r"^speclab (run|doctor)(.*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"^speclab (run|doctor)(.*)$", text, re.MULTILINE)
     assert {command for command, _ in lines} == {"run", "doctor"}
     for command, rest in lines:
         words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', rest.partition("#")[0])]

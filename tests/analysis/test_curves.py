@@ -10,16 +10,17 @@ from pairs import PROMPT, pair_of
 
 import speclab
 from speclab import views
-from speclab.analysis.curves import Curve, Point, by_rows, span, sweep, variable
+from speclab.analysis.curves import by_rows, span, sweep, variable
 from speclab.analysis.replay import Replayer
-from speclab.errors import CancelledError, NoDraftError, SettingsError
+from speclab.errors import CancelledError, SettingsError
 from speclab.models.pair import ModelPair
 from speclab.settings import bounds
 
 KINDS = [kind for kind in speclab.strategies().values() if all(not f.is_required() for f in kind.model_fields.values())]
-RANGES = [(kind(), name) for kind in KINDS for name in variable(kind())] + [
-    (speclab.DynaTree(base_depth=1, max_depth=1), "max_depth"),
-    (speclab.LinearSpeculation(draft_tokens=63), "draft_tokens"),
+RANGES = [
+    *((kind(), variable(kind())) for kind in KINDS),
+    (speclab.DynaTree(base_depth=1, max_depth=1), ["max_depth"]),
+    (speclab.LinearSpeculation(draft_tokens=63), ["draft_tokens"]),
 ]
 DYNATREE = speclab.DynaTree(prune_probability=0.1, base_depth=3, node_budget=12)
 
@@ -30,60 +31,44 @@ def finished(strategy: speclab.Strategy = DYNATREE, pair: ModelPair | None = Non
     return run
 
 
-def figures(point: Point) -> tuple:
-    return point.iterations, point.tokens_per_iteration, point.draft_calls, point.rows, point.inexact
-
-
-@pytest.mark.parametrize(("strategy", "name"), RANGES, ids=lambda value: getattr(value, "__class__", value).__name__)
-@pytest.mark.parametrize("count", [2, 11, 30])
-def test_a_range_is_in_order_distinct_within_bounds_and_holds_the_current_value(strategy, name, count):
-    values, now = span(strategy, name, count=count), getattr(strategy, name)
-    assert now in values
-    assert 2 <= len(values) == len(set(values))
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if not numbers:
-        return
-    assert numbers == sorted(numbers)
-    assert len(values) <= count + 3
-    low, high = bounds(type(strategy).model_fields[name])
-    assert low <= numbers[0] < numbers[-1] <= high
-    for value in numbers:
-        assert strategy.changed(**{name: value})
-
-
-def test_what_has_no_range_is_refused():
-    with pytest.raises(SettingsError, match="no setting 'nonsense'"):
-        span(DYNATREE, "nonsense")
-
-
-def last(curves) -> Curve:
-    *_, found = curves
-    return found
+@pytest.mark.parametrize(("strategy", "names"), RANGES, ids=lambda one: type(one).__name__)
+def test_a_range_is_in_order_distinct_within_bounds_and_holds_the_current_value(strategy, names):
+    for name, count in product(names, (2, 11)):
+        values = span(strategy, name, count=count)
+        assert getattr(strategy, name) in values
+        assert 2 <= len(values) == len(set(values))
+        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        if numbers:
+            assert numbers == sorted(numbers)
+            assert len(values) <= count + 3
+            low, high = bounds(type(strategy).model_fields[name])
+            assert low <= numbers[0] < numbers[-1] <= high
+        for value in numbers:
+            assert strategy.changed(**{name: value})
 
 
 def test_each_point_is_the_replay_of_its_settings_and_values_that_contradict_others_say_why():
     run = finished()
-    ranges = {"node_budget": (2, 6, 12), "base_depth": (1, 3, 9)}
-    found = last(sweep(Replayer(run), DYNATREE, ranges))
-    assert [point.values for point in found.points] == [*product(*ranges.values())]
-    assert found.total == len(found.points)
-    for point in found.points:
-        if point.values[1] == 9:
+    run.goto(2)
+    calls, ranges = run.pair.target.calls, {"node_budget": (2, 6, 12), "base_depth": (1, 3, 9)}
+    *_, curve = sweep(Replayer(run), DYNATREE, ranges)
+    assert (run.pair.target.calls, run.cursor) == (calls, 2), "no target runs, and the session stays where it is"
+    assert [point.values for point in curve.points] == [*product(*ranges.values())]
+    assert curve.total == len(curve.points)
+    for point in curve.points:
+        budget, depth = point.values
+        if depth == 9:
             assert point.strategy is None
             assert "max_depth" in point.refused
             continue
-        budget, depth = point.values
         alone = Replayer(run).replay(DYNATREE.changed(node_budget=budget, base_depth=depth))
-        assert point.strategy == alone.strategy
-        nodes = sum(one.nodes for one in alone.passes)
-        assert figures(point) == (
-            alone.iterations, alone.tokens_per_iteration, alone.draft_calls, nodes, alone.inexact,
-        )  # fmt: skip
-        assert point.tokens_per_second > 0
-    assert found.here is found.points[7]
-    assert figures(found.here)[0] == len(run.steps)
-    assert found.plain.tokens_per_iteration == 1
-    assert found.best.tokens_per_second == max(point.tokens_per_second for point in found.replayed)
+        figures = point.strategy, point.iterations, point.tokens_per_iteration, point.draft_calls, point.rows
+        rows = sum(one.nodes for one in alone.passes)
+        assert figures == (alone.strategy, alone.iterations, alone.tokens_per_iteration, alone.draft_calls, rows)
+    assert curve.here is curve.points[7]
+    assert curve.here.iterations == len(run.steps)
+    assert curve.plain.tokens_per_iteration == 1
+    assert curve.best.tokens_per_second == max(point.tokens_per_second for point in curve.replayed)
 
 
 def test_over_rows_each_point_is_the_sum_of_its_replays():
@@ -104,14 +89,6 @@ def test_over_rows_each_point_is_the_sum_of_its_replays():
     assert ([*line.x], [*line.y]) == (frame.rows[:2].tolist(), frame.tokens_per_iteration[:2].tolist())
 
 
-def test_no_target_runs_and_the_session_stays_where_it_is():
-    run = finished()
-    run.goto(2)
-    calls = run.pair.target.calls
-    last(sweep(Replayer(run), DYNATREE, {"max_branches": span(DYNATREE, "max_branches", count=4)}))
-    assert (run.pair.target.calls, run.cursor) == (calls, 2)
-
-
 def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
     run, drawn, asked = finished(), [], 0
 
@@ -123,14 +100,13 @@ def test_cancelled_midway_it_ends_within_a_replay_and_what_was_yielded_stays():
 
     with pytest.raises(CancelledError):
         drawn.extend(sweep(Replayer(run), DYNATREE, {"node_budget": span(DYNATREE, "node_budget")}, check))
-    assert [len(found.points) for found in drawn] == [1, 2]
-    assert drawn[-1].best is not None
+    assert [len(curve.points) for curve in drawn] == [1, 2]
 
 
-def test_a_strategy_that_cannot_run_is_refused_at_every_point():
+def test_a_setting_without_a_range_and_a_strategy_that_cannot_run_are_refused():
+    with pytest.raises(SettingsError, match="no setting 'nonsense'"):
+        span(DYNATREE, "nonsense")
     run = finished(speclab.PromptLookup(draft_tokens=3), replace(pair_of("llama"), draft=None, heads=()))
-    found = last(sweep(Replayer(run), speclab.LinearSpeculation(), {"draft_tokens": (2, 3)}))
-    assert all("draft" in point.refused for point in found.points)
-    assert found.best is None
-    with pytest.raises(NoDraftError):
-        Replayer(run).replay(speclab.LinearSpeculation())
+    *_, curve = sweep(Replayer(run), speclab.LinearSpeculation(), {"draft_tokens": (2, 3)})
+    assert all("draft" in point.refused for point in curve.points)
+    assert curve.best is None

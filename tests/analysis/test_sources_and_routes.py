@@ -26,29 +26,9 @@ from speclab.analysis.attribution import (
 from speclab.drafters.goose import Goose
 from speclab.engine.acceptance import sample_and_match
 from speclab.models.pair import ModelPair
-from speclab.prompts import examples
-
-
-def step(*sources: str):
-    """A step whose accepted path has these sources."""
-    return SimpleNamespace(
-        tree=SimpleNamespace(source=("target", *sources)), accepted=tuple(range(1, len(sources) + 1))
-    )
-
-
-def test_each_path_is_of_one_kind():
-    paths = [("context",) * 3, ("context", "context", "transition", "transition"), ("transition",), (), ("context",)]
-    assert attribution(step(*path) for path in paths) == Attribution(4, 4, 1, 2)
-    assert attribution([]).accepted == 0
-
-
-def test_synergy_is_over_the_best_baseline():
-    assert synergy(3.0, [1.5, 2.4]) == pytest.approx(1.25)
-    with pytest.raises(ValueError, match="baseline"):
-        synergy(3.0, [])
-
 
 RIGHT, WRONG = 1, 0
+C, T = "context", "transition"
 
 
 def judged(parents, sources, tokens):
@@ -64,24 +44,24 @@ def judged(parents, sources, tokens):
     return SimpleNamespace(tree=tree, nodes=nodes, accepted=path, committed=(RIGHT,) * (len(path) + 1), bonus=RIGHT)
 
 
-C, T = "context", "transition"
 SAVED = judged([-1, 0, 0, 1, 1, 1, 3, 5], ["target", C, T, C, T, T, C, T], [1, 1, 0, 0, 0, 1, 1, 0])
 """A right copy beside a wrong guess; a wrong copy beside two guesses, the second right; two nodes behind these."""
 
 
-def test_three_measures_of_one_tree_by_hand():
+def test_sources_of_trees_by_hand():
     rates = source_rates([SAVED])
     assert rates[C] == SourceRate(drafted=3, tried=2, places=2, accepted=1, first=1)
     assert rates[T] == SourceRate(drafted=4, tried=3, places=2, accepted=1, first=0)
     assert (rates[T].share, rates[T].rate, rates[T].first_rate) == (1 / 4, 1 / 3, 0)
     assert source_rates([SAVED, SAVED])[T] == rates[T] + rates[T]
     assert SourceRate().share == SourceRate().rate == SourceRate().first_rate == 0
-
-
-def test_widths_are_those_before_each_spine_node():
     assert spine_widths(SAVED.tree) == (1, 2, 0)
     assert spine_widths(speclab.DraftTree.root(5)) == ()
     assert (source_rates([]), spine_bound([], 0.5, 0.1)) == ({}, 1)
+    assert synergy(3.0, [1.5, 2.4]) == pytest.approx(1.25)
+    paths = [[C] * 3, [C, C, T, T], [T], [], [C]]
+    chains = [judged([*range(-1, len(path))], ["target", *path], [RIGHT] * (len(path) + 1)) for path in paths]
+    assert attribution(chains) == Attribution(4, 4, 1, 2)
 
 
 def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
@@ -93,9 +73,6 @@ def test_rates_and_kinds_of_path_of_a_run_add_up_to_its_metrics():
     assert sum(rate.accepted for rate in rates.values()) == kinds.accepted == counts.accepted
     assert sum(rate.drafted for rate in rates.values()) == counts.drafted
     assert min(kinds.spine_only, kinds.spine_continuation, kinds.branch_only, kinds.continued) > 0
-    for rate in rates.values():
-        assert rate.drafted >= rate.tried >= rate.places >= rate.first
-        assert rate.tried >= rate.accepted >= rate.first
 
 
 def spine_steps(right, branches):
@@ -117,14 +94,6 @@ def test_the_bound_is_the_mean_where_tokens_are_independent():
     assert spine_bound(steps, rates[C].rate, rates[T].rate) == pytest.approx(measured, abs=0.05)
 
 
-def test_the_bound_is_too_high_where_copies_are_right_together():
-    together = np.repeat(np.random.default_rng(6).random((400, 1)) < 0.4, 10, axis=1)
-    steps = list(spine_steps(together, np.zeros_like(together)))
-    rates, measured = source_rates(steps), np.mean([len(step.committed) for step in steps])
-    assert spine_bound(steps, rates[C].rate, rates[T].rate) > measured + 0.5
-    assert spine_bound(steps, rates[C].share, rates[T].share) < measured
-
-
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_with_shares_the_bound_holds_whatever_was_right(rows):
     right = np.array(rows)
@@ -135,25 +104,7 @@ def test_with_shares_the_bound_holds_whatever_was_right(rows):
         assert spine_bound(steps, copied, guessed) <= measured + 1e-9
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return speclab.load_pair(device="cpu")
-
-
-@pytest.mark.model
-@pytest.mark.parametrize("kind", ["prose", "code", "maths", "repetitive"])
-def test_proposition_1_is_below_what_the_shipped_models_give(pair, kind):
-    """Appendix E.4 on our own runs, over all iterations; with shares, and with the sharper rates a try."""
-    steps = []
-    for prompt in examples(kind)[:3]:
-        session = speclab.Session(pair, Goose(), prompt.text, max_new_tokens=64)
-        session.run()
-        steps += [step for step in session.steps if step.bonus is not None]
-    measured, rates = np.mean([len(step.committed) for step in steps]), source_rates(steps)
-    by_share = spine_bound(steps, rates[C].share, rates[T].share)
-    by_rate = spine_bound(steps, rates[C].rate, rates[T].rate)
-    assert 1 < by_share < by_rate <= measured
-
+# Routing
 
 VOCAB = 8
 SMALL = {"node_budget": 10, "depth": 3, "children": 3}
@@ -164,8 +115,8 @@ def pair_of() -> ModelPair:
     """A target, and two drafts in the place of heads, each right where the other often is not."""
     probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
     drafts = [mixed_probs(probs, random_probs(VOCAB, seed), share) for seed, share in ((2, 0.5), (3, 0.6))]
-    heads = tuple(table_pair(draft, None, VOCAB).target for draft in drafts)
-    return ModelPair(table_pair(probs, None, VOCAB).target, heads=heads, name="tables")
+    heads = tuple(table_pair(draft, None, VOCAB, context=70).target for draft in drafts)
+    return ModelPair(table_pair(probs, None, VOCAB, context=70).target, heads=heads, name="tables")
 
 
 def finished(strategy: speclab.Strategy, **settings: object) -> speclab.Session:
@@ -174,12 +125,12 @@ def finished(strategy: speclab.Strategy, **settings: object) -> speclab.Session:
     return session
 
 
-@pytest.mark.parametrize("mode", ["route", "merge"])
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("mode", "sampling"), [("route", {}), ("route", {"temperature": 0.8, "seed": 5}), ("merge", {})]
+)
 def test_regret_verifies_both_and_leaves_the_session_alone(mode, sampling):
     session = finished(speclab.DualDraft(mode=mode, **SMALL), **sampling)
-    tokens, calls = session.token_ids, session.pair.target.calls
-    lost = set()
+    tokens, calls, lost = session.token_ids, session.pair.target.calls, set()
     for step in session.steps[:-3]:  # the text goes on behind these
         found = routing.regret(session, step.index)
         assert found.accepted == routing.followed(session.trace, step.index)
@@ -187,8 +138,8 @@ def test_regret_verifies_both_and_leaves_the_session_alone(mode, sampling):
         chosen = [length for length, one in zip(found.accepted, step.proposals, strict=True) if one.chosen]
         assert len(step.accepted) == max(chosen)
         assert found.tokens == max(found.accepted) - max(chosen) >= 0
-        assert [one.committed[: len(step.committed)] for one in found.steps if one.committed == step.committed]
         lost.add(found.tokens)
+    assert routing.regret(session, len(session.steps) - 1).tokens == 0, "at the end of the context, too"
     assert (session.token_ids, session.pair.target.calls) == (tokens, calls)
     assert (lost == {0}) == (mode == "merge"), "routing is wrong now and then, the union never"
 
@@ -199,16 +150,14 @@ def test_the_statistics_are_sums_over_the_steps():
     assert found.iterations == len(session.steps) == sum(part.chosen for part in found.parts)
     for place, part in enumerate(found.parts):
         own = [step for step in session.steps if step.proposals[place].chosen]
-        assert part.chosen == len(own) > 0
         assert part.accepted == sum(len(step.accepted) for step in own)
         assert part.committed == sum(len(step.committed) for step in own)
-        means = [step.proposals[place].confidence for step in session.steps]
-        assert part.confidence == pytest.approx(sum(means) / len(means))
+        assert part.confidence == pytest.approx(np.mean([step.proposals[place].confidence for step in session.steps]))
         reached = [routing.followed(session.trace, step.index)[place] for step in session.steps]
-        assert part.followed == pytest.approx(sum(reached) / len(reached))
-        assert part.share == pytest.approx(sum(length / 9 for length in reached) / len(reached))
+        assert part.followed == pytest.approx(np.mean(reached))
+        assert part.share == pytest.approx(np.mean(reached) / 9)
     margins = [abs(step.proposals[0].score - step.proposals[1].score) for step in session.steps]
-    assert found.margin == pytest.approx(sum(margins) / len(margins))
+    assert found.margin == pytest.approx(np.mean(margins))
     assert routing.statistics(session.trace, 3).iterations == 3
 
 
@@ -219,13 +168,3 @@ def test_where_nothing_was_chosen_there_is_nothing_to_count_or_regret():
         routing.regret(session, 0)
     with refused(speclab.SettingsError, "iteration 99"):
         routing.regret(session, 99)
-
-
-def test_regret_at_the_end_of_the_context():
-    """A recorded tree fits where it was drafted."""
-    probs = random_probs(VOCAB, 1, low=0.5, high=2.0)
-    heads = tuple(table_pair(probs, None, VOCAB, context=16).target for _ in range(2))
-    pair = ModelPair(table_pair(probs, None, VOCAB, context=16).target, heads=heads, name="tables")
-    session = speclab.Session(pair, speclab.DualDraft(**SMALL), [1, 2, 3], max_new_tokens=13)
-    session.run()
-    assert routing.regret(session, len(session.steps) - 1).tokens == 0

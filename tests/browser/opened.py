@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,10 +174,3 @@ class Opened:
         path = ARTIFACTS / f"{name}.png"
         self.page.screenshot(path=path)
         return path
-
-
-def quiet(lab: Opened) -> Iterator[None]:
-    """Of a file whose every test also asks: did the page complain, or ask a stranger? Made its fixture there."""
-    yield
-    assert lab.complaints == []
-    assert lab.strangers == []

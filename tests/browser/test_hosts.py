@@ -17,16 +17,6 @@ OWN = {
 """Notebook 7's own complaints; nothing of the lab takes part."""
 
 
-@pytest.fixture(scope="module")
-def app(browser, outgoing, tmp_path_factory):
-    """The lab in Voilà, as `speclab app` opens it."""
-    home = Home.make(tmp_path_factory.mktemp("voila"))
-    with serving(voila(home), home, outgoing):
-        opened = Opened.at(browser, f"http://127.0.0.1:{home.port}/")
-        yield opened
-        opened.page.close()
-
-
 def steps(opened: Opened) -> None:
     """Two more iterations by clicks, and back."""
     before = opened.read(TREE)
@@ -43,13 +33,18 @@ def asked_nobody(opened: Opened, outgoing) -> None:
         outgoing.accept()
 
 
-def test_voila_shows_the_lab_without_code_and_it_steps(app, outgoing):
-    app.wait(PAINTED)
-    steps(app)
-    app.shot("voila")
-    assert "speclab.Lab(" not in app.read("document.body.innerText")
-    asked_nobody(app, outgoing)
-    assert app.complaints == []
+def test_voila_shows_the_lab_without_code_and_it_steps(browser, outgoing, tmp_path):
+    """As `speclab app` opens it."""
+    home = Home.make(tmp_path)
+    with serving(voila(home), home, outgoing):
+        app = Opened.at(browser, f"http://127.0.0.1:{home.port}/")
+        app.wait(PAINTED)
+        steps(app)
+        app.shot("voila")
+        assert "speclab.Lab(" not in app.read("document.body.innerText")
+        asked_nobody(app, outgoing)
+        assert app.complaints == []
+        app.page.close()
 
 
 def test_notebook_7_runs_the_notebook_and_the_lab_steps(browser, server, outgoing):

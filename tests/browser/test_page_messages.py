@@ -8,8 +8,8 @@ from pathlib import Path
 
 import plotly
 import pytest
-from made_run import made_run
 from opened import ARTIFACTS, PATIENCE
+from view_samples import trace
 
 from speclab.views.export import read
 from speclab.views.phases import last_on_path
@@ -17,7 +17,7 @@ from speclab.views.preview import preview
 from speclab.views.run_data import header, iteration
 
 pytestmark = pytest.mark.browser
-RUN = made_run(4, 14)
+RUN = trace(4)
 ITERATIONS = [iteration(step, RUN) for step in RUN.steps]
 
 

@@ -1,4 +1,4 @@
-"""A measured node budget: what it follows from, where times are kept, and who uses it."""
+"""A measured node budget: what it follows from, where times are kept, and when passes are timed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pairs import PROMPT, headed_pair, pair_of
 from refusals import refused
-from table_runner import random_probs, table_pair
 
 import speclab
-from speclab.analysis.whatif import in_force
 from speclab.drafters import cost
 
 TIMES = st.lists(st.floats(1e-4, 1.0), min_size=len(cost.ROWS), max_size=len(cost.ROWS)).map(sorted).map(tuple)
@@ -28,6 +26,16 @@ def at(times: tuple[float, ...], rows: int) -> float:
     raise AssertionError(rows)
 
 
+@given(TIMES)
+def test_the_budget_is_the_most_rows_for_a_third_more_than_one(times):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "pass_seconds", lambda _: times)
+        affordable = [rows for rows in range(4, 65) if at(times, rows) <= 4 / 3 * times[0] * (1 + 1e-12)]
+        assert cost.node_budget(None) == max(affordable, default=4)
+        assert cost.seconds(None, 12) == pytest.approx(at(times, 12))
+        assert cost.seconds(None, 80) == pytest.approx(times[-1] + (times[-1] - times[-2]))
+
+
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
     """The real measurement, with a cache folder of its own."""
@@ -38,65 +46,47 @@ def measured(monkeypatch, tmp_path):
     return tmp_path / "costs"
 
 
-@given(TIMES)
-def test_the_budget_is_the_most_rows_for_a_third_more_than_one(times):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost, "pass_seconds", lambda _: times)
-        budget = cost.node_budget(None)
-        affordable = [rows for rows in range(4, 65) if at(times, rows) <= 4 / 3 * times[0] * (1 + 1e-12)]
-        assert budget == max(affordable, default=4)
-        assert cost.seconds(None, 12) == pytest.approx(at(times, 12))
-        assert cost.seconds(None, 80) == pytest.approx(times[-1] + (times[-1] - times[-2]))
-
-
 @pytest.mark.model
 def test_a_pass_is_measured_once_and_its_times_are_kept(measured, monkeypatch):
-    pair, counted = headed_pair("llama"), []
-    monkeypatch.setattr(cost, "_measure", lambda *given, real=cost._measure: counted.append(given) or real(*given))
-    for runner in (pair.target, *pair.heads):
+    pair, timed = headed_pair("llama"), []
+    monkeypatch.setattr(cost, "_measure", lambda *given, real=cost._measure: timed.append(given) or real(*given))
+    for runner in (pair.target, pair.heads[0]):
         before = runner.length, runner.calls
         times = cost.pass_seconds(runner)
         assert list(times) == sorted(times)
         assert min(times) > 0
         assert cost.pass_seconds(runner.fork()) == times
         assert (runner.length, runner.calls) == before
-    assert len(counted) == 3
     files = sorted(measured.iterdir())
-    assert len(files) == 3
+    assert len(timed) == len(files) == 2
     cost._known.clear()
-    kept = cost.pass_seconds(pair.target)
-    assert len(counted) == 3, "read from disk"
-    assert kept in [tuple(json.loads(file.read_text())["seconds"]) for file in files]
-    for damaged in ("", "{}", '{"seconds": [1]}', '{"seconds": "x"}'):
+    assert cost.pass_seconds(pair.target) in [tuple(json.loads(file.read_text())["seconds"]) for file in files]
+    assert len(timed) == 2, "read from disk"
+    for damaged in ("", '{"seconds": [1]}', '{"seconds": "x"}'):
         cost._known.clear()
         for file in files:
             file.write_text(damaged)
         cost.pass_seconds(pair.target)
-    assert len(counted) == 7
+    assert len(timed) == 5
 
 
 @pytest.mark.model
 def test_a_busy_machine_and_a_folder_that_cannot_be_written_keep_nothing(measured, monkeypatch):
-    monkeypatch.setattr(cost, "QUIET", 0.0)
     pair = pair_of("llama")
-    assert cost.pass_seconds(pair.target)
+    with monkeypatch.context() as busy:
+        busy.setattr(cost, "QUIET", 0.0)
+        assert cost.pass_seconds(pair.target)
     assert not measured.exists()
-    monkeypatch.setattr(cost, "QUIET", 1e9)
     measured.write_text("a file where the folder should be")
     cost._known.clear()
     assert cost.pass_seconds(pair.target)
 
 
-@pytest.mark.model
-def test_it_is_measured_before_a_texts_clock_starts(measured, monkeypatch):
+def test_passes_are_timed_before_a_texts_clock_starts(measured, monkeypatch):
     order, pair = [], pair_of("llama")
     monkeypatch.setattr(cost, "_measure", lambda *_: order.append("measure") or (1.0,) * len(cost.ROWS))
     monkeypatch.setattr("speclab.engine.generate.perf_counter", lambda: order.append("clock") or 0.0)
-    for strategy, measures in (
-        (speclab.LinearSpeculation(), False),
-        (speclab.Goose(), True),
-        (speclab.DynaTree(), False),  # known by now
-    ):
+    for strategy, measures in ((speclab.LinearSpeculation(), False), (speclab.Goose(), True)):
         speclab.generate(pair, strategy, PROMPT, max_new_tokens=4)
         assert ("measure" in order) == measures
         assert order.index("clock") == int(measures)
@@ -104,14 +94,10 @@ def test_it_is_measured_before_a_texts_clock_starts(measured, monkeypatch):
 
 
 def test_the_trace_has_the_setting_and_a_step_has_the_number():
-    session = speclab.Session(table_pair(random_probs(9, 1), random_probs(9, 2), 9), speclab.DynaTree(), [1, 2, 3])
+    session = speclab.Session(pair_of("llama"), speclab.DynaTree(), PROMPT, max_new_tokens=20)
     step = session.step()
     assert session.trace.settings["node_budget"] == "auto"
-    assert step.settings["node_budget"] == in_force(step).node_budget == 13
-    assert len(step.tree) <= 13
-    twin = session.fork(at=1)
-    assert twin.strategy == session.strategy
-    assert twin.step().settings["node_budget"] == 13
+    assert step.settings["node_budget"] == session.fork(at=0).step().settings["node_budget"] == 13
 
 
 @pytest.mark.parametrize("value", [0, 1025, True, 2.5, "many"])

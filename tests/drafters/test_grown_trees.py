@@ -1,4 +1,4 @@
-"""Fast drafting against the plain reference, on draft distributions from a table."""
+"""Fast drafting and historical adjustment against the plain reference, on draft distributions from a table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 from variants import dynatrees
 
 import speclab
-from speclab.drafters.base import Context, Draft, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Strategy
+from speclab.drafters.dynatree import adjustment, remember
 from speclab.tree import DraftTree
 
 TEXT = [2, 1, 0, 1, 2]
+GATES = {"prune_probability": "prune", "max_depth": "max depth", "stop_probability": "stop", "deep_probability": "deep"}
+ADAPTED = ("base_depth", "high_confidence", "deep_probability")
 
 
 def settings_of(strategy: Strategy) -> dict:
@@ -23,24 +26,13 @@ def settings_of(strategy: Strategy) -> dict:
     return strategy.model_dump() | {"mid_branches": getattr(strategy, "mid_branches", 0)}
 
 
-GATES = {"prune_probability": "prune", "max_depth": "max depth", "stop_probability": "stop", "deep_probability": "deep"}
-
-
-def draft_once(
-    strategy: Strategy, probs: reference.DistributionFn, vocab: int, depth: int = 1000
-) -> tuple[Draft, TableRunner]:
+def draft_once(strategy: Strategy, probs: reference.DistributionFn, vocab: int) -> tuple[Draft, TableRunner]:
     pair = table_pair(random_probs(vocab, 99), probs, vocab)
-    drafter = strategy.drafter(pair)
-    return drafter.draft(Context(TEXT, depth, lambda: None)), pair.draft
+    return strategy.drafter(pair).draft(Context(TEXT, 1000, lambda: None)), pair.draft
 
 
 def after_text(probs: reference.DistributionFn) -> reference.DistributionFn:
     return lambda path: probs((*TEXT, *path))
-
-
-def path_of(tree: DraftTree, node: int, drafted_root: bool) -> tuple[int, ...]:
-    tokens = tuple(tree.token[list(tree.path(node))].tolist())
-    return tokens if drafted_root else tokens[1:]
 
 
 def assert_same_tree(tree: DraftTree, expected: reference.Drafted) -> None:
@@ -51,30 +43,28 @@ def assert_same_tree(tree: DraftTree, expected: reference.Drafted) -> None:
 
 def assert_same_decisions(draft: Draft, expected: reference.Drafted, drafted_root: bool) -> None:
     """Every kept node has one decision, the reference's; nodes it never came to were stopped by the budget."""
-    tree = draft.tree
+
+    def path_of(node: int) -> tuple[int, ...]:
+        tokens = tuple(draft.tree.token[list(draft.tree.path(node))].tolist())
+        return tokens if drafted_root else tokens[1:]
+
     kept = [node.path for node in expected.nodes]
     due = {path: (gate, count) for path, gate, count in expected.decisions if path in kept}
-    got = {}
+    decided, full, pruned = {}, set(), []
     for event in draft.events:
-        path = path_of(tree, event.node, drafted_root)
+        path, values = path_of(event.node), event.values
         if event.kind == "expand":
-            assert event.values["confidence"] == pytest.approx(math.exp(draft.topk[event.node][0][1]))
-            got[path] = ("expand", event.values["branches"])
-        elif event.kind == "stop" and event.values["gate"] != "node_budget":
-            got[path] = (GATES[event.values["gate"]], 0)
-    assert got == due
-    full = {
-        path_of(tree, event.node, drafted_root)
-        for event in draft.events
-        if event.kind == "stop" and event.values["gate"] == "node_budget"
-    }
+            assert values["confidence"] == pytest.approx(math.exp(draft.topk[event.node][0][1]))
+            decided[path] = ("expand", values["branches"])
+        elif event.kind == "prune":
+            pruned.append((*path, values["token"]))
+        elif values["gate"] == "node_budget":
+            full.add(path)
+        else:
+            decided[path] = (GATES[values["gate"]], 0)
+    assert decided == due
     assert full == set(kept) - set(due)
-    pruned = sorted(
-        (*path_of(tree, event.node, drafted_root), event.values["token"])
-        for event in draft.events
-        if event.kind == "prune"
-    )
-    assert pruned == sorted(expected.pruned)
+    assert sorted(pruned) == sorted(expected.pruned)
 
 
 @settings(max_examples=60)
@@ -113,66 +103,14 @@ def test_the_chain_is_the_plain_one(draft_tokens, stop, seed):
     probs = random_probs(7, seed)
     strategy = speclab.LinearSpeculation(draft_tokens=draft_tokens, confidence_stop=stop)
     draft, runner = draft_once(strategy, probs, 7)
-    expected = reference.chain(after_text(probs), draft_tokens, stop, TEXT[-1])
-    assert_same_tree(draft.tree, expected)
+    assert_same_tree(draft.tree, reference.chain(after_text(probs), draft_tokens, stop, TEXT[-1]))
     assert runner.calls == len(draft.tree) - 1
-
-
-def test_plain_decoding_drafts_nothing():
-    draft, runner = draft_once(speclab.Autoregressive(), random_probs(7, 0), 7)
-    assert (draft.tree.token.tolist(), runner.calls) == ([TEXT[-1]], 0)
-
-
-@given(dynatrees(), st.integers(0, 3), st.integers(0, 1000))
-def test_no_node_lies_beyond_the_context(strategy, depth, seed):
-    probs = random_probs(9, seed)
-    draft, _ = draft_once(strategy, probs, 9, depth)
-    unbounded, _ = draft_once(strategy.changed(max_depth=7), probs, 9)
-    assert draft.tree.depth.max() <= depth
-    assert set(draft.tree.token[draft.tree.depth <= 1].tolist()) <= set(unbounded.tree.token.tolist())
-
-
-def test_the_root_is_never_pruned():
-    probs = [0.3, 0.25, 0.25, 0.2]
-    strategy = speclab.DynaTree.paper().changed(prune_probability=0.5, stop_probability=0.0)
-    draft, _ = draft_once(strategy, lambda path: probs, 4)
-    assert draft.tree.token.tolist() == [0]
-    assert [event.kind for event in draft.events] == ["stop"]
-
-
-# The draft cache lives on
-
-
-@given(dynatrees(root="verified"), st.integers(0, 1000), st.data())
-@settings(max_examples=25)
-def test_drafting_on_a_settled_cache_gives_the_tree_of_a_fresh_one(strategy, seed, data):
-    """Accept any path, settle, draft again: as if the draft had never run before, with no more than one row a token."""
-    probs = random_probs(9, seed)
-    pair = table_pair(random_probs(9, 99), probs, 9)
-    drafter, text = strategy.drafter(pair), list(TEXT)
-    for _ in range(3):
-        tree = drafter.draft(Context(text, 1000, lambda: None)).tree
-        expected = reference.draft_tree(
-            lambda path, text=tuple(text): probs((*text, *path)), settings_of(strategy), text[-1]
-        )
-        assert_same_tree(tree, expected)
-        path = tree.path(data.draw(st.integers(0, len(tree) - 1)))[1:]
-        committed = (*tree.token[list(path)].tolist(), data.draw(st.integers(0, 8)))
-        if path and data.draw(st.booleans()):  # the text ends inside the path: no bonus token
-            committed = committed[:-1]
-        drafter.commit(Outcome(tree, path, committed, None, None))
-        text += committed
-        assert pair.draft.tokens == text[: pair.draft.length]
-        assert pair.draft.length < len(text)
-
-
-# Whole runs
 
 
 @settings(max_examples=25)
 @given(dynatrees(node_budget=24, history="iteration"), st.integers(0, 10_000), st.floats(0.02, 0.6))
 def test_whole_runs_are_the_papers(strategy, seed, share):
-    """Ten rounds: every tree, path and commit, and the adapted settings, are those of the plain loop."""
+    """Ten rounds: every tree, path and commit, the adapted settings and the caches are those of the plain loop."""
     strategy = strategy.changed(
         base_depth=3,
         max_depth=max(strategy.max_depth, 5),
@@ -191,10 +129,48 @@ def test_whole_runs_are_the_papers(strategy, seed, share):
         assert_same_tree(step.tree, expected.tree)
         assert list(step.accepted) == expected.accepted
         assert list(step.committed) == expected.committed
-        for name in ("base_depth", "high_confidence", "deep_probability"):
+        for name in ADAPTED:
             assert step.settings[name] == pytest.approx(expected.settings[name], abs=1e-4)
         text = session.prompt_ids + session.token_ids
         for runner in session.pair.runners.values():
             assert runner.tokens == text[: runner.length]
-    assert session.done
     assert session.token_ids == committed
+
+
+# Historical adjustment alone
+
+
+@given(st.lists(st.floats(0, 1), max_size=25), dynatrees())
+def test_history_is_the_published_schedule_and_never_leaves_the_bounds(shares, strategy):
+    window = ()
+    for share in shares:
+        window = remember(window, share)
+    changes, reason = adjustment(strategy, window)
+    assert strategy.changed(**changes)
+    assert reason
+    bold = len(window) > 0 and sum(window) / len(window) > 0.7
+    for name, sign in zip(ADAPTED, (1, -1, -1), strict=True):
+        moved = sign * (changes.get(name, getattr(strategy, name)) - getattr(strategy, name))
+        assert moved >= 0 if bold else moved <= 0, name
+    usual = speclab.DynaTree(base_depth=3, max_depth=6)
+    changes, _ = adjustment(usual, window)
+    assert usual.model_dump() | changes == pytest.approx(reference.adjust(usual.model_dump(), shares), abs=1e-4)
+
+
+def test_history_a_prompt_is_the_published_codes():
+    """Never within a prompt; from the sixth on each goes on from what the last used, by the prompts before it."""
+    target = random_probs(8, 3, low=0.5, high=2.0)
+    pair = table_pair(target, mixed_probs(target, random_probs(8, 4), 0.5), 8)
+    strategy, shares, depths = speclab.DynaTree.authors_code(), [], []
+    expected = strategy.model_dump()
+    for _ in range(7):
+        expected = reference.adjust(expected, shares)
+        session = speclab.Session(pair, strategy, TEXT, max_new_tokens=30)
+        session.run()
+        for step in session.steps:
+            assert [step.settings[name] for name in ADAPTED] == pytest.approx(
+                [expected[name] for name in ADAPTED], abs=1e-4
+            )
+        shares.append(reference.published_statistic([len(step.committed) for step in session.steps]))
+        depths.append(expected["base_depth"])
+    assert depths == [4] * 5 + [3, 2], "the code's D_0, which counts one more, goes from 5 to 3"

@@ -1,22 +1,29 @@
-"""The table of transitions against a dict of dicts, going back in it, and tables that are carried over."""
+"""Tables of transitions against a dict of dicts, and what is carried over; Token Recycling's template."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from records import paths_of
 from reference import transitions as reference
 from table_runner import TableRunner, mixed_probs, random_probs, table_pair
 
 import speclab
 from speclab.drafters import transitions
+from speclab.drafters.token_recycling import LEVELS, template
 from speclab.drafters.transitions import Rows, TransitionTable
 from speclab.models.answer import Answer
 
 VOCAB, WIDTH = 9, 4
 BATCHES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 12)), max_size=8)
+PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
+"""What comes next depends mostly on the last token, so that a table of transitions is often right."""
+CARRIED = speclab.TokenRecycling(carry="carried", node_budget=13)
 
 
 def batch(seed: int, rows: int) -> tuple[list[int], list[int], torch.Tensor]:
@@ -50,7 +57,7 @@ def test_a_table_is_a_dict_of_dicts(most, batches, pairs):
     if most == 1000:
         for (before, token), successors in contents(table).items():
             expected = plain.successors(before, token)
-            assert successors.tokens == [*expected] or (not expected and not successors.tokens)
+            assert [*successors.tokens] == [*expected]
             assert [*successors.probs] == pytest.approx([*expected.values()], rel=1e-5)
     assert table.sizes["table_rows"] == len({key for key in plain.after if len(key) == 1})
     assert table.sizes["bigrams"] == len({key for key in plain.after if len(key) == 2})
@@ -65,9 +72,7 @@ def test_going_back_leaves_a_table_that_never_learned_more(before, after):
     other.restore(state)
     assert contents(other) == contents(learned(TransitionTable(WIDTH, pairs=True), before))
     assert contents(table) == then, "another table that goes back leaves this one as it is"
-    table.restore(state)
-    assert contents(table) == contents(other)
-    assert contents(learned(table, after)) == contents(learned(other, after)) == then
+    assert contents(learned(other, after)) == then
 
 
 def test_impossible_and_unknown_tokens_are_not_successors():
@@ -81,9 +86,6 @@ def test_impossible_and_unknown_tokens_are_not_successors():
 
 # The table of a drafter
 
-PROBS = mixed_probs(random_probs(VOCAB, 3), lambda path: random_probs(VOCAB, 4)(path[-1:]), 0.8)
-CARRIED = speclab.TokenRecycling(carry="carried", node_budget=13)
-
 
 def lone():
     return table_pair(PROBS, None, VOCAB)
@@ -93,52 +95,77 @@ def rows_known(step) -> int:
     return step.adaptation.before["table_rows"]
 
 
-@pytest.mark.parametrize("rows", [2, 100])
-def test_a_long_prompt_is_learned_in_chunks(rows, monkeypatch):
-    """The last row's logits, every row in the table, and the cache as one pass leaves it."""
-    monkeypatch.setattr(transitions, "PREFILL_ROWS", rows)
+def test_a_long_prompt_is_learned_in_chunks(monkeypatch):
+    """The last row's logits, every row and pair in the table, and the cache as one pass leaves it."""
+    monkeypatch.setattr(transitions, "PREFILL_ROWS", 2)
     prompt, runner = [1, 2, 3, 4, 5, 6, 7], TableRunner(PROBS, VOCAB)
-    drafter = speclab.TokenRecycling().drafter(lone())
+    drafter = speclab.Goose().drafter(lone())
     answer = drafter.prefill(runner, prompt)
     assert answer.row(0).tolist() == pytest.approx(reference.logs(PROBS(tuple(prompt))), abs=1e-4)
-    assert runner.tokens == prompt
-    assert runner.calls == -(-len(prompt) // rows)
-    assert len(drafter.table.after_token) == 7
+    assert (runner.tokens, runner.calls) == (prompt, 4)
+    assert [*drafter.table.after_pair] == [*zip([-1, *prompt], prompt, strict=False)]
 
 
-def test_a_cold_table_knows_nothing_of_the_prompt_before_and_a_carried_one_does():
-    for strategy, pair in ((speclab.TokenRecycling(), lone()), (CARRIED, lone())):
-        first = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
-        first.run()
-        known = first.steps[-1].adaptation.after["table_rows"]
-        step = speclab.Session(pair, strategy, [7], max_new_tokens=8).step()
-        assert rows_known(step) == (1 if strategy.carry == "cold" else known)
-    assert rows_known(speclab.Session(lone(), CARRIED, [7], max_new_tokens=8).step()) == 1, "another pair"
-
-
-def test_what_a_stopped_iteration_learned_is_not_carried(monkeypatch):
+@pytest.mark.parametrize("strategy", [speclab.TokenRecycling(), CARRIED], ids=["cold", "carried"])
+def test_a_carried_table_knows_the_prompt_before_but_no_stopped_iteration(strategy, monkeypatch):
     pair = lone()
-    session = speclab.Session(pair, CARRIED, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
-    known = session.step().adaptation.after["table_rows"]
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
+    first = speclab.Session(pair, strategy, [1, 2, 3, 4, 5, 6], max_new_tokens=20)
+    known = first.step().adaptation.after["table_rows"]
     with monkeypatch.context() as patch:
-        patch.setattr("speclab.engine.session.record", stopped)
+        patch.setattr("speclab.engine.session.record", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            session.step()
-    assert rows_known(speclab.Session(pair, CARRIED, [1], max_new_tokens=4).step()) == known
+            first.step()
+    step = speclab.Session(pair, strategy, [1], max_new_tokens=8).step()
+    assert rows_known(step) == (1 if strategy.carry == "cold" else known)
+    assert rows_known(speclab.Session(lone(), CARRIED, [7], max_new_tokens=8).step()) == 1, "another pair"
 
 
 def test_sessions_with_a_carried_table_do_not_disturb_each_other():
     pair = lone()
     first = speclab.Session(pair, CARRIED, [1, 2, 3], max_new_tokens=20)
     first.step()
-    alone = speclab.Session(lone(), CARRIED, [1, 2, 3], max_new_tokens=20)
     speclab.Session(pair, CARRIED, [8, 7, 6, 5], max_new_tokens=20).run()
+    alone = speclab.Session(lone(), CARRIED, [1, 2, 3], max_new_tokens=20)
     alone.step()
-    trees = [step.tree.token.tolist() for step in (first.step(), first.step())]
-    assert trees == [step.tree.token.tolist() for step in (alone.step(), alone.step())]
-    fork = first.fork(at=1)
-    assert trees == [step.tree.token.tolist() for step in (fork.step(), fork.step())]
+    fork = first.fork()
+    trees = [[session.step().tree.token.tolist() for _ in range(2)] for session in (first, alone, fork)]
+    assert trees[0] == trees[1] == trees[2]
+
+
+# Token Recycling
+
+
+def test_templates_have_the_papers_levels_and_smaller_ones_are_part_of_the_larger():
+    """As (rank, rank, …) paths."""
+
+    def paths(budget):
+        nodes = [()]
+        for parent, rank in template(budget, 8):
+            nodes.append((*nodes[parent], rank))
+        return set(nodes)
+
+    assert Counter(map(len, paths(81))) == {0: 1, **dict(enumerate(LEVELS, start=1))}
+    for budget in (1, 2, 13, 25, 41, 60, 81):
+        assert len(paths(budget)) == budget
+        assert paths(budget) <= paths(81)
+
+
+@pytest.mark.parametrize("budget", [13, 81])
+def test_every_iteration_is_the_papers(budget):
+    """The table of prefill and all rows, as a dict of dicts; the tree filled from it."""
+    strategy = speclab.TokenRecycling(node_budget=budget, successors=5)
+    session = speclab.Session(lone(), strategy, [1, 2, 3, 1, 2], max_new_tokens=30)
+    plain, text = reference.Table(5), list(session.prompt_ids)
+    rows = [PROBS(tuple(text[: end + 1])) for end in range(len(text))]
+    plain.harvest([-1, *text[:-1]], text, [reference.logs(row) for row in rows])
+    while not session.done:
+        text = session.prompt_ids + session.token_ids
+        step = session.step()
+        paths = list(paths_of(step.tree))
+        assert paths[1:] == reference.static_tree(plain, text, template(budget, 5), 1000)
+        accepted = {0, *step.accepted}
+        for node in sorted(range(len(step.tree)), key=accepted.__contains__):
+            path = (*text, *paths[node])
+            plain.harvest([path[-2]], [path[-1]], [reference.logs(PROBS(path))])
+        assert step.adaptation.after["table_rows"] == len(plain.after)
+    assert session.metrics.counts.accepted > 5

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from lab_tools import Page, every, settle
 from tiny import tiny
 
 import speclab
-from speclab.lab.setup import CUSTOM, OWN, PRESETS_SHOWN
+from speclab.lab.setup import CUSTOM, OWN
 from speclab.lab.state import ModelChoice
 from speclab.models.presets import PRESETS
 
@@ -39,11 +41,8 @@ def test_the_form_is_made_when_it_is_unfolded_shows_what_runs_and_folds(make, se
     form = lab._form
     assert len(every(lab)) > count
     assert form.layout.display is None
-    assert form.models.value == "mini"
-    assert form.strategy.value == "DynaTree"
-    assert form.prompt.value == "Once upon a time"
-    assert form.length.value == 60
-    assert len(form.preset.options) <= PRESETS_SHOWN + 2
+    shown = form.models.value, form.strategy.value, form.prompt.value, form.length.value
+    assert shown == ("mini", "DynaTree", "Once upon a time", 60)
     page.say(do="change")
     assert form.layout.display == "none"
 
@@ -80,40 +79,36 @@ def test_a_prompt_that_cannot_be_is_refused_where_it_is_typed_until_it_is_mended
     assert page.status["error"] is None
 
 
-def test_a_strategy_and_a_preset_are_chosen_and_a_shipped_example(page, form):
+def test_a_strategy_a_preset_and_a_shipped_example_are_chosen(page, form):
     edit(page, "strategy", "LinearSpeculation")
     assert "strategy DynaTree → LinearSpeculation" in page.status["pending"]
     page.say(do="step")
     assert type(page.lab.session.strategy).__name__ == "LinearSpeculation"
     assert page.lab.state.cursor == 2, "a fork goes on from where it was"
     edit(page, "strategy", "DynaTree")
-    names = [name for name in form.preset.options if name not in {CUSTOM, "default"}]
-    edit(page, "preset", names[-1])
-    assert page.lab.state.wanted.strategy == speclab.DynaTree.presets()[names[-1]]
-    label, text = form.example.options[2]
+    name = [name for name in form.preset.options if name not in {CUSTOM, "default"}][-1]
+    edit(page, "preset", name)
+    assert page.lab.state.wanted.strategy == speclab.DynaTree.presets()[name]
+    _, text = form.example.options[2]
     edit(page, "example", text)
-    assert form.prompt.value == text
-    assert label
-    assert page.lab.state.wanted.prompt == text
+    assert form.prompt.value == page.lab.state.wanted.prompt == text
 
 
-def test_length_temperature_and_sampling_are_applied_in_a_fork(page, form):
+def test_length_and_sampling_are_applied_in_a_fork(page, form):
+    first = page.lab.session.steps[0]
     assert form.seed.disabled
-    edit(page, "temperature", 0.8)
+    for field, value in {"temperature": 0.8, "seed": 3, "top_p": "0.9", "length": 30}.items():
+        edit(page, field, value)
     assert not form.seed.disabled
-    edit(page, "seed", 3)
-    edit(page, "top_p", "0.9")
-    edit(page, "length", 30)
     page.say(do="step")
     settings = page.lab.session.settings
     assert (settings.temperature, settings.seed, settings.top_p, settings.max_new_tokens) == (0.8, 3, 0.9, 30)
-    assert page.lab.session.steps[0] is page.lab._commands.runs[0].session.steps[0]
-    edit(page, "top_p", "many")
-    assert page.status["error"]["where"] == "prompt"
-    edit(page, "top_p", "")
-    assert page.status["error"] is None
-    edit(page, "temperature", -1.0)
-    assert page.status["error"]["where"] == "prompt"
+    assert page.lab.session.steps[0] is first
+    for field, wrong, right in (("top_p", "many", ""), ("temperature", -1.0, 0.0)):
+        edit(page, field, wrong)
+        assert page.status["error"]["where"] == "prompt"
+        edit(page, field, right)
+        assert page.status["error"] is None
 
 
 def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_former(page, form, tmp_path):
@@ -133,21 +128,18 @@ def test_models_of_ones_own_are_named_and_loaded_and_a_wrong_name_keeps_the_form
     page.say(do="step")
     assert page.status["error"] is None
     assert page.lab.session.prompt_ids == [5, 17, 3, 40, 11]
-    assert page.holds_the_run()
 
 
 def test_a_fork_and_a_switch_are_shown_in_the_form(page, form):
     page.lab.fork(speclab.LinearSpeculation(), max_new_tokens=33)
     page.hear()
-    assert form.strategy.value == "LinearSpeculation"
-    assert form.length.value == 33
+    assert (form.strategy.value, form.length.value) == ("LinearSpeculation", 33)
     assert page.status["pending"] is None
     page.say(do="switch", run=0)
-    assert form.strategy.value == "DynaTree"
-    assert form.length.value == 60
+    assert (form.strategy.value, form.length.value) == ("DynaTree", 60)
 
 
-def test_models_are_loaded_when_a_page_asks_and_the_page_hears_of_it(make, sent, monkeypatch):
+def test_models_are_loaded_once_when_a_page_asks(make, sent, monkeypatch):
     from speclab.models import pair as models
 
     asked, load = [], models.load_pair
@@ -155,12 +147,9 @@ def test_models_are_loaded_when_a_page_asks_and_the_page_hears_of_it(make, sent,
     lab = make("mini", prompt="Once", max_new_tokens=20)
     assert lab.session is None
     assert not asked
-    page = Page(lab, sent)
-    assert asked[0]["name"] == "mini"
-    assert page.status["busy"] is None
-    assert page.holds_the_run()
-    busy = [message.get("busy") for envelope in Page(lab, sent).hear() for message in envelope["messages"]]
-    assert "Loading mini" not in busy, "loaded once"
+    assert Page(lab, sent).holds_the_run()
+    assert Page(lab, sent).status["busy"] is None
+    assert [named["name"] for named in asked] == ["mini"]
 
 
 def test_a_load_that_fails_is_said_and_tried_again(make, sent, monkeypatch):
@@ -195,11 +184,9 @@ def test_the_default_lab_takes_smollm2_where_it_was_fetched_else_mini(monkeypatc
         lab.close()
 
 
-def test_a_chat_prompt_stays_a_conversation_when_its_text_is_edited(make, sent, pair):
+def test_a_chat_prompt_stays_a_conversation_when_its_text_is_edited(make, pair):
     messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Why?"}]
     lab = make("mini", prompt="Once", max_new_tokens=20)
-    from dataclasses import replace
-
     lab.state.wanted = replace(lab.state.wanted, models=None, prompt=messages)
     form = lab._form
     form._pair = pair

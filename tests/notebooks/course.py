@@ -14,6 +14,8 @@ import nbformat
 ROOT = Path(__file__).parents[2]
 WRONG = Path(__file__).with_name("wrong")
 LESSONS = sorted(path for path in (ROOT / "notebooks").glob("*.ipynb") if path.stem != "00_lab")
+CHECKED = "# NBVAL_CHECK_OUTPUT"
+"""The first line of a cell that prints the same on every machine."""
 SOLUTION = re.compile(r"<details>\s*<summary>Solution</summary>.*?```python\n(.*?)```", re.DOTALL)
 
 
@@ -28,10 +30,21 @@ def tagged(cell: Any, tag: str) -> bool:
 
 
 def printed(code: str, names: dict[str, Any]) -> str:
-    """Runs a cell, and returns what it prints."""
+    """Runs a cell, and returns what it prints, the value of its last line included."""
+    lines = ast.parse(code).body
+    last = lines.pop() if isinstance(lines[-1], ast.Expr) else None
     with redirect_stdout(io.StringIO()) as out:
-        exec(compile(code, "<cell>", "exec"), names)
+        exec(compile(ast.Module(lines, []), "<cell>", "exec"), names)
+        value = last and eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+        if value is not None:
+            print(repr(value))
     return out.getvalue().strip()
+
+
+def saved(cell: Any) -> str:
+    """What a cell printed when its notebook was saved."""
+    texts = [output.get("text") or output.data["text/plain"] for output in cell.outputs]
+    return "\n".join(text.strip() for text in texts)
 
 
 def asked(code: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -27,18 +25,13 @@ def test_any_tree_and_mask_survive(tmp_path_factory, tree, probs):
     assert_same(load_trace(trace.save(path)), trace)
 
 
-def test_impossible_tokens_survive(tmp_path):
-    """A distribution may hold zeros: log-prob minus infinity."""
+def test_impossible_tokens_and_a_wrong_mask_survive(tmp_path):
+    """A distribution may hold zeros; and a mask that differs from the closure must be shown as it was given."""
     tree = DraftTree.of([1, 2], [-1, 0], [0.0, -np.inf], "draft")
-    trace = trace_of(step_of(tree))
-    assert_same(load_trace(trace.save(tmp_path / "t")), trace)
-
-
-def test_a_mask_that_is_not_the_closure_survives(tmp_path):
-    """The mask is what the model was given: a wrong one must be shown wrong."""
-    wrong = np.ones((4, 4), dtype=np.bool_)
-    trace = trace_of(dataclasses.replace(step_of(TREE), mask=wrong))
-    assert load_trace(trace.save(tmp_path / "t")).steps[0].mask.all()
+    trace = trace_of(dataclasses.replace(step_of(tree), mask=np.ones((2, 2), dtype=np.bool_)))
+    path = trace.save(tmp_path / "t")
+    assert_same(load_trace(path), trace)
+    assert path.read_bytes() == trace.save(tmp_path / "again").read_bytes(), "the same trace gives the same bytes"
 
 
 def test_token_ids_start_with_the_first_token_and_stop_at_the_cursor():
@@ -51,22 +44,6 @@ def test_metrics_are_the_sum_of_the_steps():
     metrics = trace_of(step_of(TREE), step_of(TREE, 1)).metrics
     assert metrics.counts == Counts(2, 3, 8, 2, 6, 2, 4, 0.2)
     assert metrics.ttft == 0.5
-
-
-def test_the_same_trace_gives_the_same_bytes(tmp_path):
-    trace = trace_of(step_of(TREE))
-    assert trace.save(tmp_path / "a").read_bytes() == trace.save(tmp_path / "b").read_bytes()
-
-
-def test_a_saved_trace_opens_without_torch(tmp_path):
-    path = trace_of(step_of(TREE)).save(tmp_path / "t")
-    code = (
-        "import sys, speclab\n"
-        f"print(len(speclab.load_trace({str(path)!r}).steps))\n"
-        "print({'torch', 'transformers'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["1", "set()"]
 
 
 # Two iterations: a chain of 4 with 3 accepted, and a bonus; then 6 nodes, 3 on the longest path, none accepted,

@@ -38,36 +38,34 @@ def _edited(tmp_path, change) -> str:
     return _refused(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x1f\x8b", b'{"steps": []}', b"\x89PNG\r\n\x1a\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"hello", b"\x1f\x8b", b'{"steps": []}'),
+        *(
+            gzip.compress(text, mtime=0)
+            for text in (b"", b"[]", b"null", b"{}", b'{"version": 1}', b"{", b"NaN", b"\xff")
+        ),
+    ],
+)
 def test_a_file_that_is_no_trace(tmp_path, content):
     (tmp_path / "t").write_bytes(content)
     _refused(tmp_path / "t")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", "3", '"text"', "{}", '{"version": 1}', "{", "NaN", "\ud800"])
-def test_gzipped_json_that_is_no_trace(tmp_path, content):
-    (tmp_path / "t").write_bytes(gzip.compress(content.encode("utf-8", "surrogatepass")))
-    _refused(tmp_path / "t")
-
-
-def test_every_truncation_is_refused(tmp_path):
-    whole = trace_of(step_of(TREE)).save(tmp_path / "whole").read_bytes()
-    for length in [*range(0, len(whole), 37), len(whole) - 1]:
-        (tmp_path / "t").write_bytes(whole[:length])
-        _refused(tmp_path / "t")
-
-
-def test_a_flipped_byte_is_refused_or_harmless(tmp_path):
+def test_a_flipped_byte_and_a_truncation_are_refused_or_harmless(tmp_path):
     """Gzip's checksum finds a damaged body; a flipped byte of its header may change nothing."""
     trace = trace_of(step_of(TREE))
-    whole = trace.save(tmp_path / "whole").read_bytes()
-    count = 0
-    for place in range(0, len(whole), 11):
+    whole, refusals = trace.save(tmp_path / "whole").read_bytes(), 0
+    places = range(0, len(whole), 37)
+    for place in places:
+        with pytest.raises(TraceError):
+            unpack_trace(whole[:place], "t")
         try:
             assert_same(unpack_trace(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :], "t"), trace)
         except TraceError:
-            count += 1
-    assert count >= len(whole) // 11 - 2
+            refusals += 1
+    assert refusals >= len(places) - 2
 
 
 LOADED = """
@@ -103,13 +101,6 @@ def test_the_most_that_is_unpacked_is_a_setting(tmp_path):
     assert len(load_trace(path, max_bytes=size).steps) == 1
 
 
-@pytest.mark.parametrize("place", ["nothing", ".", "a\0b", "x" * 5000, "/dev/zero"])
-def test_a_path_of_no_file_is_one_sentence(place):
-    with pytest.raises(TraceError, match="cannot be read") as caught:
-        load_trace(place)
-    assert len(str(caught.value)) <= 500
-
-
 def test_a_newer_format_says_upgrade(tmp_path):
     message = _edited(tmp_path, lambda data: data.update(version=VERSION + 1, steps={"packed": "…"}))
     assert "newer speclab" in message
@@ -125,39 +116,31 @@ def _of_tree(**values):
 
 
 WRONG = {
-    "a tree with a parent after its child": ("tree", _of_tree(parent=[-1, 3, 0, 0])),
-    "a tree with columns of two lengths": ("tree", lambda data: data["steps"][1]["tree"]["token"].pop()),
-    "a tree of a NaN": ("tree", _of_tree(log_prob=[0, float("nan"), 0, 0])),
-    "tokens that are no numbers": ("tree", _of_tree(token=["a", "b", "c", "d"])),
-    "a mask that is no hex": ("mask", _of_step(mask=["zz", "00", "00", "00"])),
-    "a mask of numbers": ("mask", _of_step(mask=[1, 2, 3, 4])),
-    "a mask of fewer nodes": ("mask", _of_step(mask=["80", "80", "80"])),
-    "an unknown verdict": ("nodes.0.verdict", lambda data: data["steps"][1]["nodes"][0].update(verdict="perhaps")),
-    "no nodes": ("nodes", _of_step(nodes=[])),
-    "nodes left out": ("nodes", lambda data: data["steps"][1].pop("nodes")),
-    "an index out of order": ("index", _of_step(index=7)),
-    "a path that is not in the tree": ("accepted", _of_step(accepted=[99])),
-    "a bonus of text": ("bonus", _of_step(bonus="one")),
-    "a prefix seen by nobody": ("prefix_seen", _of_step(prefix_seen=[])),
-    "seconds without end": ("seconds", _of_step(seconds={"draft": float("inf")})),
-    "a count of many digits": ("counts.committed", lambda data: data["steps"][1]["counts"].update(committed=10**400)),
-    "a cache of negative length": ("caches.0.before", lambda data: data["steps"][1]["caches"][0].update(before=-1)),
-    "an event of another node": ("events", lambda data: data["steps"][1]["events"][0].update(node=4)),
-    "an extra row that sees beyond": ("extra", lambda data: data["steps"][1]["extra"][0].update(sees=[6])),
-    "a residual of another node": ("residual", _of_step(residual={"node": 4, "tokens": []})),
-}
+    "a tree with a parent after its child": ("steps.1.tree", _of_tree(parent=[-1, 3, 0, 0])),
+    "a tree with columns of two lengths": ("steps.1.tree", lambda data: data["steps"][1]["tree"]["token"].pop()),
+    "a tree of a NaN": ("steps.1.tree", _of_tree(log_prob=[0, float("nan"), 0, 0])),
+    "a mask that is no hex": ("steps.1.mask", _of_step(mask=["zz", "00", "00", "00"])),
+    "a mask of fewer nodes": ("steps.1.mask", _of_step(mask=["80", "80", "80"])),
+    "an unknown verdict": ("steps.1.nodes.0.verdict", lambda data: data["steps"][1]["nodes"][0].update(verdict="x")),
+    "no nodes": ("steps.1.nodes", _of_step(nodes=[])),
+    "nodes left out": ("steps.1.nodes", lambda data: data["steps"][1].pop("nodes")),
+    "an index out of order": ("steps.1.index", _of_step(index=7)),
+    "a path that is not in the tree": ("steps.1.accepted", _of_step(accepted=[99])),
+    "a prefix seen by nobody": ("steps.1.prefix_seen", _of_step(prefix_seen=[])),
+    "seconds without end": ("steps.1.seconds", _of_step(seconds={"draft": float("inf")})),
+    "a count of many digits": (
+        "steps.1.counts.committed", lambda data: data["steps"][1]["counts"].update(committed=10**400),
+    ),
+    "an event of another node": ("steps.1.events", lambda data: data["steps"][1]["events"][0].update(node=4)),
+    "an extra row that sees beyond": ("steps.1.extra", lambda data: data["steps"][1]["extra"][0].update(sees=[6])),
+    "a residual of another node": ("steps.1.residual", _of_step(residual={"node": 4, "tokens": []})),
+    "steps that are a number": ("steps", lambda data: data.update(steps=3)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("field", "edit"), WRONG.values(), ids=WRONG)
 def test_wrong_fields_are_refused_by_name(tmp_path, field, edit):
-    message = _edited(tmp_path, edit)
-    assert "not a speclab trace" in message
-    assert f"steps.1.{field}" in message
-
-
-@pytest.mark.parametrize("change", [{"steps": 3}, {"version": "one"}], ids=str)
-def test_a_wrong_field_of_the_run_is_refused_by_name(tmp_path, change):
-    assert f": {next(iter(change))}" in _edited(tmp_path, lambda data: data.update(change))
+    assert f": {field}" in _edited(tmp_path, edit)
 
 
 def test_a_trace_that_was_saved_loads_whatever_the_strategy_wrote(tmp_path):
@@ -172,23 +155,20 @@ def test_a_trace_that_was_saved_loads_whatever_the_strategy_wrote(tmp_path):
     assert_same(load_trace(trace.save(tmp_path / "t"), max_bytes=1 << 28), trace)
 
 
-def _version_1(step) -> bytes:
-    """As a file of format 1 has it."""
-    seconds = {"adapt" if phase == "learn" else phase: value for phase, value in step.seconds.items()}
-    path = trace_of(dataclasses.replace(step, seconds=seconds)).save(Path(_version_1.folder) / "old")
-    data = json.loads(gzip.decompress(path.read_bytes()))
-    data["version"] = 1
-    data["steps"][0]["tree"]["law"] = data["steps"][0]["tree"].pop("candidate_sampling")
-    data["steps"][0]["budget"] = None
-    return gzip.compress(json.dumps(data).encode())
-
-
 def test_an_older_format_opens_where_its_records_mean_the_same(tmp_path):
-    _version_1.folder = tmp_path
     step = dataclasses.replace(step_of(TREE), seconds={"draft": 0.25, "learn": 0.5})
-    assert_same(unpack_trace(_version_1(step), "old"), trace_of(step))
+
+    def saved_as_format_1(step) -> bytes:
+        data = json.loads(gzip.decompress(trace_of(step).save(tmp_path / "old").read_bytes()))
+        (old,) = data["steps"]
+        old["seconds"] = {"draft": 0.25, "adapt": 0.5}
+        old["tree"]["law"] = old["tree"].pop("candidate_sampling")
+        old["budget"] = None
+        return gzip.compress(json.dumps(data | {"version": 1}).encode())
+
+    assert_same(unpack_trace(saved_as_format_1(step), "old"), trace_of(step))
     with refused(TraceError, "format 1", "typical acceptance", "decode it again"):
-        unpack_trace(_version_1(dataclasses.replace(step, rule="typical acceptance")), "old")
+        unpack_trace(saved_as_format_1(dataclasses.replace(step, rule="typical acceptance")), "old")
 
 
 def test_save_replaces_whole_or_not_at_all(tmp_path):

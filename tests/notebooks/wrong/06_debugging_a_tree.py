@@ -1,14 +1,8 @@
-# %% corrupted_by: the rows alone
-def corrupted_by(rows, parents):
-    return sorted(rows)
 # %% corrupted_by: children, and no grandchildren
 def corrupted_by(rows, parents):
     return sorted({*rows, *(node for node, parent in enumerate(parents) if parent in rows)})
 # %% corrupted_by: the descendants without the rows
 # sorted(found) -> sorted(found - {*rows})
-# %% corrupted_by: every row from the first wrong one on
-def corrupted_by(rows, parents):
-    return list(range(min(rows), len(parents))) if rows else []
 # %% corrupted_by: siblings too
 # parent in found -> parent in found or parent in {parents[row] for row in rows}
 # %% corrupted_by: rows grow
@@ -17,34 +11,12 @@ def corrupted_by(rows, parents):
         if parent in rows and node not in rows:
             rows.append(node)
     return sorted(rows)
-# %% corrupted_by: ancestors
-def corrupted_by(rows, parents):
-    found = set()
-    for row in rows:
-        while row >= 0:
-            found.add(row)
-            row = parents[row]
-    return sorted(found)
 # %% suspicious: the mask alone
 #  and accepted >= 2 -> 
 # %% suspicious: two, and no mask
 # mask_differs and  -> 
 # %% suspicious: one of both is enough
 #  and  ->  or 
-# %% suspicious: more than two
-# >= -> >
-# %% suspicious: the bonus is counted
-# accepted -> committed
-# %% suspicious: exactly two
-# >= -> ==
-# %% suspicious: late iterations
-# accepted >= 2 -> iteration > 9
-# %% takes_unverified: the suspicion alone
-def takes_unverified(steps, own):
-    return all(1 in step.accepted for step in steps)
-# %% takes_unverified: a draft that is wrong once
-def takes_unverified(steps, own):
-    return any(int(step.tree.token[1]) != token for step, token in zip(steps, own))
 # %% takes_unverified: taken once though another was chosen
 def takes_unverified(steps, own):
     return any(1 in step.accepted and int(step.tree.token[1]) != token for step, token in zip(steps, own))
@@ -54,6 +26,3 @@ def takes_unverified(steps, own):
 # zip(steps, own) -> zip(steps[:2], own)
 # %% takes_unverified: the root's token
 # tree.token[1] -> tree.token[0]
-# %% takes_unverified: it never fires
-def takes_unverified(steps, own):
-    return False

@@ -1,16 +1,3 @@
-# %% measure: no warm-up
-# method(prompts[0]) -> pass
-# %% measure: the warm-up is recorded
-def measure(methods, prompts, rounds, clock=perf_counter):
-    records = []
-    for turn in range(-1, rounds):
-        for place, prompt in enumerate(prompts if turn >= 0 else prompts[:1]):
-            for name in list(methods)[:: -1 if turn % 2 and turn > 0 else 1]:
-                began = clock()
-                tokens = methods[name](prompt)
-                spent = clock() - began
-                records.append({"method": name, "prompt": place, "round": turn, "tokens": tokens, "seconds": spent})
-    return records
 # %% measure: one method after the other
 def measure(methods, prompts, rounds, clock=perf_counter):
     for method in methods.values():
@@ -26,14 +13,8 @@ def measure(methods, prompts, rounds, clock=perf_counter):
     return records
 # %% measure: the order is never turned
 # :: -1 if turn % 2 else 1 -> :
-# %% measure: turned for every other prompt
-# if turn % 2 -> if place % 2
 # %% measure: the clock runs on
 # seconds = clock() - began -> clock()\n                seconds = clock() - began
-# %% measure: the number of tokens
-# "tokens": tokens -> "tokens": len(tokens)
-# %% measure: prompts in the place of their numbers
-# "prompt": place -> "prompt": prompt
 # %% speedup: the mean of the ratios
 # median -> mean
 # %% speedup: the ratio of the medians
@@ -44,11 +25,6 @@ def speedup(own, base):
     return median(b["seconds"] / a["seconds"] for a, b in zip(own, base))
 # %% speedup: upside down
 # seconds[record["round"]] / record["seconds"] -> record["seconds"] / seconds[record["round"]]
-# %% speedup: the best call of each
-def speedup(own, base):
-    return min(record["seconds"] for record in base) / min(record["seconds"] for record in own)
-# %% speedup: the first round alone
-# median -> next
 # %% interval: the methods drawn apart
 def interval(pairs, draws=2000, seed=0):
     source, ratios = Random(seed), []
@@ -64,13 +40,3 @@ def interval(pairs, draws=2000, seed=0):
 # ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1] -> ratios[0], ratios[-1]
 # %% interval: the mean of the prompts' ratios
 # sum(first for first, _ in drawn) / sum(second for _, second in drawn) -> sum(a / b for a, b in drawn) / len(drawn)
-# %% interval: half as many prompts in each draw
-# k=len(pairs) -> k=max(len(pairs) // 2, 1)
-# %% interval: the seed is ignored
-# Random(seed) -> Random(0)
-# %% interval: draws is ignored
-# range(draws) -> range(2000)
-# 0.025 * draws -> 50
-# 0.975 * draws -> 1950
-# %% interval: the global random numbers
-# source, ratios = Random(seed), [] -> import random as source\n    source.seed(seed)\n    ratios = []

@@ -6,26 +6,6 @@ def columns(root, paths):
     nodes.sort(key=lambda node: len(node[0]))
     places = [prefix for prefix, _ in nodes]
     return [root, *(p[-1] for p in places[1:])], [-1, *(places.index(p[:-1]) for p in places[1:])]
-# %% columns: depth-first
-def columns(root, paths):
-    place, tokens, parents = {(): 0}, [root], [-1]
-    for path in paths:
-        for end in range(1, len(path) + 1):
-            prefix = tuple(path[:end])
-            if prefix not in place:
-                place[prefix] = len(tokens)
-                tokens.append(prefix[-1])
-                parents.append(place[prefix[:-1]])
-    return tokens, parents
-# %% columns: a token is one node, wherever it occurs
-def columns(root, paths):
-    tokens, parents = [root], [-1]
-    for depth in range(max(map(len, paths), default=0)):
-        for path in paths:
-            if depth < len(path) and path[depth] not in tokens:
-                tokens.append(path[depth])
-                parents.append(tokens.index(path[depth - 1]) if depth else 0)
-    return tokens, parents
 # %% columns: level by level, but not by parent
 def columns(root, paths):
     place, tokens, parents = {(): 0}, [root], [-1]
@@ -37,8 +17,6 @@ def columns(root, paths):
                 tokens.append(prefix[-1])
                 parents.append(place[prefix[:-1]])
     return tokens, parents
-# %% columns: siblings by their ids
-# order += children[prefix] -> order += sorted(children[prefix])
 # %% columns: the paths are consumed
 # place = {prefix -> paths.clear()\n    place = {prefix
 # %% columns: three levels
@@ -46,9 +24,6 @@ def columns(root, paths):
 # %% my_strategy: a longer chain
 def my_strategy():
     return speclab.LinearSpeculation(draft_tokens=6)
-# %% my_strategy: best first as it is
-def my_strategy():
-    return BestFirst()
 # %% my_strategy: the class
 def my_strategy():
     return BestFirst
@@ -69,45 +44,11 @@ def my_strategy():
             return MineDrafter(self)
 
     return Mine()
-# %% my_strategy: an oracle that runs the target
-def my_strategy():
-    class OracleDrafter(Drafter):
-        def draft(self, context):
-            ids = list(context.tokens)
-            for _ in range(5):
-                ids.append(int(target_model(torch.tensor([ids])).logits[0, -1].argmax()))
-            return one_path(context, ids[len(context.tokens) :], "oracle")
-
-    class Oracle(Strategy):
-        def drafter(self, pair):
-            return OracleDrafter(self)
-
-    target_model = pair.target.model
-    return Oracle()
-# %% my_strategy: deeper than the context
-def my_strategy():
-    class MineDrafter(BestFirstDrafter):
-        def draft(self, context):
-            return super().draft(Context(context.tokens, 1 << 30, context.check))
-
-    class Mine(BestFirst):
-        def drafter(self, pair):
-            return MineDrafter(self, pair)
-
-        def weigh(self, top):
-            total = log(sum(exp(2 * log_prob) for _, log_prob in top))
-            return [(token, 2 * log_prob - total) for token, log_prob in top]
-
-    return Mine()
 # %% aligned: the state of the token itself
 # states[:, :-1] -> states[:, 1:]
 # %% aligned: the state before, wanted again
 # states[:, :-1], states[:, 1:] -> states[:, :-1], states[:, :-1]
-# %% aligned: the token before
-# tokens[:, 1:] -> tokens[:, :-1]
 # %% aligned: texts and places exchanged
 # tokens[:, 1:], states[:, :-1], states[:, 1:] -> tokens[1:], states[:-1], states[1:]
-# %% aligned: nothing is cut
-# tokens[:, 1:], states[:, :-1], states[:, 1:] -> tokens, states, states
 # %% aligned: the states are changed
 # return tokens -> states[:, -1] = 0\n    return tokens
