@@ -103,10 +103,9 @@ def assert_cache_is_fresh(runner: Runner | HeadRunner, text: list[int], target: 
         return
     if isinstance(runner, HeadRunner):
         states = target(torch.tensor([text]), output_hidden_states=True).hidden_states
-        fresh = HeadRunner(runner.model, Runner(target, lean=False))
+        fresh = type(runner)(runner.model, Runner(target, lean=False))
         seen = torch.cat([states[layer][0] for layer in runner.config.layers], dim=-1)[: runner.length].detach()
         if isinstance(runner, BlockRunner):
-            fresh = BlockRunner(runner.model, Runner(target, lean=False))
             fresh.draft(0, seen)
             fresh.crop(runner.length)
         else:

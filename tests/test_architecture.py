@@ -49,7 +49,7 @@ ARROWS = {
 
 SHARES = {
     "trace": 1050,
-    "models": 4191,
+    "models": 4370,
     "drafters": 3487,
     "engine": 1910,
     "analysis": 2460,
@@ -59,7 +59,7 @@ SHARES = {
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_367, 148_000, 120), "tests": (20_674, 181_533, 155)}
+WHOLE = {"speclab": (20_546, 148_623, 121), "tests": (20_704, 182_407, 155)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

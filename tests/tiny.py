@@ -17,6 +17,8 @@ _COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, 
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
 # Tied embeddings would make a loud random Gemma repeat one token, whatever its attention sees.
 _GEMMA = {**_COMMON, **_GROUPED, "sliding_window": WINDOW, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_DEEPSEEK = _EXPERTS | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
 _HYBRID = {"layer_types": ["sliding_attention", "full_attention"]}
 
 BORDER = 32
@@ -49,6 +51,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_layers": [1],
         "attn_temperature_tuning": False,
     },
+    "deepseek_v3": {
+        **_COMMON,
+        **_DEEPSEEK,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 8,
+    },
+    "glm4_moe": {**_COMMON, **_GROUPED, **_DEEPSEEK},
+    "mellum": {**_COMMON, **_GROUPED, **_EXPERTS, **_HYBRID, "num_experts": 4, "sliding_window": WINDOW},
     "gpt_neo": {
         "hidden_size": 32,
         "num_layers": 2,
@@ -78,13 +92,13 @@ def tiny(family: str, seed: int = 0, vocab: int = 64, **overrides: Any) -> PreTr
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-        _make_loud(model)
+        make_loud(model)
     model.generation_config.do_sample = False
     return model
 
 
 @torch.no_grad()
-def _make_loud(model: PreTrainedModel) -> None:
+def make_loud(model: torch.nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.ndim > 1:
             parameter.normal_(std=0.3)

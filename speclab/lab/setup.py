@@ -116,7 +116,7 @@ class SetupForm(VBox):
         self.models = Dropdown(options=[*given, *presets, ("your own …", OWN)], description="models")
         self.target = Text(description="target", placeholder="hub id or folder")
         self.draft = Text(description="draft", placeholder="hub id or folder, or empty")
-        self.heads = Text(description="draft heads", placeholder="folders or hub ids, commas between them")
+        self.heads = Text(description="draft heads", placeholder="folders or hub ids, commas between them; or mtp")
         self.own = HBox([self.target, self.draft, self.heads], _dom_classes=["speclab-own"])
         self.strategy = Dropdown(options=list(strategies(by_hand=False)), description="strategy")
         self.preset = Dropdown(options=[CUSTOM], description="preset")

@@ -18,9 +18,12 @@ from speclab.models.eagle import DraftModule, Head, HeadConfig, rotary
 from speclab.models.head_formats import EMBEDDINGS, OUTPUT, is_foreign_head, read_foreign, read_tensors
 from speclab.models.heads import HeadRunner
 from speclab.models.loading import HEAD_FILES, Loader, Source, folder_of, locate, unwrapped
+from speclab.models.mtp import MtpHead, MtpRunner, load_mtp
 from speclab.models.runner import Runner
 
 CONFIG, WEIGHTS = "head.json", "head.safetensors"
+MTP = "mtp"
+"""In the place of a folder: the MTP layers of the target's own checkpoint."""
 HeadSource = Source | nn.Module | Runner | HeadRunner
 _LONGEST_CONFIG = 1 << 20
 
@@ -170,6 +173,8 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
         _check_target(source.config, target)
         _check_vocabulary(source)
         return _runner(source, target)
+    if source == MTP:
+        return load_mtp(target, loader)
     if not isinstance(source, PreTrainedModel):
         folder = folder_of(source)
         if folder is None and str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
@@ -181,4 +186,6 @@ def load_head(source: HeadSource, target: Runner, loader: Loader) -> HeadRunner 
 
 
 def _runner(head: DraftModule, target: Runner) -> HeadRunner:
+    if isinstance(head, MtpHead):
+        return MtpRunner(head, target)
     return (BlockRunner if isinstance(head, BlockHead) else HeadRunner)(head, target)

@@ -125,22 +125,36 @@ class HeadRunner:
         last_only: bool = False,
     ) -> tuple[Answer, Tensor]:
         """`fuse`: features are the target's states. `last_only`: only the logits of the last row are wanted."""
-        weights = self._weights
-        features = features.to(self.dtype)
         try:
-            if fuse:
-                features = self.model.fused(features, weights.products)
-            embedded = self._embed(to_device(tokens, self.device))
-            angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
-            out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache, weights.products)[0]
-            rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[:, : self.vocab_size]
-            answer = check_finite(rows, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size)
+            answer, out = self._rows(
+                tokens, features.to(self.dtype), positions, visible, topk, fuse=fuse, last_only=last_only
+            )
         except BaseException:
             self.cache.shorten(self.length)
             raise
         self.calls += 1
         self.length += len(tokens)
         return answer, out
+
+    def _rows(
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools | None,
+        topk: int,
+        *,
+        fuse: bool,
+        last_only: bool,
+    ) -> tuple[Answer, Tensor]:
+        weights = self._weights
+        if fuse:
+            features = self.model.fused(features, weights.products)
+        embedded = self._embed(to_device(tokens, self.device))
+        angles, mask = self._angles_at(positions), self._mask(visible, len(tokens))
+        out: Tensor = self.model(embedded[None], features[None], angles, mask, self.cache, weights.products)[0]
+        rows = weights.output(self.model.read_out(out[-1:] if last_only else out))[:, : self.vocab_size]
+        return check_finite(rows, topk, self.name, ids=weights.ids, vocab_size=self.vocab_size), out
 
     @cached_property
     def _weights(self) -> _Weights:

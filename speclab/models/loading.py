@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -191,8 +192,11 @@ class Loader:
             size = sum(file.stat().st_size for file in files) * (dtype or stored).itemsize // stored.itemsize
             memory.require(name, size, place)
             self.report(f"Loading {short_name(name)}, about {byte_count(size)}…")
-            model: Any
-            model, info = _quietly_loaded(folder, dtype)
+            with no_progress_bar():
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    folder, output_loading_info=True, dtype=dtype or "auto", use_safetensors=True
+                )
+            model, info = loaded
             nn.Module.to(model, place, dtype)
             if place.type == "cpu":  # the library maps some weights from their file, which may change
                 for weights in (*model.parameters(), *model.buffers()):
@@ -204,8 +208,8 @@ class Loader:
         if missing := sorted(info["missing_keys"]):  # the library has drawn them at random
             raise ModelNotFoundError(f"The weights of {name} lack {missing[0]}, of {len(missing)}: fetch it again.")
         model.config.name_or_path = name
-        loaded: PreTrainedModel = model
-        return loaded
+        assert isinstance(model, PreTrainedModel)
+        return model
 
     def _moved(self, model: PreTrainedModel) -> PreTrainedModel:
         move = self.device is not None or self.dtype is not None
@@ -215,14 +219,13 @@ class Loader:
         return model
 
 
-def _quietly_loaded(folder: Path, dtype: torch.dtype | None) -> Any:
-    """The model and what the library tells of its weights, without the library's progress bar."""
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without the library's own progress bar."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            folder, output_loading_info=True, dtype=dtype or "auto", use_safetensors=True
-        )
+        yield
     finally:
         if shown:
             logging.enable_progress_bar()

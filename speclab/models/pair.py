@@ -220,7 +220,7 @@ def load_pair(
         target, draft: hub id, local folder, GGUF file, or a `transformers` module, also a compiled one or a peft model
             with adapters inside its layers; no draft for strategies that need none.
         heads: draft heads for the target, or draft models in their place: folders (speclab's format, EAGLE's or
-            speculators'), hub ids, modules.
+            speculators'), hub ids, modules; "mtp" for the MTP layers of the target's own checkpoint.
         tokenizer: one for all, or where it is, taken unchecked; by default those of target and draft are compared.
         device: by default CUDA if there is one, else CPU; modules in memory stay where they are.
         dtype: by default float32 on CPU and for the shipped models, else the checkpoint's own.

@@ -1,0 +1,155 @@
+"""MTP layers as a draft head: decoder layers that a checkpoint carries behind its last one (DeepSeek-V3, section 2.2).
+
+Layer 0 reads the embedding of a token and the target's hidden state at the place before it, each normed and joined by a
+matrix; layer 1 reads the token and what layer 0 made of the place before, and so on. Depth d of a tree is answered by
+layer d, and below the last layer's depth by that layer again, which then reads its own output.
+
+Every token runs through all layers, and entry i of each layer's cache belongs to token i + 1. Layer k has nothing to
+read at its first k entries, so later ones do not see them. Of a drafted token at depth d the layers from d on count:
+the first answers, the others serve the tokens below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import modeling_layers
+
+from speclab.errors import UnsupportedModelError
+from speclab.models.answer import Answer
+from speclab.models.cache import KVCache
+from speclab.models.eagle import DraftModule, HeadConfig
+from speclab.models.heads import HeadRunner
+from speclab.models.loading import Loader, locate, no_progress_bar
+from speclab.models.masks import MaskPlan
+from speclab.models.runner import Runner
+from speclab.models.transfers import check_finite, to_device
+from speclab.tree import Bools
+
+
+class MtpHead(DraftModule):
+    """The layers of transformers' `MtpModel`; embeddings and output matrix are the target's."""
+
+    lm_head = embed_tokens = None
+
+    def __init__(self, model: Any) -> None:
+        config = model.config
+        sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
+        heads = {"heads": config.num_attention_heads, "key_value_heads": config.num_key_value_heads}
+        super().__init__(HeadConfig(name="mtp", **sizes, **heads, feed_forward=config.intermediate_size))
+        self.plan = MaskPlan.of(config)
+        self.kinds: Sequence[str | None] = getattr(config, "layer_types", None) or [None] * len(model.layers)
+        self.layers, self.rotary = model.layers, model.rotary_emb
+        self.turns_by_kind: bool = model.has_per_layer_rope
+
+    def run(self, layer: int, embedded: Tensor, reads: Tensor, places: Tensor, mask: Any, cache: KVCache) -> Tensor:
+        """What one layer makes of rows `[m, hidden]` at positions `[m]`, which it appends to the cache."""
+        kind = self.kinds[layer]
+        mask = (mask[kind] if isinstance(mask, dict) else mask).clone()
+        held = mask.shape[-1] - len(places)
+        mask[..., max(layer - held, 0) :, :layer] = torch.finfo(mask.dtype).min
+        options = {"layer_type": kind} if self.turns_by_kind else {}
+        out: Tensor = self.layers[layer](
+            embedded[None],
+            reads[None],
+            position_embeddings=self.rotary(embedded[None], position_ids=places[None], **options),
+            attention_mask=mask,
+            position_ids=places[None],
+            past_key_values=cache,
+        )
+        return out[0]
+
+
+class MtpRunner(HeadRunner):
+    """A `HeadRunner` of MTP layers.
+
+    Its feature of a place is what every layer made of it, and then its depth in the tree: `[layers * hidden + 1]`.
+    """
+
+    model: MtpHead
+
+    def __init__(self, head: MtpHead, target: Runner) -> None:
+        super().__init__(head, target)
+        self.cache = KVCache(range(len(head.layers) - 1))  # beside its entries, what the next token's layers read
+        self._output = target.model.get_output_embeddings()
+        self._columns: list[int] = []  # the position of each entry's token
+
+    def _rows(
+        self,
+        tokens: Sequence[int],
+        features: Tensor,
+        positions: Sequence[int],
+        visible: Bools | None,
+        topk: int,
+        *,
+        fuse: bool,
+        last_only: bool,
+    ) -> tuple[Answer, Tensor]:
+        rows, last = len(tokens), len(self.model.layers) - 1
+        self._columns = [*self._columns[: self.length], *(position + 1 for position in positions)]
+        columns = to_device(self._columns, self.device)
+        places = columns[self.length :]
+        hidden = to_device(np.logical_not(np.tri(rows, dtype=np.bool_) if visible is None else visible), self.device)
+        mask = self.model.plan.build(hidden, places, columns, self.dtype)
+        embedded = self._embed(to_device(tokens, self.device))
+        depth = torch.zeros_like(places) if fuse else features[:, -1].long() + 1
+        above = features if fuse else features[:, :-1].unflatten(1, (last + 1, -1))
+        outputs: list[Tensor] = []
+        for layer in range(last + 1):
+            if fuse:
+                reads = torch.cat((self._before(layer), outputs[-1][:-1])) if layer else above
+            else:
+                reads = torch.where(depth[:, None] > layer, above[:, layer], above[:, max(layer - 1, 0)])
+            outputs.append(self.model.run(layer, embedded, reads, places, mask, self.cache))
+        out = torch.stack(outputs, dim=1)
+        if self.cache.hidden is not None:
+            self.cache.hidden.append(out[:, :last])
+        answers = out[torch.arange(rows, device=self.device), depth.clamp(max=last)]
+        logits = self._output(answers[-1:] if last_only else answers)[:, : self.vocab_size]
+        answer = check_finite(logits, topk, self.name, vocab_size=self.vocab_size)
+        return answer, torch.cat((out.flatten(1), depth[:, None].to(out.dtype)), dim=1)
+
+    def _before(self, layer: int) -> Tensor:
+        """What a layer reads at the first of the tokens that are appended, `[1, hidden]`."""
+        assert self.cache.hidden is not None
+        if self.length == 0:
+            return torch.zeros((1, self.config.hidden_size), dtype=self.dtype, device=self.device)
+        return self.cache.hidden.rows(self.length - 1, self.length, [layer - 1])
+
+
+def load_mtp(target: Runner, loader: Loader) -> MtpRunner:
+    """The MTP layers of the target's own checkpoint.
+
+    Raises:
+        UnsupportedModelError: it has none, or transformers does not load them.
+    """
+    config, library = target.model.config, getattr(modeling_layers, "MtpModel", None)
+    path = str(config.name_or_path)
+    if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
+        reason = f"transformers knows of none in this checkpoint of family {target.family}"
+    elif library is None:
+        reason = f"transformers {transformers.__version__} does not load any"
+    elif not path:
+        reason = "the target was not loaded from a checkpoint"
+    else:
+        loader.report(f"Loading the MTP layers of {target.name}…")
+        try:
+            config.name_or_path = str(locate(path, loader.report))
+            with no_progress_bar():
+                model = library.from_pretrained(target.model, device_map={"": target.device})
+            return MtpRunner(MtpHead(model), target)
+        except RuntimeError:
+            reason = "their weights are missing, or do not fit"
+        except Exception as error:  # whatever the library misses in the config or in the files
+            reason = next(iter(str(error).splitlines()), "")[:80]
+        finally:
+            config.name_or_path = path
+    raise UnsupportedModelError(
+        f"{target.name} cannot draft with MTP layers ({reason}): load a draft head (heads=folder), or choose another "
+        "target."
+    )
