@@ -1,8 +1,8 @@
-"""Expected yields and best shapes of draft trees from acceptance rates alone: the papers' formulas, as pure functions.
+"""The papers' formulas: expected yields and best shapes of draft trees from acceptance rates.
 
 An *expected yield* is the mean number of tokens that one verification pass commits, the bonus token included:
-plain decoding has 1. Every function counts nodes as the papers do, drafted nodes only: the root is free. Arguments are
-checked against their annotations; one out of its range raises a `SettingsError` that names it.
+plain decoding has 1. Every function counts only drafted nodes, as the papers do: the root is free. Arguments are
+checked against their annotations, and a `SettingsError` names a wrong one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses arguments that do not fit its annotations: a SettingsError of one sentence."""
+    """Check the arguments of a function against its annotations and raise a one-sentence SettingsError."""
     validated, names = validate_call(function), list(signature(function).parameters)
 
     @wraps(function)
@@ -46,7 +46,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except ValidationError as error:
             first = error.errors()[0]
             argument, *inside = first["loc"]
-            name = names[argument] if isinstance(argument, int) else argument  # arguments by position have a number
+            name = names[argument] if isinstance(argument, int) else argument  # pydantic numbers positional arguments
             raise SettingsError(f"{refusal(function.__name__, [name, *inside], first)}.") from None
 
     return call
@@ -96,7 +96,7 @@ def isotropic_yield(acceptance: Rate, branching: Some, depth: Count) -> float:
 def best_isotropic(acceptance: Rate, node_budget: Some) -> IsotropicShape:
     """The branching and depth with the largest `isotropic_yield` whose full tree has at most `node_budget` nodes.
 
-    Only full trees compete, so part of the budget may stay unused. Among equals the narrowest is given.
+    Only full trees compete, so part of the budget may stay unused. Among equals the narrowest tree is returned.
     """
     shapes = []
     for branching in range(1, node_budget + 1):
@@ -192,7 +192,7 @@ def optimal_widths(
         branch_budget: Σ k_i, at least 0.
 
     Returns:
-        `[L]` float64, never rising, adding up to `branch_budget`; rounding them is left to who builds the tree.
+        `[L]` float64, never rising, adding up to `branch_budget`; the caller rounds them.
     """
     slope = _slope(spine_acceptance, branch_acceptance)
     widths = np.zeros(spine_length)
@@ -226,7 +226,7 @@ def best_spine(
 ) -> SpineShape:
     """The spine length, with its optimal widths, that gives the largest `spine_yield` within L + c · Σ k_i = N.
 
-    Widths are real-valued, so a tree of whole branches yields a little less. Among equals the shortest spine is given.
+    Widths are real-valued, so a tree of whole branches yields a little less. Among equals the shortest spine wins.
 
     Args:
         spine_acceptance: p_s, 0…1.
@@ -281,7 +281,7 @@ def dominance_gap(
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """`parents[i]` is the parent of node i, breadth-first, -1 for the root; siblings stand in order of rank."""
+    """`parents[i]` is the parent of node i, breadth-first, -1 for the root; siblings are in order of rank."""
 
     parents: tuple[int, ...]
     expected_tokens: float
@@ -289,10 +289,10 @@ class TreeShape:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Best trees of one depth, by budget m = 0…M: the subtree under a node that is accepted, itself not counted.
+    """Best subtrees of one depth below an accepted node, by budget m = 0…M.
 
-    `gain[m]`: expected accepted tokens; `children[m]`: how many children; `taken[b, m]`: nodes that the child of rank b
-    (1 is the first) takes of m, itself included, when the node has exactly b children.
+    `gain[m]`: expected accepted tokens; `children[m]`: number of children; `taken[b, m]`: nodes that the child of rank
+    b (1 is the first) gets out of m, itself included, if the node has exactly b children.
     """
 
     gain: Floats
@@ -347,7 +347,7 @@ def _levels(rates: Floats, budget: int, depth: int) -> list[_Level]:
 
 
 def _deepen(below: Floats, rates: Floats, left: Ints) -> _Level:
-    """One level more, where a child with m nodes under it gains `below[m]`."""
+    """Add a level, where a child with m nodes below it gains `below[m]`."""
     gains = [np.zeros(len(below))]
     taken = [np.zeros(len(below), dtype=np.int64)]
     for rate in rates.tolist():

@@ -1,4 +1,4 @@
-"""Where accepted tokens came from (GOOSE, sections 4.2, 5.4), and how often each source is right."""
+"""The sources of accepted tokens (GOOSE, sections 4.2, 5.4), and the acceptance rate of each source."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from speclab.tree import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Accepted tokens by the kind of path they lie on; iterations that accepted none are in no kind.
+    """Accepted tokens by the kind of their path.
 
-    `spine_only`: tokens of paths that were copied from the context to their end; `spine_continuation`: of paths that
-    leave the spine and go on in a branch; `branch_only`: of paths without a copied token. `continued`: those tokens of
-    `spine_continuation` that came after the spine was left, which neither source alone would have given.
+    `spine_only`: on paths of copied tokens only; `spine_continuation`: on paths that leave the spine and continue in a
+    branch; `branch_only`: on paths without a copied token. `continued`: the tokens of `spine_continuation` after the
+    spine, which neither source alone would have provided.
     """
 
     spine_only: int = 0
@@ -31,7 +31,7 @@ class Attribution:
 
 
 def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
-    """Sorts the accepted tokens of `steps` by the sources of their path; `spine` is the source of copied tokens."""
+    """Count the accepted tokens of `steps` by the sources of their path; `spine` is the source of copied tokens."""
     only = continuation = branch = continued = 0
     for step in steps:
         copied = [step.tree.source[node] == spine for node in step.accepted]
@@ -46,7 +46,7 @@ def attribution(steps: Iterable[Step], spine: str = "context") -> Attribution:
 
 
 def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
-    """Tokens per iteration over those of the best baseline (GOOSE, section 5.4); above 1 the combination is better.
+    """Tokens per iteration divided by the best baseline's (GOOSE, section 5.4); above 1 the combination is better.
 
     Raises:
         ValueError: there is no baseline.
@@ -58,10 +58,10 @@ def synergy(tokens_per_iteration: float, baselines: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SourceRate:
-    """How often one source's tokens were accepted, by three measures that differ widely.
+    """Three acceptance rates of one source, which differ widely.
 
-    `drafted`: its tokens in all trees. `tried`: those whose parent was on the accepted path. `places`: nodes of that
-    path with such children. `accepted`: accepted ones; `first`: those that came first among siblings of this source.
+    `drafted`: its tokens in all trees. `tried`: those whose parent was accepted. `places`: accepted nodes with such
+    children. `accepted`: its accepted tokens; `first`: those that were first among their siblings of this source.
     """
 
     drafted: int = 0
@@ -75,25 +75,25 @@ class SourceRate:
 
     @property
     def share(self) -> float:
-        """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3; it depends on the tree as well."""
+        """Accepted / drafted, 0…1: the "empirical acceptance" of GOOSE, section 3, which also depends on the tree."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
     def rate(self) -> float:
-        """Accepted / tried, 0…1: p_s and p_t as Proposition 1 uses them, given that the parent was accepted."""
+        """Accepted / tried, 0…1: p_s and p_t of Proposition 1, given an accepted parent."""
         return self.accepted / self.tried if self.tried else 0.0
 
     @property
     def first_rate(self) -> float:
-        """How often the first token at a place was accepted, 0…1: one guess against one guess."""
+        """Acceptance of the first child alone, 0…1: compares the sources with one guess each."""
         return self.first / self.places if self.places else 0.0
 
 
 def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, SourceRate]:
-    """For each source its `SourceRate`; `spine` is the source of copied tokens.
+    """The `SourceRate` of each source; `spine` is the source of copied tokens.
 
-    Copied tokens are tried first (GOOSE, appendix B.3). So where one is accepted, the tokens beside it were not tried:
-    p_t is the rate of branches where the spine breaks or there is none.
+    Copied tokens are tried first (GOOSE, appendix B.3), so siblings of an accepted copy do not count as tried: p_t is
+    the rate of branches where the spine breaks or does not exist.
     """
     rates: dict[str, SourceRate] = {}
     for step in steps:
@@ -112,10 +112,7 @@ def source_rates(steps: Iterable[Step], spine: str = "context") -> dict[str, Sou
 
 
 def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
-    """Branches at each spine node from the root, without those at the spine's end: k_i, i = 0…L−1 (GOOSE, section 3).
-
-    Its length is L; empty where there is no spine.
-    """
+    """Branches at each spine node but the last: k_i, i = 0…L−1 (GOOSE, section 3); empty without a spine."""
     widths, node = [], 0
     while copied := [child for child in tree.children[node] if tree.source[child] == spine]:
         widths.append(len(tree.children[node]) - len(copied))
@@ -126,11 +123,11 @@ def spine_widths(tree: DraftTree, spine: str = "context") -> tuple[int, ...]:
 def spine_bound(
     steps: Iterable[Step], spine_acceptance: float, branch_acceptance: float, spine: str = "context"
 ) -> float:
-    """Least tokens per iteration that Proposition 1 of GOOSE expects of the trees of `steps` (appendix E.4); none: 1.
+    """Lower bound of tokens per iteration from Proposition 1 of GOOSE for the trees of `steps` (appendix E.4).
 
     The mean of `theory.spine_yield` over the trees, each with its own spine, widths and deepest branch (D); a tree
-    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, without those that the
-    end of the text cut off (`bonus` is None).
+    without a spine counts 1. Compare it with the mean committed tokens of the same iterations, except those that the
+    end of the text cut short (`bonus` is None).
 
     Args:
         spine_acceptance: p_s, 0…1. With the `share` of each source (p_s ≥ p_t) the bound never exceeds what was

@@ -1,4 +1,4 @@
-"""Several strategies on one prompt: what each came to, and whether their texts are the same."""
+"""Run several strategies on one prompt and compare their metrics and texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run. `trace` is None if it could not begin; `problem` says why it did not reach its end."""
+    """One run. `trace` is None if it could not begin; `problem`: why it did not finish."""
 
     name: str
     trace: Trace | None
@@ -27,30 +27,30 @@ class ComparedRun:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Generated ids, the first token of the prefill included."""
+        """Generated ids, including the prefill's first token."""
         return () if self.trace is None else self.trace.token_ids()
 
     @property
     def complete(self) -> bool:
-        """True if the text reached its end or its token limit."""
+        """Whether the text reached its end or its token limit."""
         return self.trace is not None and bool(self.trace.finished)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs on the same prompt with the same settings, each decoded once; `stopped`: cancelled before all had run."""
+    """Runs on the same prompt with the same settings; `stopped`: cancelled before all had run."""
 
     runs: tuple[ComparedRun, ...]
     stopped: bool = False
 
     @property
     def greedy(self) -> bool:
-        """True if every text must be the target's own: temperature 0."""
+        """Whether every text must be the target's own (temperature 0)."""
         return all(not run.trace.settings.get("temperature") for run in self.runs if run.trace is not None)
 
     @property
     def reference(self) -> tuple[int, ...]:
-        """The text that the others are compared with: the first complete one, else the first."""
+        """The run that the others are compared with: the first complete one, else the first."""
         run = self._reference
         return () if run is None else run.token_ids
 
@@ -60,9 +60,9 @@ class Comparison:
         return begun[0] if begun else None
 
     def differs_at(self, run: ComparedRun) -> int | None:
-        """First position (from 0) at which a run's text differs from `reference`; None as far as both agree.
+        """First position (from 0) at which a run's text differs from `reference`; None if they agree.
 
-        A text that ended by itself differs from a longer one where it ends.
+        A finished text differs from a longer one at its end.
         """
         if self._reference is None:
             return None
@@ -90,13 +90,13 @@ def compare(
     watch: Callable[[str, Session], bool] = lambda _name, _session: False,
     **settings: Any,
 ) -> Comparison:
-    """Decodes the prompt with each strategy, by the name that its run gets, to the end of its text.
+    """Decode the prompt with each of the named strategies.
 
-    A strategy that these models cannot run becomes a run with its problem, and the others go on. `watch` is called with
-    a run's name and session before its first iteration and after each; True ends everything, and the runs so far stay.
+    A strategy that these models cannot run becomes a run with a problem. `watch` is called with a run's name and
+    session before its first iteration and after each; if it returns True, the comparison stops with the runs so far.
 
     Raises:
-        SpeclabError: the prompt or a setting fits none of them.
+        SpeclabError: the prompt or a session setting is invalid.
     """
     from speclab.engine.session import Session  # needs torch; comparing recorded runs does not
 

@@ -1,4 +1,4 @@
-"""One setting over its range, or two as a grid: what each value would have come to on one text, by replay.
+"""Replay one text over the range of a setting, or over a grid of two.
 
 replayer = Replayer(session)
 *_, curve = curves.sweep(replayer, session.strategy, {"node_budget": curves.span(session.strategy, "node_budget")})
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from speclab.analysis.replay import Replayer
 
 Setting = int | float | str
-"""A value of a setting; yes and no are whole numbers to Python."""
+"""A value of a setting."""
 COUNT = 11
-"""Values of one setting by default."""
+"""Default number of values of a setting."""
 WIDE = 10
-"""A range whose ends are so many times apart is divided by ratios, not by differences."""
+"""A range whose ends have at least this ratio is divided by ratios, not by differences."""
 SMALLEST = 0.001
-"""The smallest probability above 0 in a range, and the distance that a range keeps from an open bound."""
+"""The smallest probability above 0 in a range, and the distance from an open bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One replay: `values` of the settings varied, `strategy` as replayed, `rows` of all target passes.
+    """One replay: `values` of the varied settings, the replayed `strategy`, `rows` of all target passes.
 
     `tokens_per_second`: modelled from the measured costs of passes. `inexact`: why a real run might differ.
-    `refused`: why there is no replay; `strategy` is None if the values contradict another setting.
+    `refused`: why the replay failed; `strategy` is None if the values contradict another setting.
     """
 
     values: tuple[Setting, ...]
@@ -55,7 +55,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Replays of one text so far: `strategy` has the current settings, `plain` is plain decoding of the same text."""
+    """The replays so far: `strategy` has the current settings, `plain` is plain decoding of the same text."""
 
     strategy: Strategy
     ranges: Mapping[str, tuple[Setting, ...]]
@@ -64,28 +64,28 @@ class Curve:
 
     @property
     def total(self) -> int:
-        """Points when it is complete."""
+        """Number of points of the complete curve."""
         return prod(map(len, self.ranges.values()))
 
     @property
     def replayed(self) -> tuple[Point, ...]:
-        """The points that were not refused."""
+        """The points with a replay."""
         return tuple(point for point in self.points if not point.refused)
 
     @property
     def here(self) -> Point | None:
-        """The point of the current settings; None if it has not come yet."""
+        """The point of the current settings, if it exists yet."""
         return next((point for point in self.points if point.strategy == self.strategy), None)
 
     @property
     def best(self) -> Point | None:
-        """The most tokens per second; of equal ones the current settings, else the first."""
+        """The point with the most tokens per second; among equals the current settings, else the first."""
         first = sorted(self.replayed, key=lambda point: point is not self.here)
         return max(first, key=lambda point: point.tokens_per_second, default=None)
 
 
 def variable(strategy: Strategy) -> list[str]:
-    """The settings that have a range: numbers, choices, and yes or no."""
+    """The settings with a range: numbers, choices and booleans."""
     return [
         name
         for name in type(strategy).model_fields
@@ -94,12 +94,12 @@ def variable(strategy: Strategy) -> list[str]:
 
 
 def span(strategy: Strategy, name: str, count: int = COUNT) -> tuple[Setting, ...]:
-    """About `count` values of a setting over its bounds, as far as the other settings allow, the current one included.
+    """About `count` values of a setting within its bounds and those of the other settings, with the current value.
 
-    Of a choice, all values. Any other range can be given to `sweep` as a list.
+    A choice has all its values. `sweep` accepts any other list.
 
     Raises:
-        SettingsError: there is no such setting, or it has one value only.
+        SettingsError: the setting does not exist, or has only one value.
     """
     if name not in (names := variable(strategy)):
         kind = type(strategy).__name__
@@ -127,12 +127,12 @@ def sweep(
     ranges: Mapping[str, Sequence[Setting]],
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Curve]:
-    """The curve after each replay; the last one holds all points, every combination of the values in `ranges`.
+    """Yield the curve after each replay; the last one has a point for every combination of the values in `ranges`.
 
-    `check` is called often; what it raises ends the sweep, and the curve yielded last stays.
+    `check` is called often; an error that it raises ends the sweep.
     """
     plain = _point(replayer, Autoregressive(), {}, check)
-    if plain.refused:  # then nothing can be replayed on this text
+    if plain.refused:  # then this text cannot be replayed at all
         raise NotRecordedError(plain.refused)
     curve = Curve(strategy, {name: tuple(values) for name, values in ranges.items()}, plain)
     for values in product(*ranges.values()):
@@ -198,7 +198,7 @@ def _choices(strategy: Strategy, name: str) -> tuple[Any, ...]:
 
 
 def _allowed(strategy: Strategy, name: str, end: float, now: float) -> float:
-    """The end itself, or as far towards it from `now` as the other settings allow, halving the way."""
+    """The end, or the nearest value to it that the other settings allow, found by halving the distance from `now`."""
     step = end - now
     while abs(step) >= (1 if isinstance(now, int) else SMALLEST):
         value = now + (int(step) if isinstance(now, int) else step)

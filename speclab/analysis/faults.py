@@ -1,7 +1,7 @@
-"""Seven faults of real engines, each as a switch: `broken(pair, name)` is a copy of the pair with the fault injected.
+"""Seven faults of real engines: `broken(pair, name)` returns a copy of the pair with the fault injected.
 
-A fault is a subclass of `Runner` or a changed copy of a module. The engine does not know of faults, and the pair that
-was given stays as it is.
+A fault is a subclass of `Runner` or a changed copy of a module. The engine knows nothing of faults, and the given pair
+stays unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_WINDOW = 1 << 30
 
 @dataclass(frozen=True)
 class BrokenPair(ModelPair):
-    """A pair with a fault. Sessions, forks and records contain `fault` among what ran where."""
+    """A pair with a fault, which its sessions, forks and records name."""
 
     fault: str = ""
     healthy: ModelPair | None = field(default=None, repr=False, compare=False)
@@ -40,7 +40,7 @@ class BrokenPair(ModelPair):
 
 
 class _TreePasses(Runner):
-    """Passes over trees go wrong; the prompt's into an empty cache is right."""
+    """Passes over trees go wrong; the prompt's pass into an empty cache is right."""
 
     @torch.inference_mode()
     def logits(
@@ -51,16 +51,16 @@ class _TreePasses(Runner):
         return self.changed(super().logits(tokens, *self.given(positions, visible)), tokens)
 
     def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
-        """The positions and the mask that the model is given."""
+        """The positions and the mask that the model receives."""
         return positions, visible
 
     def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
-        """What is taken for the model's answer."""
+        """The answer that is used in place of the model's."""
         return answer
 
 
 class SiblingVisible(_TreePasses):
-    """Rows with the same ancestors see each other, the earlier ones."""
+    """A row also sees its earlier siblings."""
 
     def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
         above = visible & ~np.eye(len(visible), dtype=np.bool_)
@@ -68,21 +68,21 @@ class SiblingVisible(_TreePasses):
 
 
 class WrongPositions(_TreePasses):
-    """Drafted rows are one position too far; the root's is right."""
+    """Drafted rows are one position too far; the root is right."""
 
     def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
         return [position + (row > 0) for row, position in enumerate(positions)], visible
 
 
 class PaddedPositions(_TreePasses):
-    """Every row after the prompt is behind padding that the prompt's own positions do not count."""
+    """Rows after the prompt count padding that the prompt's positions do not count."""
 
     def given(self, positions: Sequence[int], visible: Bools) -> tuple[Sequence[int], Bools]:
         return [position + PADDING for position in positions], visible
 
 
 class UnverifiedFirst(_TreePasses):
-    """The row of the root answers with the first drafted token, whatever the model made of it."""
+    """The root's row always chooses the first drafted token."""
 
     def changed(self, answer: Answer, tokens: Sequence[int]) -> Answer:
         if len(tokens) < 2:
@@ -94,7 +94,7 @@ class UnverifiedFirst(_TreePasses):
 
 
 class PhantomRows(Runner):
-    """The row of a rejected node stays in the cache when the others are dropped."""
+    """One rejected row stays in the cache."""
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         rejected = sorted({*range(prefix, self.length)} - {*slots})
@@ -103,14 +103,14 @@ class PhantomRows(Runner):
 
 
 def final_norm(model: PreTrainedModel) -> str:
-    """The name of the norm before the output layer; empty if there is none."""
+    """The name of the norm before the output layer, or empty."""
     names = [name for name, part in model.named_modules() if "norm" in type(part).__name__.lower()]
     outside_layers = [name for name in names if not any(piece.isdigit() for piece in name.split("."))]
     return outside_layers[-1] if outside_layers else ""
 
 
 def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy on the same weights whose output layer reads the last layer as it is."""
+    """A copy on the same weights that skips the final norm."""
     twin = sharing_weights(model)
     above, _, name = final_norm(model).rpartition(".")
     setattr(twin.get_submodule(above), name, nn.Identity())
@@ -118,7 +118,7 @@ def without_final_norm(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _runner(like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | None = None, **plan: Any) -> Runner:
-    """An empty runner of this kind on a copy of the module, which shares its weights."""
+    """An empty runner of this kind on a copy of the module with the same weights."""
     runner = kind(model or sharing_weights(like.model), like.name, replace(like.plan, **plan), lean=False)
     runner.vocab_size = like.vocab_size
     return runner
@@ -128,7 +128,7 @@ def _runner(like: Runner, kind: type[Runner] = Runner, model: PreTrainedModel | 
 class Fault:
     """A fault: the `kind` of the finding that reports it, and what goes `wrong`, in a sentence.
 
-    `inject`: broken runners of a pair, by role. `lacks`: what a pair would need, empty if it lacks nothing.
+    `inject`: returns the broken runners of a pair by role. `lacks`: what the pair lacks for this fault, or empty.
     """
 
     kind: str
@@ -186,14 +186,14 @@ FAULTS: Mapping[str, Fault] = {
         _target(PaddedPositions),
     ),
 }
-"""By name, in the order in which they are listed everywhere."""
+"""The faults by name."""
 
 
 def broken(pair: ModelPair, fault: str) -> BrokenPair:
-    """A copy of the pair with the fault injected, for sessions; strategies' shared state is left behind.
+    """A copy of the pair with the fault injected, and without the strategies' shared state.
 
     Raises:
-        SettingsError: there is no such fault, or the pair lacks what it needs.
+        SettingsError: the fault does not exist, or cannot be injected into this pair.
     """
     if fault not in FAULTS:
         raise SettingsError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")

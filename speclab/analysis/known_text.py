@@ -1,8 +1,8 @@
 """Runners for replays: the target answers from a known text, and drafts answer from memory.
 
-The decoding loop and the drafters run unchanged. What follows a node on the text is the text's next token, and a node
-off the text is rejected. A draft's answer after a path does not depend on the settings under which it is asked, so the
-next replay of the same text runs a draft only for paths that no replay has asked for.
+The decoding loop and the drafters run unchanged. The target's choice after a node on the text is the text's next token;
+a node off the text is rejected. A draft's answer after a path does not depend on the settings, so another replay of the
+same text runs the draft only for new paths.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from speclab.models.cache import HiddenStates
 
 Place = tuple[int, tuple[int, ...]]
-"""A row by the path to it: its last position on the text, and the tokens off the text that follow."""
+"""The path to a row: its last position on the text, and the tokens off the text after it."""
 PART = 256
-"""Places of a text that are run in one pass: logits of a whole long text would need much memory."""
+"""Most rows of the text in one pass, because the logits of a long text need much memory."""
 MOST_KEPT = 512
-"""Rows off the text that the cache of a `Memo` holds."""
+"""Most rows off the text in the cache of a `Memo`."""
 
 
 class Row(NamedTuple):
-    """What a model answered at a place: its most probable next tokens, and a head's own feature `[hidden]`."""
+    """A model's answer at a place: its most probable next tokens, and for a head its feature `[hidden]`."""
 
     ids: Ids
     log_probs: Any
@@ -43,26 +43,26 @@ class Row(NamedTuple):
 
 
 def session_settings(trace: Trace) -> SessionSettings:
-    """The settings of the session that a trace is of."""
+    """The session settings of a trace."""
     names = SessionSettings.model_fields
     return SessionSettings(**{name: value for name, value in trace.settings.items() if name in names})
 
 
 def text_passes(runner: Runner, tokens: Sequence[int]) -> Iterator[tuple[range, Answer]]:
-    """Runs a text through an empty runner, in parts; an answer row for each place."""
+    """Run a text through an empty runner, in parts; yields an answer with one row per position."""
     for first in range(0, len(tokens), PART):
         part = range(first, min(first + PART, len(tokens)))
         yield part, runner.logits(tokens[part.start : part.stop], part, np.tri(len(part), dtype=np.bool_), topk=KEPT)
 
 
 class Text:
-    """A text and what its target answered along it, shared by all replays of it.
+    """A text and its target's answers, shared by all replays.
 
     Attributes:
-        rows: what the target answered, by place.
-        states: the target's hidden states along the text, for draft heads; None before one asks.
-        passes: target passes for what had not been kept.
-        missed: rows that were asked for and are not known, in this replay.
+        rows: the target's answers by place.
+        states: the target's hidden states along the text, for draft heads; None until a head needs them.
+        passes: target passes for missing records.
+        missed: requested rows of this replay that are unknown.
     """
 
     def __init__(
@@ -76,28 +76,28 @@ class Text:
         self._asked = Memo(self, pair.target) if ask_target else None
 
     def below(self, place: Place, token: int) -> Place:
-        """The place of a token after a place."""
+        """The place of a token that follows a place."""
         position, off = place
         on_text = not off and self.tokens[position + 1 : position + 2] == [token]
         return (position + 1, ()) if on_text else (position, (*off, token))
 
     def answer(self, places: Sequence[Place]) -> Answer:
-        """The target's answer at these places: the next token of the text, or -1 off the text; most probable tokens."""
+        """The target's answer: the text's next token, or -1 off the text, and the most probable tokens."""
         followed = [not off and position + 1 < len(self.tokens) for position, off in places]
         choice = [self.tokens[place[0] + 1] if on_text else -1 for place, on_text in zip(places, followed, strict=True)]
         return RecordedAnswer(np.array(choice), lambda index, k: self._top([places[row] for row in index], k))
 
     def _top(self, places: Sequence[Place], k: int) -> TopTokens:
         if k > KEPT:
-            raise NotRecordedError(f"it reads the {k} most probable tokens after a node, and {KEPT} are kept")
+            raise NotRecordedError(f"it reads the {k} most probable tokens after a node, and only {KEPT} are recorded")
         missing = [place for place in places if place not in self.rows]
         if missing and self._asked is not None:
             self.rows.update(zip(missing, self._asked.ask(missing, KEPT), strict=True))
             self.passes, self._asked.passes = self.passes + self._asked.passes, 0
         elif missing and k == 1:
             raise NotRecordedError(
-                "it asks the target about rows that are not candidates, and its answers to these were not kept; with "
-                "ask_target=True they are computed"
+                "it reads the target's answers to rows that are not candidates, which were not recorded; "
+                "ask_target=True computes them"
             )
         else:
             self.missed += len(missing)
@@ -106,7 +106,7 @@ class Text:
         return np.stack([row.ids for row in rows])[:, :k], np.stack([row.log_probs for row in rows])[:, :k]
 
     def run_prompt(self) -> None:
-        """Runs the prompt through the target and keeps its rows: a drafter reads them before the first iteration."""
+        """Run the prompt through the target and keep its rows, which a drafter reads before the first iteration."""
         prompt = self.trace.prompt_ids
         if (len(prompt) - 1, ()) in self.rows and (0, ()) in self.rows:
             return
@@ -114,13 +114,13 @@ class Text:
             self.keep(part, answer)
 
     def keep(self, part: range, answer: Answer) -> None:
-        """Keeps what the target answered along a part of the text."""
+        """Keep the target's answers along a part of the text."""
         for position, ids, log_probs in zip(part, *answer.topk(KEPT), strict=True):
             self.rows[position, ()] = Row(ids, log_probs)
         self.passes += 1
 
     def watch(self, layers: Sequence[int]) -> None:
-        """Provides the hidden states of these layers: those of the decoding, or of one more pass over the text."""
+        """Provide the hidden states of these layers, from the decoding or by one more pass over the text."""
         if self.states is not None:
             if set(layers) <= set(self.states.layers):
                 return
@@ -136,7 +136,7 @@ class Text:
         self.states = target.hidden
 
     def _recorded(self, answers: Sequence[TopTokens]) -> Iterator[tuple[Place, Row]]:
-        """Every row of the decoding with its place."""
+        """Every decoded row with its place."""
         for step, (ids, log_probs) in zip(self.trace.steps, answers, strict=False):
             tree, root = step.tree, self.below((step.prefix_length - 1, ()), int(step.tree.token[0]))
             places = [root]
@@ -149,9 +149,9 @@ class Text:
 
 
 class Memo:
-    """What a draft model (or the target) answers, by place; a place that was asked before runs no model.
+    """The answers of a draft model or the target by place; a known place runs no model.
 
-    Its runner holds the whole text, run once, and behind it rows off the text, each of which sees its own path.
+    The cache of its runner contains the whole text, then rows off the text, each of which sees its own path.
     """
 
     def __init__(self, text: Text, runner: Any) -> None:
@@ -162,7 +162,7 @@ class Memo:
         self._slots: dict[Place, int] = {}
 
     def ask(self, places: Sequence[Place], k: int) -> list[Row]:
-        """The `k` most probable tokens or more after each place; the place before it was asked for earlier."""
+        """At least the `k` most probable tokens after each place; the parent of a place must be known."""
         if k > self._width:
             self._width = max(k, KEPT)
             self._rows.clear()
@@ -176,7 +176,7 @@ class Memo:
         return [self._rows[place] for place in places]
 
     def _run(self, places: Sequence[Place]) -> None:
-        """Runs rows off the text, with those above them that the cache does not hold."""
+        """Run rows off the text, together with missing rows of their paths."""
         if len(self._slots) > MOST_KEPT:
             self._runner.crop(self._length)
             self._slots.clear()
@@ -205,8 +205,8 @@ class Memo:
 
 
 class HeadMemo(Memo):
-    """What a draft head answers. A drafted token is off the text even where it equals the text's: behind it the head
-    goes on from its own output and not from the target's.
+    """The answers of a draft head. A drafted token always counts as off the text, because after it the head reads its
+    own output instead of the target's.
     """
 
     def _run_text(self) -> None:
@@ -225,10 +225,10 @@ class HeadMemo(Memo):
 
 
 class StandIn:
-    """In place of a runner: its cache holds places, and everything but passes is the real runner's.
+    """Replaces a runner: its cache contains places, and everything but the passes comes from the real runner.
 
     Attributes:
-        rows: rows of all passes.
+        rows: the number of rows of all passes.
     """
 
     length: int
@@ -259,7 +259,7 @@ class StandIn:
         self.length = len(self.places)
 
     def _above(self, visible: Bools) -> list[int]:
-        """For each row of a pass the slot of the row before it on its path: the last that it sees, itself apart."""
+        """The slot of each row's parent: the last slot that the row sees apart from its own."""
         rows, columns = visible.shape
         others = visible.copy()
         others[np.arange(rows), columns - rows + np.arange(rows)] = False
@@ -269,7 +269,7 @@ class StandIn:
         return slots
 
     def _remembered(self, places: Sequence[Place]) -> Answer:
-        """A draft's answer, asked for when it is read."""
+        """A draft's answer, computed when it is read."""
         memo = self._memo
         assert memo is not None
 

@@ -33,7 +33,7 @@ _SPECIAL = re.compile(r"(?i)<\|.*\|>|</?(s|unk|pad|bos|eos|mask|cls|sep)>|\[(UNK
 
 
 def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
-    """One row per drafted node of one run or of many, in their order.
+    """One row per drafted node of one or more runs.
 
     | column | meaning |
     |---|---|
@@ -47,8 +47,8 @@ def nodes(traces: Trace | Session | Iterable[Trace | Session]) -> pd.DataFrame:
     | `tried` | the acceptance rule came to the node; a rate of acceptance is a mean of `accepted` over these rows |
     | `accepted`, `verdict`, `rule`, `strategy` | the outcome, the rule in words, and the run's strategy |
 
-    A node at depth 5 is tried only if four tokens before it were right, in text that is easy to guess. By rejection
-    sampling, children after the accepted one are not tried. Nodes below the end of the text are not tried.
+    A node at depth 5 is tried only if the four tokens before it were right, so in text that is easy to guess. Rejection
+    sampling does not try children after the accepted one, and nodes below the end of the text are not tried.
 
     The target runs on rejected branches too, so `right` is known for their nodes as well (not for candidates that were
     drawn by the draft's probabilities): `views.marginals` compares it with what the drafter stated.
@@ -104,7 +104,7 @@ def _rows(step: Step) -> Iterable[dict[str, Any]]:
             "entropy": step.nodes[parent].entropy if parent >= 0 and "entropy" not in step.missing else None,
             "parent_accepted": parent in path,
             "right": record.token == choice if known else None,
-            # Without a bonus the text ended at the last accepted node, and nothing below it was judged.
+            # Without a bonus the text ended at the last accepted node, so nothing below it was judged.
             "tried": record.verdict != "not reached" and not (step.bonus is None and parent == last),
             "accepted": record.verdict == "accepted",
             "verdict": record.verdict,

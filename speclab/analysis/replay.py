@@ -1,8 +1,8 @@
-"""Replay: what any strategy and setting would have done on the whole of a text that is known, without its target.
+"""Replay a known text under any strategy and setting, without running the target.
 
-Greedy text does not depend on the strategy, nor does text whose random numbers are tied to positions, if candidates are
-chosen beforehand. So the loop of `speclab.engine.decode` runs on the stand-ins of `known_text`: its true iterations in
-their true order, histories and tables included.
+Greedy text does not depend on the strategy. Neither does sampled text if candidates are chosen beforehand, because its
+random numbers belong to positions. So the loop of `speclab.engine.decode` runs on the stand-ins of `known_text`, and
+its iterations, histories and tables are those of a real run.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from speclab.models.runner import Runner
 from speclab.trace.records import Trace
 
 Check = Callable[[], None]
-"""Raises if a replay was cancelled."""
+"""Raises an error if the replay was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
     """One replayed iteration: `nodes` rows of the target's pass, and for each draft its calls and all their rows.
 
-    `accepted`: accepted drafted nodes. `others`: rows of further target passes, if the strategy runs the committed
-    tokens again.
+    `accepted`: accepted drafted nodes. `others`: rows of further target passes, if the strategy runs committed tokens
+    again.
     """
 
     nodes: int
@@ -59,9 +59,9 @@ class Passes:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a strategy would have done on a text: `passes` are its iterations.
+    """The replay of a strategy on a text: `passes` are its iterations.
 
-    `text_passes`: target passes for what was not kept when the text was decoded; later replays do not need them.
+    `text_passes`: target passes for missing records; later replays do not need them.
     `inexact`: why a real run may differ; empty if it does not.
     """
 
@@ -73,7 +73,7 @@ class Replay:
 
     @property
     def iterations(self) -> int:
-        """Passes of the target that a run would have made after the prefill."""
+        """Target passes of a real run after the prefill."""
         return len(self.passes)
 
     @property
@@ -87,12 +87,12 @@ class Replay:
 
     @property
     def draft_calls(self) -> int:
-        """Passes of draft models and heads that a run would have made."""
+        """Passes of draft models and heads in a real run."""
         return sum(each.draft_calls for each in self.passes)
 
     @property
     def seconds(self) -> float:
-        """Modelled: the measured costs of all passes (`drafters.cost`). A drafter's own work is not included."""
+        """Modelled from the measured costs of all passes (`drafters.cost`), without the drafter's own work."""
         target, *drafts = runners(self.pair)
         seconds = 0.0
         for each in self.passes:
@@ -104,36 +104,35 @@ class Replay:
 
     @property
     def tokens_per_second(self) -> float:
-        """Modelled, as `seconds`; the prefill and its token are not counted."""
+        """Modelled, as `seconds`, without the prefill and its token."""
         return sum(map(len, self.committed)) / self.seconds if self.passes else 0.0
 
 
 def replay(
     run: Session | Trace, strategy: Strategy, *, pair: ModelPair | None = None, ask_target: bool = False
 ) -> Replay:
-    """What `strategy` would have done on the whole text of a run; for many strategies on one text use a `Replayer`.
+    """Replay the whole text of a run under `strategy`; for many strategies on one text use a `Replayer`.
 
     Raises:
-        NotRecordedError: it does not follow from what is kept; the message says what is missing.
+        NotRecordedError: the records do not suffice; the message names what is missing.
         SpeclabError: the strategy does not fit the pair.
     """
     return Replayer(run, pair, ask_target=ask_target).replay(strategy)
 
 
 class Replayer:
-    """Replays one text under any strategies; drafts are asked once for each path.
+    """Replays one text under any number of strategies; a draft runs once for each path.
 
-    Its caches are its own: a session may decode on meanwhile, and this text then ends where it was.
+    It has its own caches, so the session may go on; the text ends where the session was.
 
     Args:
         run: a session, or a trace with the `pair` that wrote it.
-        ask_target: a table of transitions learns from rejected rows too, and rows that were in no tree of the decoded
-            run are not kept. By default a replay does without them and says so (`inexact`); True runs the target for
-            them, each row once.
+        ask_target: tables of transitions learn from rejected rows too, but only rows of the decoded run are recorded.
+            By default a replay skips the other rows and reports it (`inexact`); True runs the target for them.
 
     Raises:
-        NotRecordedError: the text cannot be replayed: a trace without models or of another target, no iteration, or a
-            text that depends on what was drafted.
+        NotRecordedError: the trace comes without its pair or from another target, has no iteration, or its text depends
+            on the drafts.
     """
 
     def __init__(self, run: Session | Trace, pair: ModelPair | None = None, *, ask_target: bool = False) -> None:
@@ -154,10 +153,10 @@ class Replayer:
         self._memos = [_memo(self._text, runner) for runner in runners(self._text.pair)[1:]]
 
     def replay(self, strategy: Strategy, check: Check = lambda: None) -> Replay:
-        """What this strategy would have done; `check` is called before each iteration, and may raise to end the replay.
+        """Replay the text; `check` is called before each iteration and may raise to end the replay.
 
         Raises:
-            NotRecordedError: it needs what was not kept of the text.
+            NotRecordedError: the strategy needs records that are missing.
             SpeclabError: the strategy does not fit the pair.
         """
         text, prompt = self._text, self._text.trace.prompt_ids
@@ -198,7 +197,7 @@ class Replayer:
 
 def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
     """None for a draft that runs again each time: a block head, whose one pass answers for a whole tree, and a draft in
-    half precision, where an answer depends on the rows beside it.
+    half precision, where an answer depends on the other rows of its pass.
     """
     if runner.dtype.itemsize < 4 or isinstance(runner, BlockRunner):
         return None
@@ -206,46 +205,46 @@ def _memo(text: Text, runner: Runner | HeadRunner) -> Memo | None:
 
 
 def _calls_and_rows(pair: ModelPair) -> list[tuple[int, int]]:
-    """Of each runner so far; a draft that runs itself counts a row per call."""
+    """The calls and rows of each runner so far; a draft that really runs counts one row per call."""
     return [(each.calls, each.rows if isinstance(each, StandIn) else each.calls) for each in runners(pair)]
 
 
 def _doubt(text: Text, pair: ModelPair) -> str:
     if text.missed:
         return (
-            f"it learns from what the target makes of rejected tokens too, and of {text.missed} of these rows that is "
-            "not kept: they were in no tree of the decoded run"
+            f"it also learns from the target's answers to rejected tokens, and {text.missed} of these rows are not "
+            "recorded because they were in no tree of the decoded run"
         )
     if pair.shared_state:
-        return "what it would have carried over from the prompts before is not kept: it begins as on a first prompt"
+        return "its state from earlier prompts is not recorded, so the replay starts as on a first prompt"
     return ""
 
 
 def _check(text: Text) -> None:
-    """Refuses a text that depends on what was drafted."""
+    """Refuse a text that depends on the drafts."""
     steps = text.trace.steps
     if not steps and len(text.trace.token_ids()) <= 1:
-        raise NotRecordedError("there is no text to replay yet: decode an iteration at least, or the whole text")
+        raise NotRecordedError("there is no text to replay yet: decode at least one iteration")
     if any(step.counts.lossy and Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
-            "a mask of this text was redrawn by hand, so it is not the target's own: replay a text that it "
-            "wrote itself, such as the run that this one was forked from"
+            "a mask of this run was changed by hand, so the text is not the target's own: replay another run, "
+            "such as the one that this run was forked from"
         )
     if fault := text.pair.describe().get("fault"):
         raise NotRecordedError(
-            f"the fault {fault!r} is in this pair, so its text depends on the tree: replay a run without it"
+            f"the pair has the fault {fault!r}, so its text depends on the tree: replay a run without the fault"
         )
     if any(step.rule and not Rule(step.rule).follows_the_target for step in steps):
         raise NotRecordedError(
-            "this text depends on what was drafted, since its candidates were drawn by the draft's probabilities: "
+            "this text depends on the drafts, because its candidates were sampled from the draft's probabilities: "
             "replay a greedy text, or one sampled with candidates='top'"
         )
 
 
 def _check_target(text: Text) -> None:
-    """Refuses a text that this pair's target did not write, and keeps what it answers along the text."""
+    """Refuse a text of another target, and keep this target's answers along the text."""
     pair, tokens, begin = text.pair, text.tokens, len(text.trace.prompt_ids)
-    pair.encode(tokens)  # refuses ids that the pair does not know
+    pair.encode(tokens)  # refuses unknown ids
     settings = session_settings(text.trace)
     processors = pair.rules.processors(pair.target.model, begin, settings.max_new_tokens)
     for part, answer in text_passes(pair.target.fork(), tokens[:-1]):
@@ -256,6 +255,6 @@ def _check_target(text: Text) -> None:
             if position + 1 >= begin and targets.choose(row) != tokens[position + 1]:
                 chosen, written = (pair.token_text(token) for token in (targets.choose(row), tokens[position + 1]))
                 raise NotRecordedError(
-                    f"another target wrote this text: as generated token {position + 2 - begin} it has {written!r}, "
+                    f"another target wrote this text: its generated token {position + 2 - begin} is {written!r}, "
                     f"and {pair.target.name} chooses {chosen!r}; load the pair that wrote it"
                 )

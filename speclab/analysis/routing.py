@@ -1,7 +1,7 @@
-"""What routing between two draft trees achieved over a run, and what the other tree would have achieved.
+"""The result of routing between two draft trees, and the result that the other tree would have had.
 
-Dual-Draft Routing (2026), section 5: of the trees that both parts propose, the one with the larger mean confidence is
-verified. Records hold every proposal, so the statistics need no model; `regret` verifies again.
+Dual-Draft Routing (2026), section 5, verifies the tree with the larger mean confidence. Records contain both proposals,
+so the statistics need no model; `regret` verifies again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Part:
     """One of the two parts, over all iterations in which both proposed.
 
     `chosen`: iterations in which its tree was verified. `accepted`, `committed`: tokens of these iterations, the second
-    with the bonus tokens. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes
-    that the text followed, chosen or not; a calibrated part has the two alike. `expected`, `followed`: the same as
-    tokens per iteration, the sum over nodes instead of the mean.
+    with bonus tokens. `confidence`: mean of its trees' mean confidence. `share`: mean share of its trees' nodes that
+    the text followed, chosen or not; a calibrated part has equal confidence and share. `expected`, `followed`:
+    confidence and share in tokens per iteration, summed over nodes.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """Both trees of one iteration, verified: `accepted` drafted tokens of each, and the `steps` of both.
+    """Both trees of one iteration, verified: `accepted` tokens and `steps` of each.
 
-    `tokens`: accepted tokens lost by the choice; 0 where it was the better one.
+    `tokens`: accepted tokens lost by the choice; 0 if the chosen tree was the better one.
     """
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Regret:
 
 
 def statistics(trace: Trace, cursor: int | None = None) -> Routing | None:
-    """What each part achieved over `cursor` iterations (default: all); None if no iteration had two proposals."""
+    """Statistics of each part over `cursor` iterations (default: all); None if no iteration had two proposals."""
     indices = [index for index, step in enumerate(trace.steps[:cursor]) if step.proposals]
     if not indices:
         return None
@@ -93,9 +93,9 @@ def _part(proposals: list[tuple[Step, Proposal]], followed: list[int]) -> Part:
 
 
 def followed(trace: Trace, index: int) -> tuple[int, ...]:
-    """For each proposal of an iteration, how many of its tokens the text continued with.
+    """For each proposal of an iteration, the number of its tokens that the text continued with.
 
-    Verifying it would have accepted so many, if candidates are not sampled and the text has not ended.
+    Verification would have accepted as many, unless candidates were sampled or the text ended.
     """
     trees = [proposal.tree for proposal in trace.steps[index].proposals]
     longest = 1 + max((int(tree.depth.max()) for tree in trees), default=0)  # an iteration commits at least one token
@@ -104,10 +104,10 @@ def followed(trace: Trace, index: int) -> tuple[int, ...]:
 
 
 def regret(session: Session, index: int) -> Regret:
-    """What each tree of iteration `index` (from 0) has accepted, by verifying both; the session stays as it is.
+    """Verify both trees of iteration `index` (from 0); the session stays unchanged.
 
     Raises:
-        SettingsError: there is no such iteration, or it had only one tree.
+        SettingsError: the iteration does not exist, or had only one tree.
     """
     if not 0 <= index < len(session.steps):
         raise SettingsError(f"there is no iteration {index}: 0 to {len(session.steps) - 1} are decoded")

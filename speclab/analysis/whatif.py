@@ -1,7 +1,7 @@
-"""What the tree of a step would have been under other settings, from its record; no model runs.
+"""Compute the tree that other settings would have drafted in a step, from its record and without a model.
 
-The tree grows as it always does (`speclab.drafters.grow`), but the record answers in place of the draft: it holds the
-most probable next tokens of every node that was expanded. Where the record ends, the result says so.
+`speclab.drafters.grow` grows the tree, and the record answers in place of the draft: it contains the most probable next
+tokens of every expanded node. The result marks the nodes where the record ends.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ _UNKNOWN = -1
 class WhatIf:
     """A tree that was not drafted.
 
-    `recorded`: for each node of `tree` the same node of the step's tree, None where it is new. `unknown`: nodes that
-    would have had children, or more of them, that the record does not hold; without any the tree is complete. `events`:
-    the decisions that led to it, as far as they follow from the record. `accepted`: drafted nodes of the path that the
-    target takes through it; `settled`: whether the path ends there, and not only the record. `bonus`: the target's own
-    token after it, None if unknown.
+    `recorded`: for each node of `tree` the same node of the step's tree, None if it is new. `unknown`: nodes with
+    further children that the record does not contain; if empty, the tree is complete. `events`: the decisions that
+    follow from the record. `accepted`: drafted nodes that the target would accept; `settled`: False if the record ends
+    before the path does. `bonus`: the target's own token after the path, None if unknown.
     """
 
     tree: DraftTree
@@ -44,10 +43,10 @@ class WhatIf:
 
 
 def in_force(step: Step) -> Strategy:
-    """The strategy of a step, with the settings that it drafted with.
+    """The strategy of a step with the settings used in it.
 
     Raises:
-        NotRecordedError: no strategy of this name is defined.
+        NotRecordedError: the strategy is not defined here.
     """
     values = dict(step.settings)
     kind = strategies().get(str(values.pop("strategy", "")))
@@ -57,14 +56,14 @@ def in_force(step: Step) -> Strategy:
 
 
 def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = None) -> WhatIf:
-    """The tree that `strategy` would have drafted in place of this step's, as far as its record knows.
+    """The tree that `strategy` would have drafted in this step, as far as the record contains it.
 
     Args:
-        strategy: the settings in question, such as `in_force(step).changed(node_budget=8)`.
+        strategy: the other settings, such as `in_force(step).changed(node_budget=8)`.
         sampling: the session's settings; greedy by default.
 
     Raises:
-        NotRecordedError: the record cannot answer at all; the sentence says why.
+        NotRecordedError: the record cannot answer; the message names the reason.
     """
     was = in_force(step)
     for each in (was, strategy):
@@ -76,12 +75,12 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
     assert isinstance(was, GrownStrategy)
     assert isinstance(strategy, GrownStrategy)
     if strategy.draft_source != was.draft_source:
-        raise NotRecordedError("This setting uses a different draft, and the step did not record what that one says.")
+        raise NotRecordedError("This setting uses a different draft, which this step did not record.")
     drawn = getattr(strategy, "candidates", "top") != "top" and sampling is not None and sampling.temperature > 0
     if drawn or step.tree.candidate_sampling is not CandidateSampling.DETERMINISTIC:
         raise NotRecordedError("Candidates drawn at random do not follow from a record: fork the session instead.")
     if (getattr(strategy, "root", "verified") == "drafted") != (step.root_choice is not None):
-        raise NotRecordedError("The root would have been another token, and nothing is recorded after that one.")
+        raise NotRecordedError("The root would have been another token, and nothing is recorded after it.")
     if getattr(strategy, "node_budget", None) == "auto":
         budget = getattr(was, "node_budget", None)
         if budget is None:
@@ -95,12 +94,12 @@ def what_if(step: Step, strategy: Strategy, sampling: SessionSettings | None = N
 
 
 class _Record:
-    """What the draft answered, from a step."""
+    """The draft's recorded answers in a step."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
         self._recorded: dict[int, int | None] = {0: 0}
-        """For each node of the growing tree the same node of the step's tree, None where it is new."""
+        """For each node of the growing tree, the same node of the step's tree; None if it is new."""
 
     def next_tokens(self, tree: Nodes, nodes: Sequence[int]) -> list[TopK]:
         return [self._after(tree, node) for node in nodes]
@@ -112,7 +111,7 @@ class _Record:
             self._recorded[node] = recorded
         if recorded is None:
             return ()
-        # Recorded children have their exact log-probability; that of other tokens is within rounding.
+        # Recorded children have exact log-probabilities, other tokens rounded ones.
         children = self._step.tree.children[recorded]
         exact = {int(self._step.tree.token[child]): float(self._step.tree.log_prob[child]) for child in children}
         top = self._step.nodes[recorded].draft_top
@@ -125,12 +124,12 @@ def _child(tree: DraftTree, parent: int | None, token: int) -> int | None:
 
 
 def _blank(events: Iterable[Event]) -> set[int]:
-    """Nodes after which nothing was proposed."""
+    """Nodes without any proposed child."""
     return {event.node for event in events if event.node is not None and event.values.get("gate") == BLANK}
 
 
 def _wanted(events: Iterable[Event]) -> dict[int, int]:
-    """For each expanded node, how many children it was to have."""
+    """The wanted number of children of each expanded node."""
     return {
         event.node: int(event.values.get("branches") or 0)
         for event in events
@@ -139,7 +138,7 @@ def _wanted(events: Iterable[Event]) -> dict[int, int]:
 
 
 def _verified(step: Step, grown: Grown) -> WhatIf:
-    """The target's choices are recorded for every node of the step's tree, and a choice depends on its path alone."""
+    """Accept with the recorded choices: the target's choice after a node depends only on its path."""
     tree, recorded = grown.tree, list[int | None]([0])
     for node in range(1, len(tree)):
         recorded.append(_child(step.tree, recorded[int(tree.parent[node])], int(tree.token[node])))
