@@ -48,10 +48,10 @@ ARROWS = {
 """The rooms that a room may import from, itself apart."""
 
 SHARES = {
-    "trace": 1050,
-    "models": 4370,
-    "drafters": 3487,
-    "engine": 1910,
+    "trace": 1002,
+    "models": 4328,
+    "drafters": 3370,
+    "engine": 1850,
     "analysis": 2460,
     "views": 3130,
     "lab": 2200,
@@ -59,7 +59,7 @@ SHARES = {
     "top": 1640,
 }
 """Most lines of each room. A room may take over what another gives back."""
-WHOLE = {"speclab": (20_546, 148_623, 121), "tests": (20_704, 182_407, 155)}
+WHOLE = {"speclab": (20_290, 148_000, 117), "tests": (18_749, 165_949, 146)}
 """Lines, tokens of code without docstrings and comments, and files, at most."""
 
 PLAIN_DATA = {"trace", "tree", "views", "theory", "errors", "settings", "files", "prompts"}

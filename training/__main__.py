@@ -42,7 +42,7 @@ STRUCTURED |= {"layers", "kept", "texts", "folders"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a phase; called again, it goes on where it stopped."""
+    """Runs a phase; a second call continues where the first stopped."""
     given = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if value is not None}
     kind, run = PHASES[given.pop("phase")]
     length = {name: given.pop(name) for name in ("minutes", "steps") if name in given}
@@ -51,15 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if length:
             schedule = recipe.schedule.model_copy(update=length)  # type: ignore[attr-defined]
             recipe = recipe.model_copy(update={"schedule": schedule})
-        found = run(recipe)
+        result = run(recipe)
     except SpeclabError as error:
         raise SystemExit(str(error)) from None
-    if isinstance(found, dict):
-        print_json(data=found)
+    if isinstance(result, dict):
+        print_json(data=result)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description="Make the shipped models and heads anew.")
+    parser = argparse.ArgumentParser(prog="python -m training", description="Train the shipped models and heads.")
     phases = parser.add_subparsers(dest="phase", required=True)
     for phase, (kind, run) in PHASES.items():
         summary = (run.__doc__ or "").partition(";")[0].partition("\n")[0]

@@ -1,7 +1,7 @@
-"""What a chat model answers: prompts made from the corpus and from lists, and the target's own text behind them.
+"""A chat model's answers: prompts made from the corpus and from lists, and the text that the target writes after them.
 
-A draft head is used on what its target writes, so it learns mostly from that. The answers are made once, in batches,
-greedy and sampled in turns, and kept as token ids; a run that was stopped goes on behind the last whole batch.
+A draft head is used on the target's own text, so it learns mostly from that. The answers are generated once, in
+batches, alternately greedy and sampled, and stored as token ids; a stopped run continues after the last whole batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.topics import CHAT, CODE, CORRECTION, EXPLAIN, REWRITE, SUMS, TASK
 
 
 class Ask(NamedTuple):
-    """A prompt: its kind, its text, and whether the chat template goes round it (else it is plain text)."""
+    """A prompt: its kind, its text, and whether the chat template wraps it (else it is plain text)."""
 
     kind: str
     text: str
@@ -46,17 +46,17 @@ class AnswersConfig(BaseModel):
 
 
 def write_answers(config: AnswersConfig) -> None:
-    """Write the target's answers to training prompts, with its hidden states; called again, it goes on."""
+    """Write the target's answers to training prompts, with its hidden states; a second call continues."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(config.target)
     writer = Writer(AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.bfloat16), config.layers)
     store = Store(config.out, len(config.layers) * writer.config.hidden_size)
-    asked = asks(corpus_folder(config.corpus), config.seed)[: config.prompts]
-    while len(store.documents) < len(asked):
-        # Prompts of like length share a batch, out of a window of four batches.
+    prompts = asks(corpus_folder(config.corpus), config.seed)[: config.prompts]
+    while len(store.documents) < len(prompts):
+        # Prompts of similar length share a batch, out of a window of four batches.
         done = len(store.documents)
-        window = asked[done : done + 4 * config.batch]
+        window = prompts[done : done + 4 * config.batch]
         ids = [prompt_ids(tokenizer, ask.text, chat=ask.chat) for ask in window]
         order = sorted(range(len(window)), key=lambda i: len(ids[i]))
         for number, start in enumerate(range(0, len(order), config.batch)):
@@ -71,7 +71,7 @@ def write_answers(config: AnswersConfig) -> None:
 
 
 def prompt_ids(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
-    """The ids of a prompt, in the template's default frame where `chat` is set."""
+    """The ids of a prompt, in the chat template if `chat` is set."""
     if chat:
         messages = [{"role": "user", "content": text}]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -80,31 +80,33 @@ def prompt_ids(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
 
 
 def asks(folder: Path, seed: int) -> list[Ask]:
-    """All training prompts, shuffled; made of training documents alone."""
-    rng = random.Random(seed)  # no secret
-    found = [Ask("chat", form.format(topic)) for topic in TOPICS for form in rng.sample(CHAT, 12)]
-    found += [Ask("code", form.format(task)) for task in TASKS for form in rng.sample(CODE, 5)]
-    found += [Ask("math", _sum(rng, form)) for form in SUMS for _ in range(12)]
+    """All training prompts, shuffled; made of training documents only."""
+    rng = random.Random(seed)
+    prompts = [Ask("chat", form.format(topic)) for topic in TOPICS for form in rng.sample(CHAT, 12)]
+    prompts += [Ask("code", form.format(task)) for task in TASKS for form in rng.sample(CODE, 5)]
+    prompts += [Ask("math", _sum(rng, form)) for form in SUMS for _ in range(12)]
     questions = [d.partition("\nAnswer:")[0].removeprefix("Question: ") for d in _documents(folder, "gsm8k_train")]
-    found += [Ask("math", text) for text in _some(questions, 900, rng)]
-    found += [Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5) for text in _some(questions, 500, rng)]
+    prompts += [Ask("math", text) for text in _some(questions, 900, rng)]
+    prompts += [
+        Ask("math", f"Question: {text}\nAnswer:", chat=rng.random() < 0.5) for text in _some(questions, 500, rng)
+    ]
     for document in _documents(folder, "mbpp_train"):
         ask, code = document.split('"""')[1], document.split('"""')[2]
-        found.append(Ask("code", ask.strip()))
-        found.append(Ask("code", f'"""{ask}"""\n{code[: code.find(":") + 1].strip()}', chat=False))
+        prompts.append(Ask("code", ask.strip()))
+        prompts.append(Ask("code", f'"""{ask}"""\n{code[: code.find(":") + 1].strip()}', chat=False))
     for passage in _passages(folder, "python_stdlib", rng, 2, 700):
-        found.append(Ask("code", passage[: rng.randint(150, 600)], chat=False))
-        found.append(Ask("code", rng.choice(EXPLAIN).format(passage)))
+        prompts.append(Ask("code", passage[: rng.randint(150, 600)], chat=False))
+        prompts.append(Ask("code", rng.choice(EXPLAIN).format(passage)))
     for source, each in (("books", 1), ("books_simple", 1), ("wikitext2_train", 3), ("tinystories", 1)):
         for passage in _passages(folder, source, rng, each, 900):
             if rng.random() < 0.35:
-                found.append(Ask("prose", passage[: rng.randint(100, 700)], chat=False))
+                prompts.append(Ask("prose", passage[: rng.randint(100, 700)], chat=False))
             if rng.random() < 0.3:
-                found.append(Ask("correction", rng.choice(CORRECTION).format(worsened(passage, rng))))
+                prompts.append(Ask("correction", rng.choice(CORRECTION).format(worsened(passage, rng))))
             if rng.random() < 0.15:
-                found.append(Ask("prose", rng.choice(REWRITE).format(passage)))
-    rng.shuffle(found)
-    return found
+                prompts.append(Ask("prose", rng.choice(REWRITE).format(passage)))
+    rng.shuffle(prompts)
+    return prompts
 
 
 def _documents(folder: Path, source: str) -> list[str]:
@@ -126,7 +128,7 @@ def _sum(rng: random.Random, form: str) -> str:
 
 
 def worsened(text: str, rng: random.Random) -> str:
-    """`text` with some slips: letters swapped, dropped or doubled, small words left out, capitals and commas lost."""
+    """`text` with some errors: letters swapped, dropped or doubled, small words left out, capitals and commas lost."""
     words = []
     for word in text.split(" "):
         slip = rng.random()
@@ -137,24 +139,24 @@ def worsened(text: str, rng: random.Random) -> str:
         elif slip < 0.05 and len(word) < 4:
             continue
         else:
-            at = rng.randrange(len(word) - 1)
-            swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
-            words.append(rng.choice([swapped, word[:at] + word[at + 1 :], word[: at + 1] + word[at:]]))
+            index = rng.randrange(len(word) - 1)
+            swapped = word[:index] + word[index + 1] + word[index] + word[index + 2 :]
+            words.append(rng.choice([swapped, word[:index] + word[index + 1 :], word[: index + 1] + word[index:]]))
     return " ".join(words)
 
 
 class Written(NamedTuple):
-    """A prompt with what the target wrote behind it, and its hidden states there."""
+    """A prompt with the target's continuation and hidden states."""
 
     tokens: list[int]
-    states: Tensor  # [len(tokens) - 1, layers * hidden]: of all places but the last, which nothing was read behind
+    states: Tensor  # [len(tokens) - 1, layers * hidden]: of all positions but the last
 
 
 class Writer:
-    """Batched decoding with a Llama on one core: keys in place, heads in groups, rows that ended dropped.
+    """Batched decoding with a Llama on one core: keys in place, grouped heads, finished rows dropped.
 
-    `model` is any module of transformers' Llama family without biases; `layers` are those whose states are kept. Four
-    times as fast as the module's own `generate` on one core, and the states come at no cost.
+    `model` is any module of transformers' Llama family without biases; `layers` are those whose states are returned. It
+    is four times as fast as the module's `generate` on one core, and the states cost nothing.
     """
 
     def __init__(self, model: Any, layers: Sequence[int] = (-1,)) -> None:
@@ -176,7 +178,7 @@ class Writer:
 
     @torch.inference_mode()
     def write(self, prompts: list[list[int]], new_tokens: int, temperature: float = 0.0) -> list[Written]:
-        """`prompts` (ids), each with at most `new_tokens` behind it, up to an end-of-text id if there is one.
+        """`prompts` (ids), each with at most `new_tokens` more, up to an end-of-text id.
 
         With `new_tokens` 0 the prompts are only read.
         """
@@ -185,15 +187,15 @@ class Writer:
         seen[:, :width] = torch.tensor([[False] * (width - len(p)) + [True] * len(p) for p in prompts])
         tokens = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
         cache = self._cache(len(prompts), width + new_tokens)
-        made = [list(prompt) for prompt in prompts]
+        rows_so_far = [list(prompt) for prompt in prompts]
         out = self._pass(tokens, seen, 0, cache)
         states = [[kept[width - len(p) :]] for p, kept in zip(prompts, self._kept, strict=True)]
         alive = list(range(len(prompts)))
         for column in range(width, width + new_tokens):
             picked = _picked(self._logits(out).float(), temperature)
             for i, token in zip(alive, picked.tolist(), strict=True):
-                made[i].append(token)
-            going = torch.tensor([made[i][-1] not in self.ends for i in alive])
+                rows_so_far[i].append(token)
+            going = torch.tensor([rows_so_far[i][-1] not in self.ends for i in alive])
             if column + 1 == width + new_tokens or not bool(going.any()):
                 break
             alive = [i for i, goes in zip(alive, going.tolist(), strict=True) if goes]
@@ -204,7 +206,7 @@ class Writer:
             out = self._pass(picked[:, None], seen, column, cache)
             for i, kept in zip(alive, self._kept, strict=True):
                 states[i].append(kept)
-        return [Written(row, torch.cat(parts)[: len(row) - 1]) for row, parts in zip(made, states, strict=True)]
+        return [Written(row, torch.cat(parts)[: len(row) - 1]) for row, parts in zip(rows_so_far, states, strict=True)]
 
     def _cache(self, rows: int, width: int) -> list[tuple[Tensor, Tensor]]:
         weight = self.model.get_input_embeddings().weight
@@ -224,11 +226,11 @@ class Writer:
         shared, size = config.num_key_value_heads, self._head_dim()
         group = config.num_attention_heads // shared
         end = begin + length
-        places = (seen[:, :end].cumsum(1) - 1).clamp(min=0)[:, begin:]
+        positions = (seen[:, :end].cumsum(1) - 1).clamp(min=0)[:, begin:]
         x = functional.embedding(tokens, body.embed_tokens.weight)
-        cos, sin = (angle[:, :, None] for angle in body.rotary_emb(x, places))
+        cos, sin = (angle[:, :, None] for angle in body.rotary_emb(x, positions))
         mask = seen[:, None, :end] & (torch.arange(end) <= torch.arange(begin, end)[:, None])
-        mask[:, :, 0] |= ~mask.any(-1)  # a place of padding sees something, or it would not be a number
+        mask[:, :, 0] |= ~mask.any(-1)  # padding sees one column, or its states would be NaN
         mask = mask[:, None].repeat(1, 1, group, 1)
         passed = [x]
         for layer, (qkv, wide), (keys, values) in zip(body.layers, self.joined, cache, strict=True):

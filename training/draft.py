@@ -1,4 +1,4 @@
-"""The mini draft: distilled from the target, half on text, half on what the target itself continued."""
+"""The mini draft: distilled from the target, half on text, half on the target's own continuations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTILL_DATA = "distill_data"
 
 
 class DistillDataConfig(Recipe):
-    """Where the text of a phase that learns from the target comes from: the target's own text is what is drafted."""
+    """The text of a phase that learns from the target; a draft must predict the target's own text."""
 
     target: Path = Field(Path("checkpoints/unlikelihood/model"), description="Folder of the target.")
     seed: int = 2
@@ -32,7 +32,7 @@ class DistillDataConfig(Recipe):
 class DistilConfig(DistillDataConfig):
     """The shipped recipe of distillation."""
 
-    start: Path | None = Field(None, description="Folder of a draft to go on from; default: fresh weights.")
+    start: Path | None = Field(None, description="Folder of a draft to start from; default: fresh weights.")
     out: Path = Path("checkpoints/draft")
     shape: Shape = Field(DRAFT, description="Sizes of the draft.")
     schedule: Schedule = Schedule(minutes=25, peak_lr=4e-3)
@@ -40,7 +40,7 @@ class DistilConfig(DistillDataConfig):
 
 
 def distil(config: DistilConfig) -> Any:
-    """Distil the draft from the target, or go on from the checkpoint; returns the draft, which `out/model` holds."""
+    """Distil the draft from the target, or continue from the checkpoint; returns the draft, which is in `out/model`."""
     target = load(config.target).eval().requires_grad_(False)
     batches = distill_batches(config, target)
     draft = load(config.start) if config.start else sketch(target, config.shape, config.seed)
@@ -50,7 +50,7 @@ def distil(config: DistilConfig) -> Any:
 
 
 def distill_batches(config: DistillDataConfig, target: Any) -> Batches:
-    """Windows of real text and of the target's own, in the shares that `config` asks for."""
+    """Windows of real text and of the target's own, in the configured shares."""
     _, sources = config.packed()
     mixture = {name: share * (1 - config.generated_share) for name, share in config.mixture.items()}
     if config.generated_share > 0:
@@ -60,7 +60,7 @@ def distill_batches(config: DistillDataConfig, target: Any) -> Batches:
 
 
 def distill_data(target: Any, sources: list[Packed], config: DistillDataConfig) -> Packed:
-    """The target's continuations of training text, packed as a source; generated once and kept in `out`."""
+    """The target's continuations of training text, packed as a source; generated once and stored in `out`."""
     path = config.out / f"{DISTILL_DATA}.bin"
     if not path.is_file():
         prefixes = Batches(sources, config.mixture, config.seed + 1)

@@ -21,7 +21,7 @@ from training.repeats import loops, periodic, repeated
 
 
 class EvaluateConfig(BaseModel):
-    """What is measured, on what."""
+    """What to measure, on what."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ class EvaluateConfig(BaseModel):
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Measure losses, loops and agreement; `out` holds them by source (`held_out`) and by file or kind (`prompts`)."""
+    """Measure losses, loops and agreement, by source (`held_out`) and by file or kind (`prompts`); written to `out`."""
     tokenizer = read_tokenizer(config.tokenizer)
     target = load(config.target).eval()
     draft = load(config.draft).eval() if config.draft else None
@@ -61,7 +61,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 @torch.no_grad()
 def held_out(target: Any, draft: Any | None, source: Packed) -> dict[str, float]:
-    """Losses (nats per token, nats and bits per byte) of the target, and of any draft, on held-out text."""
+    """Losses (nats per token, nats and bits per byte) of the target and the draft on held-out text."""
     models = {"target": target} | ({"draft": draft} if draft is not None else {})
     nats, count, agreed = dict.fromkeys(models, 0.0), 0, 0
     for row in _windows(source.held_out_tokens(), target.config.max_position_embeddings):
@@ -88,26 +88,26 @@ def _same(left: Tensor, right: Tensor) -> int:
     return int((left.argmax(-1) == right.argmax(-1)).sum())
 
 
-def loop_figures(made: list[list[int]], eos: int) -> dict[str, float]:
-    """Of greedy continuations, the shares that loop, are periodic, or ended; the mean share of repeated 4-grams."""
-    number = len(made)
+def loop_figures(continuations: list[list[int]], eos: int) -> dict[str, float]:
+    """Shares of greedy continuations that loop, are periodic, or ended; the mean share of repeated 4-grams."""
+    number = len(continuations)
     return {
         "prompts": number,
-        "looping": round(sum(map(loops, made)) / number, 4),
-        "periodic": round(sum(map(periodic, made)) / number, 4),
-        "ended": round(sum(row[-1] == eos for row in made) / number, 4),
-        "repeated_4grams": round(sum(sum(repeated(row)) / len(row) for row in made) / number, 4),
+        "looping": round(sum(map(loops, continuations)) / number, 4),
+        "periodic": round(sum(map(periodic, continuations)) / number, 4),
+        "ended": round(sum(row[-1] == eos for row in continuations) / number, 4),
+        "repeated_4grams": round(sum(sum(repeated(row)) / len(row) for row in continuations) / number, 4),
     }
 
 
 def agreement_figures(
-    target: Any, draft: Any, prompts: list[list[int]], made: list[list[int]], full: list[list[int]]
+    target: Any, draft: Any, prompts: list[list[int]], continuations: list[list[int]], full: list[list[int]]
 ) -> dict[str, float]:
     """Shares of positions where both models' argmax agree: in the text `full`, and in the target's continuations."""
     context = target.config.max_position_embeddings
     on_text = [_agreed(target, draft, row[:context], 1) for row in full]
-    kept = [prompt[-(context - len(more)) :] for prompt, more in zip(prompts, made, strict=True)]
-    on_own = [_agreed(target, draft, p + more, len(p)) for p, more in zip(kept, made, strict=True)]
+    shortened = [prompt[-(context - len(more)) :] for prompt, more in zip(prompts, continuations, strict=True)]
+    on_own = [_agreed(target, draft, p + more, len(p)) for p, more in zip(shortened, continuations, strict=True)]
     return {
         name: round(sum(same for same, _ in pairs) / sum(count for _, count in pairs), 4)
         for name, pairs in (("agreement_text", on_text), ("agreement_own", on_own))
@@ -144,7 +144,7 @@ def prompt_sets(folder: Path | None, per_file: int) -> Mapping[str, list[tuple[s
         return sets
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise SpeclabError(f"There are no *.jsonl prompt files in {folder}: pass the folder that holds them.")
+        raise SpeclabError(f"{folder} contains no *.jsonl prompt files: pass another folder.")
     for file in files:
         entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         spread = entries[:: max(len(entries) // per_file, 1)][:per_file]

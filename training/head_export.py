@@ -1,4 +1,4 @@
-"""Writes a draft head in the formats of others, so that engines and other trainers can take it."""
+"""Writes a draft head in the formats of other projects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
 class ExportConfig(BaseModel):
-    """Which head is written, as what, where to."""
+    """Which head to write, in which format, and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +31,7 @@ class ExportConfig(BaseModel):
 
 
 def export(config: ExportConfig) -> None:
-    """Write a head in another project's format; the weights stay what they are."""
+    """Write a head in another project's format; its weights do not change."""
     from transformers import AutoModelForCausalLM
 
     target = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
@@ -43,8 +43,8 @@ def export(config: ExportConfig) -> None:
 def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"], verifier: str = "") -> None:
     """Writes `config.json` and float16 `model.safetensors`.
 
-    The layers that an EAGLE-3 head fuses are written as vLLM and speculators count them, and in EAGLE's format also
-    as SGLang does, in `eagle_config`: each engine reads the field that it understands.
+    The layers that an EAGLE-3 head fuses are written as vLLM and speculators count them, and in EAGLE's format also as
+    SGLang does, in `eagle_config`: each engine reads its own field.
 
     Raises:
         SpeclabError: the format has no such head.
@@ -53,8 +53,8 @@ def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"]
     ordered = min(config.layers) >= 0 and list(config.layers) == sorted(config.layers)  # engines read them in order
     if not ordered if config.eagle3 else config.layers != (-1,) or config.layernorms:
         raise SpeclabError(
-            f"{config.name} fuses layers {config.layers} as no head of {layout} does: export EAGLE heads of the last "
-            "layer, and EAGLE-3 heads of layers counted from the front, in their order."
+            f"{layout} has no format for {config.name}, which fuses layers {config.layers}: export EAGLE heads of the "
+            "last layer, and EAGLE-3 heads of layers counted from the front, in order."
         )
     names = {"fuse.": "fc."} if config.eagle3 else {}
     if layout == "EAGLE":
@@ -66,8 +66,8 @@ def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"]
     tensors = {}
     for name, tensor in head.state_dict().items():
         before = next((part for part in names if name.startswith(part)), "")
-        kept = tensor.half() if tensor.is_floating_point() else tensor
-        tensors[names.get(before, "") + name[len(before) :]] = kept.contiguous()
+        half = tensor.half() if tensor.is_floating_point() else tensor
+        tensors[names.get(before, "") + name[len(before) :]] = half.contiguous()
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
@@ -75,7 +75,7 @@ def write_head(head: Head, folder: Path, layout: Literal["EAGLE", "speculators"]
 
 
 def _layer(config: HeadConfig) -> dict[str, Any]:
-    """The decoder layer, as a Llama config has it."""
+    """The decoder layer as a Llama config."""
     return {
         "model_type": "qwen3" if config.qk_norm else "llama",
         "vocab_size": config.vocab_size,

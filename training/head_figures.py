@@ -1,4 +1,4 @@
-"""How often a draft head agrees with its target, by depth and rank, on answers to prompts held out from training."""
+"""How often a draft head agrees with its target, by depth and rank, on answers to held-out prompts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.topics import CORRECTION
 
 RANKS = (1, 4, 8)
 SHIPPED = Path(speclab.__file__).parent / "models" / "smollm2_heads"
-# Of each kind: prompt files, and whether the chat template goes round their prompts.
+# By kind: prompt files, and whether the chat template wraps their prompts.
 HELD_OUT = {
     "chat": (("mtbench", "specbench"), True),
     "code": (("humaneval", "mbpp"), True),
@@ -32,11 +32,11 @@ HELD_OUT = {
     "prose": (("wikitext2", "pg19like"), False),
     "correction": (("wikitext2", "pg19like"), True),
 }
-Counts = dict[str, list[list[int]]]  # by kind: by depth, how many are right at each of RANKS, and how many there are
+Counts = dict[str, list[list[int]]]  # by kind, by depth: correct ones for each of RANKS, and their number
 
 
 class HeadFiguresConfig(BaseModel):
-    """What is measured, on what."""
+    """What to measure, on what."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +52,7 @@ class HeadFiguresConfig(BaseModel):
 
 
 def head_figures(config: HeadFiguresConfig) -> dict[str, Any]:
-    """Measure agreement of heads with the target's greedy text; `out` holds it by head, kind, depth and rank."""
+    """Measure agreement of heads with the target's greedy text, by head, kind, depth and rank; written to `out`."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(config.target, dtype=torch.float32)
@@ -69,7 +69,7 @@ def head_figures(config: HeadFiguresConfig) -> dict[str, Any]:
 
 
 def _held_out(model: Any, layers: tuple[int, ...], config: HeadFiguresConfig) -> Store:
-    """The target's greedy answers to held-out prompts, with its states; made once."""
+    """The target's greedy answers to held-out prompts, with its states; generated once."""
     from transformers import AutoTokenizer
 
     store = Store(config.answers, len(layers) * model.config.hidden_size)
@@ -90,8 +90,8 @@ def _held_out(model: Any, layers: tuple[int, ...], config: HeadFiguresConfig) ->
 
 def held_out_asks(folder: Path, number: int) -> list[Ask]:
     """`number` prompts of each kind, evenly spread over its files."""
-    rng = random.Random(0)  # no secret
-    found = []
+    rng = random.Random(0)
+    prompts = []
     for kind, (files, chat) in HELD_OUT.items():
         for file in files:
             path = folder / f"{file}.jsonl"
@@ -103,15 +103,15 @@ def held_out_asks(folder: Path, number: int) -> list[Ask]:
                 text = line["prompt"]
                 if kind == "correction":
                     text = rng.choice(CORRECTION).format(worsened(text[:500], rng))
-                found.append(Ask(kind, text, chat))
-    return found
+                prompts.append(Ask(kind, text, chat))
+    return prompts
 
 
 @torch.no_grad()
 def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
-    """How often the target's own next token is among the head's first, d drafted tokens behind the target's last state.
+    """How often the target's next token is among the head's best, d drafted tokens after the target's last state.
 
-    The drafted tokens are the text's own, as on the path of a tree that is accepted.
+    The drafted tokens are those of the text, as on an accepted path of a tree.
     """
     embeddings = target.get_input_embeddings().weight
     output = head.output_rows(target.get_output_embeddings().weight)
@@ -120,7 +120,7 @@ def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
     for document in store.documents:
         ids = tokens[document.start : document.start + document.length]
         read = states[document.start : document.start + document.length - 2].float()
-        kept = counts.setdefault(document.kind, [[0] * (len(RANKS) + 1) for _ in range(depth)])
+        by_depth = counts.setdefault(document.kind, [[0] * (len(RANKS) + 1) for _ in range(depth)])
         for row, features in enumerate(_unrolled(head, functional.embedding(ids[1:-1], embeddings), read, depth)):
             first = max(document.prompt - 2, 0) + row
             wanted = ids[2:][first:]
@@ -128,13 +128,13 @@ def agreement(head: Head, target: Any, store: Store, depth: int) -> Counts:
             best = best if head.token_ids is None else head.token_ids[best]
             hits = best == wanted[:, None]
             for i, rank in enumerate(RANKS):
-                kept[row][i] += int(hits[:, :rank].sum())
-            kept[row][-1] += len(wanted)
+                by_depth[row][i] += int(hits[:, :rank].sum())
+            by_depth[row][-1] += len(wanted)
     return counts
 
 
 def _unrolled(head: Head, embeddings: Tensor, states: Tensor, depth: int) -> list[Tensor]:
-    """What the head says at every place of one text, `[P, hidden]`, behind 0, 1, … drafted tokens."""
+    """The head's features at every position of one text, `[P, hidden]`, after 0, 1, … drafted tokens."""
     angles, ancestors = rotary(head.config, torch.arange(len(states))), Ancestors()
     first = features = head.fused(states[None])
     rows = []
@@ -150,7 +150,7 @@ def _shares(counts: list[list[int]]) -> list[list[float]]:
 
 
 def outside(head: Head, store: Store) -> dict[str, float]:
-    """Share of the answers' tokens, by kind, that the head's draft vocabulary lacks."""
+    """Share of the answers' tokens, by kind, that are not in the head's draft vocabulary."""
     if head.token_ids is None:
         return {}
     drafted = head.get_buffer("t2d")

@@ -1,10 +1,10 @@
-"""Training of the draft heads: KL from the target, behind its own hidden states and behind the head's.
+"""Training of the draft heads: KL from the target, on the target's hidden states and on the head's own output.
 
-A head is taught as it will be used: the first row of a draft reads the target's hidden state, every later row the
-head's own output, and sees the keys that its ancestors left. So each batch is unrolled a few rows deep over the same
-keys (EAGLE-3's training-time test, Li et al. 2025). One loop serves both kinds: an EAGLE head has an L1 term besides,
-which keeps its features near the target's (Li et al. 2024); an EAGLE-3 head fuses three layers and learns an output
-matrix over a draft vocabulary of its own.
+A head trains as it is used: the first row of a draft reads the target's hidden state, every later row the head's own
+output, and sees the keys of its ancestors. So each batch is unrolled a few rows deep over the same keys (EAGLE-3's
+training-time test, Li et al. 2025). One loop serves both kinds: an EAGLE head also has an L1 term, which keeps its
+features near the target's (Li et al. 2024); an EAGLE-3 head fuses three layers and learns an output matrix over a draft
+vocabulary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from training.model import hidden_states, load
 
 PROSE = {"books_simple": 0.38, "books": 0.28, "wikitext2_train": 0.26, "tinystories": 0.06, "tinyshakespeare": 0.02}
 CODE = {"python_stdlib": 0.6, "gsm8k_train": 0.36, "mbpp_train": 0.04}
-_ROWS = 512  # whose logits are held at a time
+_ROWS = 512  # whose logits are in memory at a time
 MIXTURES = {"prose": PROSE, "code": CODE}
 
 
@@ -107,7 +107,7 @@ def frequent(batches: Batches, vocab_size: int, size: int) -> Tensor:
 
 
 class Ancestors:
-    """Keys and values of the rows so far, in the place of a cache: nothing is overwritten, so gradients flow."""
+    """Keys and values of the rows so far; unlike in a cache nothing is overwritten, so gradients flow."""
 
     def __init__(self) -> None:
         self._keys: list[Tensor] = []
@@ -121,22 +121,22 @@ class Ancestors:
 
 
 class Lesson(NamedTuple):
-    """What a head reads at P places of B texts: place `i` belongs to token `i + 1` and the target's state at `i`."""
+    """A head's input at P positions of B texts: position `i` has token `i + 1` and the target's state at `i`."""
 
     embeddings: Tensor  # [B, P, hidden], of the tokens
-    states: Tensor  # [B, P, layers * hidden], the target's at the places before them
-    truth: Tensor  # [B, P, hidden], the target's last states at the tokens: the head's own are to say the same
-    weights: Tensor | None = None  # [B, P], of each place in the loss; None for one each
-    texts: Tensor | None = None  # [B, P] int, the text that a place is of; none sees another
+    states: Tensor  # [B, P, layers * hidden], the target's at the positions before them
+    truth: Tensor  # [B, P, hidden], the target's last states at the tokens, which the head must predict
+    weights: Tensor | None = None  # [B, P], of each position in the loss; None: all 1
+    texts: Tensor | None = None  # [B, P] int, the text of each position; positions see only their own text
 
 
 def unrolled_loss(
     head: Head, lesson: Lesson, output: Tensor, depth: int, decay: float, feature_weight: float
 ) -> Tensor:
-    """Mean over `depth` drafted rows, the later ones weighing less, of KL(target || head) and the feature distance.
+    """Mean over `depth` drafted rows, later ones with less weight, of KL(target || head) and the feature distance.
 
     Args:
-        output: `[V, hidden]`, the rows of the target's output matrix for the tokens that the head proposes.
+        output: `[V, hidden]`, rows of the target's output matrix for the tokens that the head proposes.
     """
     learned = output if head.lm_head is None else head.lm_head.weight
     places = lesson.truth.shape[1]
@@ -153,20 +153,22 @@ def unrolled_loss(
         counted = weights.clone()
         counted[:, :row] = 0
         counted = counted / counted.sum()
-        said = head.read_out(out).flatten(0, 1)
-        crossed = CrossEntropy.apply(said, wanted.flatten(0, 1), learned, counted.flatten())  # type: ignore[no-untyped-call]
+        read = head.read_out(out).flatten(0, 1)
+        crossed = CrossEntropy.apply(read, wanted.flatten(0, 1), learned, counted.flatten())  # type: ignore[no-untyped-call]
         loss = crossed - (entropies * counted).sum()
         if feature_weight:
             distance = functional.smooth_l1_loss(out.float(), lesson.truth.float(), reduction="none").mean(-1)
             loss = loss + feature_weight * (distance * counted).sum()
         total = total + decay**row * loss
-        # What the next row reads at place i is what this one made of place i - 1; place 0 has nothing before it.
+        # The next row reads at position i this row's output at i - 1; position 0 has nothing before it.
         features = torch.cat((first[:, :1], out[:, :-1]), dim=1)
     return total / sum(decay**row for row in range(depth))
 
 
 class CrossEntropy(torch.autograd.Function):
-    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); its gradient is made at once: no logits stay."""
+    """Weighted cross-entropy from `wanted` to softmax(out @ output.T); computes its gradient at once and keeps no
+    logits.
+    """
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, wanted: Tensor, output: Tensor, weights: Tensor) -> Tensor:
@@ -191,9 +193,9 @@ class CrossEntropy(torch.autograd.Function):
 
 
 def seen(places: int, row: int, texts: Tensor | None) -> Tensor:
-    """`[places, (row + 1) * places]` bool: a place sees true places up to `row` before it, then its own ancestors.
+    """`[places, (row + 1) * places]` bool: a position sees true positions up to `row` before it, then its ancestors.
 
-    With `texts` it is `[B, 1, …]`, and a place sees no other text.
+    With `texts` it is `[B, 1, …]`, and a position sees only its own text.
     """
     back = torch.arange(places)[:, None] - torch.arange(places)[None]
     seen = torch.cat([back >= row, *(back == row - above for above in range(1, row + 1))], dim=1)

@@ -1,4 +1,4 @@
-"""What every training phase shares: schedule, optimisers, checkpoints, and a progress line."""
+"""Shared by all training phases: schedule, optimisers, checkpoints, and a progress line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Schedule(BaseModel):
     final: float = Field(0.03, ge=0, le=1, description="Rate at the end, as a share of the peak.")
 
     def progress(self, step: int, seconds: float) -> float:
-        """Share of the run that is over, 0 to 1."""
+        """Finished share of the run, 0 to 1."""
         if self.steps is not None:
             return min(step / self.steps, 1.0)
         return min(seconds / (60 * (self.minutes or 1.0)), 1.0)
@@ -50,7 +50,7 @@ class Schedule(BaseModel):
 
 
 class Recipe(BaseModel):
-    """What the recipes of all phases have in common."""
+    """Common to the recipes of all phases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class Recipe(BaseModel):
 
 
 def stage(stages: Sequence[tuple[float, T]], progress: float) -> T:
-    """The value of the last of `stages` (share of the run from which it holds, value) begun at `progress`."""
+    """The value that holds at `progress`, out of `stages` (share of the run at which it begins, value)."""
     return [value for start, value in stages if start <= progress][-1]
 
 
@@ -90,7 +90,7 @@ def optimisers(model: Any, weight_decay: float) -> list[torch.optim.Optimizer]:
 
 
 class Windowed(Protocol):
-    """Text for a phase, a window at a time, from a position that can be kept."""
+    """Text for a phase, a window at a time, with a position that a checkpoint can store."""
 
     def next(self, sequences: int, length: int) -> NDArray[np.int64]:
         """`[sequences, length + 1]` ids, or what the phase reads ids by."""
@@ -103,7 +103,7 @@ class Windowed(Protocol):
 
 
 class State:
-    """All that a run needs to go on: model, optimisers, step, seconds, tokens, random state."""
+    """Everything that a run needs to continue: model, optimisers, step, seconds, tokens, random state."""
 
     def __init__(self, model: Any, weight_decay: float, path: Path) -> None:
         self.model = model
@@ -114,7 +114,7 @@ class State:
         self.tokens = 0
 
     def save(self, data: Any) -> None:
-        """Write a checkpoint; a crash while writing leaves the earlier one whole."""
+        """Write a checkpoint; if writing fails, the earlier one stays."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".tmp")
         torch.save(
@@ -151,7 +151,7 @@ def train(
     loss_of: Callable[[Tensor], Tensor],
     after: Callable[[State], None] = lambda _: None,
 ) -> None:
-    """Train, or go on from the checkpoint in `recipe.out`; `after(state)` runs after each checkpoint."""
+    """Train, or continue from the checkpoint in `recipe.out`; `after(state)` runs after each checkpoint."""
     state = State(model, recipe.weight_decay, recipe.out / CHECKPOINT)
     position = state.restore()
     if position is not None:

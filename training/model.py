@@ -98,7 +98,7 @@ def next_token_loss(model: Any, batch: Tensor) -> Tensor:
 
 
 def export(model: Any, folder: Path) -> None:
-    """Write `config.json` and float16 `model.safetensors` into `folder`, each at one stroke."""
+    """Write `config.json` and float16 `model.safetensors` into `folder`, each atomically."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     half = type(model)(model.config)
     half.load_state_dict(model.state_dict())
@@ -116,7 +116,7 @@ def load(folder: Path) -> Any:
 
     if not (folder / "config.json").is_file():
         raise SpeclabError(
-            f"There is no model in {folder}: run the training phase before this one, or name its folder."
+            f"There is no model in {folder}: run the training phase before this one, or pass its folder."
         )
     return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
@@ -131,10 +131,10 @@ def continue_all(
     seed: int = 0,
     batch: int = 32,
 ) -> list[list[int]]:
-    """Continuations of token-id prompts, each `new_tokens` long or ending with the end-of-text id.
+    """Continuations of token-id prompts, `new_tokens` long or up to the end-of-text id, in the order of the prompts.
 
-    Temperature 0 is greedy. Prompts of like length share a batch, padded on the left; a prompt too long for
-    the context loses its beginning. The results come in the order of the prompts.
+    Temperature 0 is greedy. Prompts of similar length share a batch, padded on the left; a prompt too long for the
+    context loses its beginning.
     """
     model.eval()
     room = model.config.max_position_embeddings - new_tokens
@@ -160,7 +160,7 @@ def _continue(
 
     eos = model.config.eos_token_id
     tokens, mask = _padded(prompts)
-    cache, made = DynamicCache(), []
+    cache, picks = DynamicCache(), []
     ended = torch.zeros(len(prompts), dtype=torch.bool)
     for _ in range(new_tokens):
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
@@ -168,12 +168,12 @@ def _continue(
             tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
         ).logits[:, -1]
         picked = _pick(scores.float(), temperature, generator).masked_fill(ended, eos)
-        made.append(picked)
+        picks.append(picked)
         ended |= picked == eos
         if bool(ended.all()):
             break
         tokens, mask = picked[:, None], torch.cat((mask, torch.ones_like(mask[:, :1])), dim=1)
-    return [_until(row, eos) for row in torch.stack(made, dim=1).tolist()]
+    return [_until(row, eos) for row in torch.stack(picks, dim=1).tolist()]
 
 
 def _padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:

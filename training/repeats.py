@@ -12,7 +12,7 @@ PERIODIC_TAIL = 48
 
 
 def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
-    """For every token whether the 4-gram that ends with it occurred at least `before` times earlier in `tokens`."""
+    """For every token, whether the 4-gram that ends with it occurred at least `before` times earlier in `tokens`."""
     seen: Counter[tuple[int, ...]] = Counter()
     marks = [False] * len(tokens)
     for end in range(NGRAM, len(tokens) + 1):
@@ -23,16 +23,16 @@ def repeated(tokens: Sequence[int], before: int = 1) -> list[bool]:
 
 
 def loops(tokens: Sequence[int]) -> bool:
-    """Whether a continuation loops: more than half of its last 64 tokens end a 4-gram that it held before.
+    """Whether more than half of a continuation's last 64 tokens end a 4-gram that it already contained.
 
-    This counts exact loops of any period, loops that begin late, and near-loops that change a word each
-    time. A continuation shorter than 64 tokens, cut short by the end-of-text token, does not loop.
+    This counts exact loops of any period, loops that begin late, and near-loops that change a word each time. A
+    continuation shorter than 64 tokens does not loop.
     """
     return len(tokens) >= TAIL and sum(repeated(tokens)[-TAIL:]) > TAIL / 2
 
 
 def periodic(tokens: Sequence[int]) -> bool:
-    """A narrower count beside `loops`: the last 48 tokens repeat exactly, with a period of 24 or less."""
+    """A narrower criterion than `loops`: the last 48 tokens repeat exactly, with a period of 24 or less."""
     tail = list(tokens[-PERIODIC_TAIL:])
     if len(tail) < PERIODIC_TAIL:
         return False

@@ -1,6 +1,6 @@
-"""Two draft heads for a chat model, from stored texts: a common base first, then each on its own kinds of text.
+"""Two draft heads for a chat model, from stored texts: first a common base, then each on its own kinds of text.
 
-The heads have a draft vocabulary of their own (as EAGLE-3 and FR-Spec do): the tokens most frequent in their texts.
+The heads have a draft vocabulary (as in EAGLE-3 and FR-Spec): the most frequent tokens of their texts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from training.states import Store
 
 Subject = Literal["base", "chat", "code"]
 
-# How often a text of each kind is read, beside the others.
+# Relative frequency of each kind of text.
 KINDS: dict[str, dict[str, float]] = {
     "base": {"chat": 1, "prose": 1, "correction": 1, "code": 1, "math": 1},
     "chat": {"chat": 1, "prose": 1, "correction": 1, "code": 0.2, "math": 0.2},
     "code": {"chat": 0.2, "prose": 0.1, "correction": 0.1, "code": 1, "math": 1},
 }
-EMBEDDINGS = 8.0  # what embeddings are multiplied by in training, to be as large as states
+EMBEDDINGS = 8.0  # factor of embeddings in training, which makes them as large as states
 BASE_SCHEDULE = Schedule(minutes=33, peak_lr=3e-3, flat_until=0.6, final=0.25)
 OWN_SCHEDULE = Schedule(minutes=13, peak_lr=2e-3, warm_up=0.02, flat_until=0.25, final=0.02)
 FRAME = 3 / 4  # of the texts begin behind the chat template's system message, which is the same in all
@@ -48,7 +48,7 @@ class ChatHeadConfig(Recipe):
     name: str = Field("SmolLM2-135M-Instruct", description="Name of the target.")
     texts: list[Path] = Field([Path("checkpoints/smollm2/answers")], description="Folders of texts with states.")
     kept: tuple[int, ...] = Field((8, 16, 24, -1), description="Layers whose states those texts hold.")
-    start: Path | None = Field(None, description="Checkpoint of the base to go on from; default: fresh weights.")
+    start: Path | None = Field(None, description="Checkpoint of the base to start from; default: fresh weights.")
     out: Path = Field(Path("checkpoints/smollm2"), description="Folder; the head goes into a folder of its subject.")
     layers: tuple[int, ...] = Field((8, 16, 24), min_length=2, description="Layers that the head fuses.")
     feed_forward: int = Field(1344, ge=1, description="Width of the feed-forward part.")
@@ -66,9 +66,9 @@ class ChatHeadConfig(Recipe):
 
 
 class Windows:
-    """Windows of places of stored texts, which are read in an order shuffled anew at every pass.
+    """Windows of positions of stored texts, shuffled again at every pass.
 
-    In the place of `Batches`: `next` gives places in the joined texts, not tokens.
+    Used like `Batches`, but `next` gives positions in the joined texts, not tokens.
     """
 
     def __init__(self, stores: list[Store], kinds: dict[str, float], seed: int, frame: list[int]) -> None:
@@ -184,7 +184,7 @@ class Teacher:
         states = windows.states(places[:, :-1])
         read = states[:, :-1, self._columns] / self.scale.bfloat16()
         weights = torch.where(windows.answers[places[:, 2:]], 1.0, self._config.prompt_weight)
-        weights[~self._drafted[tokens[:, 2:]]] *= 0.25  # the head cannot say it, and what else it says matters less
+        weights[~self._drafted[tokens[:, 2:]]] *= 0.25  # the head cannot draft this token
         weights[windows.texts[places[:, 2:]] != texts] = 0
         for back in range(1, depth + 1):
             weights[:, back:][texts[:, back:] != texts[:, :-back]] = 0
@@ -217,7 +217,7 @@ def train_chat_head(config: ChatHeadConfig) -> Head:
         out: Tensor = whole(head, lesson, teacher.output, config.depth, config.decay, config.feature_weight)
         return out
 
-    # What reads the texts from disk is not compiled, so the loop is told not to.
+    # Reading the texts from disk cannot be compiled.
     train(config.model_copy(update={"compile": False}), head, windows, loss)
     head = finished(head, teacher)
     save_head(head, config.out / "head")
@@ -246,9 +246,9 @@ def frame_ids(target: Path) -> list[int]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(target)
-    one, other = (prompt_ids(tokenizer, text, chat=True) for text in ("A", "by"))
-    same = [left == right for left, right in zip(one, other, strict=False)]
-    return one[: same.index(False)]
+    first, second = (prompt_ids(tokenizer, text, chat=True) for text in ("A", "by"))
+    same = [left == right for left, right in zip(first, second, strict=False)]
+    return first[: same.index(False)]
 
 
 def finished(head: Head, teacher: Teacher) -> Head:
@@ -287,7 +287,7 @@ def make_heads(recipe: WholeRecipe) -> dict[str, Any] | None:
     if recipe.prompts is None:
         return None
     folders = [out / subject / "head" for subject in subjects[1:]]
-    place = {"answers": out / "held_out", "out": out / "figures.json"}
+    paths = {"answers": out / "held_out", "out": out / "figures.json"}
     return head_figures(
-        HeadFiguresConfig(folders=folders, target=target, prompts=recipe.prompts, **place, **recipe.figures)
+        HeadFiguresConfig(folders=folders, target=target, prompts=recipe.prompts, **paths, **recipe.figures)
     )

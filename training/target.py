@@ -58,12 +58,12 @@ def held_out_losses(
     return losses
 
 
-# A 4-gram may come twice, as it does in real text; from the third time on it is made less likely.
+# A 4-gram may occur twice, as in real text; later occurrences are made less likely.
 BEFORE = 2
 
 Continued = tuple[list[int], list[int]]  # token ids of a prefix and of what the model added
 
-# Articles loop most, sums hardly: a continuation is made where it teaches something.
+# Articles loop most, sums hardly ever: continue the texts that loop.
 PREFIXES: dict[str, float] = {
     "wikitext2_train": 0.45,
     "books": 0.15,

@@ -1,4 +1,4 @@
-"""Strategies: one file each. `strategies()` finds them, and those defined elsewhere; nothing lists them."""
+"""Strategies, one file each. `strategies()` finds them and those defined elsewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Strategy", "from_str", "setting_names", "strategies", "to_str"]
 
 
 def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
-    """Every strategy by name: the registry that widgets, command line and docs read.
+    """Every strategy by name: the registry for widgets, command line and docs.
 
-    A class that is defined elsewhere, as in a notebook, is one of them, and takes the place of an earlier one of its
-    name. `by_hand`: whether those are among them that a person hands each tree to.
+    A class defined elsewhere, as in a notebook, is included, and replaces an earlier one of the same name. `by_hand`:
+    include strategies whose trees a person builds.
     """
     _import_all()
     known = [(name, kind) for name, kind in sorted(DEFINED.items()) if by_hand or not kind.by_hand]
@@ -27,19 +27,19 @@ def strategies(*, by_hand: bool = True) -> dict[str, type[Strategy]]:
 
 
 def setting_names() -> tuple[str, ...]:
-    """The settings of every strategy, those defined outside the package included."""
+    """The settings of every strategy, including those defined outside the package."""
     return ("strategy", *sorted({name for kind in strategies().values() for name in kind.model_fields}))
 
 
 def to_str(strategy: Strategy) -> str:
-    """`DynaTree(base_depth=3)`: its name, and the settings that are not the defaults; as Python, it gives it again."""
+    """`DynaTree(base_depth=3)`: the name, and the settings that differ from the defaults; valid Python."""
     kind, values = type(strategy), strategy.describe()
     changed = [name for name, field in kind.model_fields.items() if values[name] != field.default]
     return f"{kind.__name__}({', '.join(f'{name}={values[name]!r}' for name in changed)})"
 
 
 def from_str(text: str) -> Strategy:
-    """The strategy that `text` names; the parentheses may be left out.
+    """The strategy that `text` describes; empty parentheses may be omitted.
 
     Raises:
         SettingsError: there is no such strategy, or it does not have these settings.
@@ -48,7 +48,7 @@ def from_str(text: str) -> Strategy:
     known = strategies()
     if name not in known:
         raise SettingsError(
-            f"{text!r} is no strategy: write it as DynaTree(base_depth=3), with a name from {', '.join(known)}"
+            f"Expected a strategy such as DynaTree(base_depth=3), got {text!r}. The names are {', '.join(known)}."
         )
     return known[name](**given)
 
@@ -60,7 +60,7 @@ def _import_all() -> None:
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings of a call; no name where it is none, or holds anything but plain values by name."""
+    """Name and settings of a call; an empty name if it is not a call with literal keyword arguments."""
     try:
         call = ast.parse(text, mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:

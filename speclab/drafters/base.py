@@ -1,23 +1,24 @@
-"""The contract between the decoding loop and what proposes candidates.
+"""The contract between the decoding loop and the drafters, which propose candidates.
 
-A `Strategy` is frozen settings; `strategy.drafter(pair)` builds the `Drafter` that proposes a tree each iteration and
+A `Strategy` is frozen settings; `strategy.drafter(pair)` builds the `Drafter`, which proposes a tree each iteration and
 learns from the outcome. A new strategy is one new file beside this one.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, Never, Self, TypeVar
 
 import numpy as np
 from pydantic import model_validator
+from pydantic.fields import FieldInfo
 
 from speclab.errors import SettingsError, named
 from speclab.settings import SessionSettings, Settings
-from speclab.trace.records import Adaptation, Event, Proposal, Value
+from speclab.trace.records import Adaptation, Event, Proposal, Step, Value
 from speclab.tree import Bools, DraftTree, Floats
 
 if TYPE_CHECKING:
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
     from speclab.models.runner import Runner
 
 Root = Literal["verified", "drafted"]
+Batch = TypeVar("Batch")
 TopK = tuple[tuple[int, float], ...]
 """Tokens and their log-probabilities (nats), best first."""
 
 DEFINED: dict[str, type[Strategy]] = {}
-"""Every strategy class by name, wherever it is defined; a cell that is run again replaces its class."""
+"""Every strategy class by name, wherever it is defined; running a notebook cell again replaces its class."""
 
 
 class Strategy(Settings):
-    """Settings of a way to draft; the base of every strategy.
+    """Settings of a drafting method; the base class of every strategy.
 
-    `by_hand`: whether a person hands over each tree (`Session.verify`): nothing to compare. `ascending`: names of
-    settings of which none may be above the next.
+    `by_hand`: a person builds each tree (`Session.verify`), so it is not compared. `ascending`: groups of settings
+    whose values must not decrease.
     """
 
     by_hand: ClassVar[bool] = False
@@ -61,9 +63,9 @@ class Strategy(Settings):
         return self
 
     def __call__(self, *_: object, **__: object) -> Never:
-        """Refuses: transformers calls what `model.generate(custom_generate=…)` is given."""
+        """Raises: transformers calls what it is given as `model.generate(custom_generate=…)`."""
         raise SettingsError(
-            f"{type(self).__name__} says how to draft and does not generate: for model.generate, pass "
+            f"model.generate cannot call the strategy {type(self).__name__} itself: pass "
             f"custom_generate=speclab.custom_generate({type(self).__name__}(…), draft=…)."
         )
 
@@ -74,7 +76,7 @@ class Strategy(Settings):
 
     @property
     def heads_needed(self) -> int:
-        """How many draft heads a pair must have, whether or not it has a draft model."""
+        """How many draft heads a pair must have, even if it has a draft model."""
         return 0
 
     @property
@@ -84,7 +86,7 @@ class Strategy(Settings):
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
-        """Named settings, the paper's among them."""
+        """Named settings, including the paper's."""
         return {}
 
     @abstractmethod
@@ -100,7 +102,7 @@ def checked(strategy: object) -> Strategy:
     """The strategy itself.
 
     Raises:
-        SettingsError: it is a class, a name, or anything else.
+        SettingsError: it is not an instance of a strategy.
     """
     if isinstance(strategy, Strategy):
         return strategy
@@ -111,11 +113,11 @@ def checked(strategy: object) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a drafter may look at.
+    """What a drafter may read.
 
     `tokens`: every committed token, prompt included; the last is the root of a tree with a verified root. `max_depth`:
-    the deepest node that still fits the models' context. `check`: raises where the run was cancelled; call it often.
-    `sampling`: how the session samples, for a drafter that samples its candidates.
+    the deepest node that fits the models' context. `check`: raises if the run was cancelled; call it often. `sampling`:
+    how the session samples, for a drafter that samples its candidates.
     """
 
     tokens: Sequence[int]
@@ -126,11 +128,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ExtraRows:
-    """Rows of the verification pass that are not candidates: the target answers them and none is committed.
+    """Rows of the verification pass that are not candidates: the target answers them, but none is committed.
 
-    `token`: `m` ids. `depth`: `m` edges from node 0; as for nodes, the position is prefix length + depth, and no depth
-    exceeds `Context.max_depth`. `visible`: `[m, m]` bool, which of these rows each sees, itself included; all of them
-    see the prefix and node 0, and no other node.
+    `token`: `m` ids. `depth`: `m` edges from node 0, at most `Context.max_depth`; the position is prefix length +
+    depth. `visible`: `[m, m]` bool, which of these rows each sees, itself included; every row also sees the prefix and
+    node 0, and no other node.
     """
 
     token: Sequence[int] = ()
@@ -138,7 +140,7 @@ class ExtraRows:
     visible: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
 
     def below(self, nodes: Bools) -> Bools:
-        """The mask of the whole pass, `[n + m, n + m]` bool: the tree's own `nodes` `[n, n]`, then these rows."""
+        """The mask of the whole pass, `[n + m, n + m]` bool: the tree's `nodes` `[n, n]`, then these rows."""
         n = len(nodes)
         mask = np.zeros((n + len(self.token),) * 2, dtype=np.bool_)
         mask[:n, :n] = nodes
@@ -152,10 +154,10 @@ class Draft:
     """A proposed tree and how it came about.
 
     `events`: the decisions, in order. `topk`: for each expanded node its most probable next tokens, best first.
-    `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: where candidates are sampled
-    (`tree.candidate_sampling`), the distribution `[V]` float64 that the children of a node were sampled from, for each
-    node that has some. `proposals`: the proposed trees, where there were several. `mask`: `[n, n]` bool, which nodes
-    each row sees, where these are not its ancestors; the text need not be the target's own then, and no row is kept.
+    `extra`: rows that the same pass answers for `Drafter.learn`. `draft_probs`: for sampled candidates
+    (`tree.candidate_sampling`), the distribution `[V]` float64 that the children of a node were drawn from, for each
+    node with children. `proposals`: the proposed trees, if there were several. `mask`: `[n, n]` bool, which nodes each
+    row sees, if not its ancestors; then the text may differ from the target's own, and no cache row is kept.
     """
 
     tree: DraftTree
@@ -169,9 +171,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a draft: the `accepted` nodes, the `committed` tokens.
+    """The `accepted` nodes and the `committed` tokens of a draft.
 
-    `answer`: what the target answered for the `n` nodes of the tree; `extra`: for the draft's `m` extra rows.
+    `answer`: the target's answer for the `n` nodes; `extra`: for the `m` extra rows.
     """
 
     tree: DraftTree
@@ -184,11 +186,10 @@ class Outcome:
 class Drafter:
     """Proposes a tree each iteration. Subclasses implement `draft`, and what else they need.
 
-    `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section
-    2), "drafted" in a token of the drafter's own. `rebuild`: roll the caches back and run the committed tokens again,
-    instead of keeping the accepted rows. `runners`: the draft models and heads whose caches it keeps. `state`: names
-    of the attributes that hold what it learns: immutable values, or stores with a `snapshot` and a `restore` of their
-    own. Time travel and forks restore them.
+    `root`: "verified" roots the tree in the target's newest token (the root token trick, Dual-Draft Routing section 2),
+    "drafted" in a token of the drafter. `rebuild`: roll the caches back and run the committed tokens again, instead of
+    keeping the accepted rows. `runners`: the draft models and heads whose caches it manages. `state`: names of the
+    attributes that it learns, for time travel and forks: immutable values, or stores with `snapshot` and `restore`.
     """
 
     root: Root = "verified"
@@ -200,27 +201,26 @@ class Drafter:
         self.settings = settings
 
     def prefill(self, target: Runner, prompt_ids: Sequence[int]) -> Answer:
-        """Runs the prompt through the target: the row after it. A drafter may look at more rows on the way."""
+        """Runs the prompt through the target; returns the row after it. A drafter may read more rows on the way."""
         return target.logits(prompt_ids)[-1:]
 
     def draft(self, context: Context) -> Draft:
-        """The candidates of this iteration."""
         raise NotImplementedError
 
     def commit(self, outcome: Outcome) -> None:
         """Brings the drafter's own caches to the committed text."""
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        """Learns from the outcome; says what changed and why."""
+        """Learns from the outcome; returns what changed and why."""
         return Adaptation("nothing to adapt")
 
     def snapshot(self) -> object:
-        """Its settings and what `state` names, as an immutable value; cheap."""
+        """The settings and the attributes in `state`, as an immutable value; cheap."""
         values = [getattr(self, name) for name in ("settings", *self.state)]
         return tuple([value.snapshot() if hasattr(value, "snapshot") else value for value in values])
 
     def restore(self, state: object) -> None:
-        """Restores a `snapshot` of this drafter, or of one of another session with the same strategy."""
+        """Restores a `snapshot` of this drafter, or of one in another session with the same strategy."""
         assert isinstance(state, tuple)
         for name, value in zip(("settings", *self.state), state, strict=True):
             store = getattr(self, name)
@@ -231,30 +231,127 @@ class Drafter:
 
 
 def checked_draft(draft: object, context: Context, name: str, vocabulary: int, root: Root) -> Draft:
-    """A draft that a pass can verify and that cannot change the target's text.
+    """The draft, checked: a pass can verify it, and it cannot change the target's text.
 
     Raises:
-        SettingsError: it is not a `Draft`, or its tree does not fit the text or the models; the sentence says why.
+        SettingsError: it is not a `Draft`, or its tree does not fit the text or the models.
     """
     if not isinstance(draft, Draft) or not isinstance(draft.tree, DraftTree):
-        got = "None" if draft is None else f"a {type(draft).__name__}"
-        raise SettingsError(f"{name} drafted {got}: return Draft(tree), with a DraftTree in it")
+        raise SettingsError(f"{name} drafted {named(draft)}: return Draft(tree), with a DraftTree in it")
     tree, newest = draft.tree, context.tokens[-1]
     outside = tree.token[(tree.token < 0) | (tree.token >= vocabulary)]
     if root == "verified" and tree.token[0] != newest:
         raise SettingsError(
-            f"the root that {name} drafted is token {tree.token[0]}, and the newest token of the text is {newest}: "
-            "begin the tree with that one"
+            f"The root that {name} drafted is token {tree.token[0]}, but the newest token of the text is {newest}: "
+            "begin the tree with that token."
         )
     if len(outside):
         raise SettingsError(
-            f"token {outside[0]}, which {name} drafted, is outside the vocabulary: ids go from 0 to {vocabulary - 1}"
+            f"{name} drafted token {outside[0]}, which is outside the vocabulary: use ids from 0 to {vocabulary - 1}."
         )
     if (deepest := int(tree.depth[-1])) > context.max_depth:
         raise SettingsError(
-            f"the tree that {name} drafted is {deepest} deep, and the models' context ends {context.max_depth} after "
-            "the root: go no deeper than context.max_depth, or prune it"
+            f"{name} drafted a tree {deepest} deep, but the models' context ends {context.max_depth} tokens after "
+            "the root: stop at context.max_depth, or prune the tree."
         )
     if not (tree.log_prob < 1e-3).all():  # a little above 0 is rounding
-        raise SettingsError(f"a log-probability of {name} is above 0 or not a number: 0 means that nothing is known")
+        raise SettingsError(f"A log-probability of {name} is above 0 or not a number: use 0 if it is unknown.")
     return draft
+
+
+# Stores that drafters learn into
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History(Generic[Batch]):
+    """The learned batches, newest first; the states of one run share the older ones."""
+
+    older: History[Batch] | None
+    newest: Batch
+
+
+class Learned(ABC, Generic[Batch]):
+    """A store that is determined by the batches it was given, in order.
+
+    A snapshot is the history of its batches, which takes no time; `restore` reads them again.
+    """
+
+    def __init__(self) -> None:
+        self._history: History[Batch] | None = None
+        self.clear()
+
+    def add(self, batch: Batch) -> None:
+        self.read(batch)
+        self._history = History(self._history, batch)
+
+    def snapshot(self) -> History[Batch] | None:
+        return self._history
+
+    def restore(self, state: History[Batch] | None) -> None:
+        """Restores a snapshot of this store or of another."""
+        self.clear()
+        self._history = state
+        batches = []
+        while state is not None:
+            batches.append(state.newest)
+            state = state.older
+        for batch in reversed(batches):
+            self.read(batch)
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forgets everything."""
+
+    @abstractmethod
+    def read(self, batch: Batch) -> None:
+        """Updates the contents."""
+
+
+# What settings are thresholds on
+
+
+Measure = Literal["confidence", "path probability", "token probability", "depth", "nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    measure: Measure
+
+
+Confidence = Annotated[float, _Against("confidence")]
+PathProbability = Annotated[float, _Against("path probability")]
+TokenProbability = Annotated[float, _Against("token probability")]
+Depth = Annotated[int, _Against("depth")]
+NODES = _Against("nodes")
+
+
+def measure_of(field: FieldInfo) -> Measure | None:
+    """What a field is a threshold on, or None."""
+    return next((mark.measure for mark in field.metadata if isinstance(mark, _Against)), None)
+
+
+def small_matters(field: FieldInfo) -> bool:
+    """Whether a slider needs resolution near 0: for path and token probabilities, and for a small default."""
+    measure = measure_of(field)
+    small = isinstance(field.default, float) and field.default <= 0.1
+    return measure in {"path probability", "token probability"} or (measure is None and small)
+
+
+def measured(step: Step, measure: Measure) -> tuple[float, ...]:
+    """The values of one step that a threshold on `measure` is compared with.
+
+    "confidence": the largest next-token probability of every expanded node. "path probability", "token probability",
+    0…1, and "depth": of every drafted node, and the paths of pruned ones. "nodes": of the tree, or of each proposed
+    tree.
+    """
+    if measure == "confidence":
+        return tuple(node.draft_top[0][1] for node in step.nodes if node.draft_top)
+    if measure == "nodes":
+        return tuple(float(len(proposal.tree)) for proposal in step.proposals) or (float(len(step.tree)),)
+    drafted = [node for node in step.nodes if node.verdict != "root"]
+    if measure == "token probability":
+        return tuple(node.draft_prob for node in drafted)
+    if measure == "depth":
+        return tuple(float(step.tree.depth[node.index]) for node in drafted)
+    pruned = [float(event.values["path_prob"] or 0) for event in step.events if event.kind == "prune"]
+    return (*(node.path_prob for node in drafted), *pruned)

@@ -12,21 +12,21 @@ from speclab.tree import DraftTree
 
 
 class Successors(NamedTuple):
-    """Tokens that may come next and their probabilities, above 0; the most probable first."""
+    """Possible next tokens and their probabilities, above 0; the most probable first."""
 
     tokens: Sequence[int] = ()
     probs: Sequence[float] = ()
 
 
 class Candidates:
-    """Nodes in the order in which they were added, parents first; node 0 is the newest token of the text.
+    """Nodes in the order they were added, parents first; node 0 is the newest token of the text.
 
     Attributes:
         token, parent, depth, source: columns.
-        prob: each node's probability given its parent, under its source; above 0.
+        prob: each node's probability given its parent, from its source; above 0.
         path_prob: the product of `prob` from the root to the node.
         children: for each node, its children by token.
-        successors: what a source gave after a node, where it was asked.
+        successors: for each node that was looked up, what its source returned.
     """
 
     def __init__(self, root: int) -> None:
@@ -39,7 +39,7 @@ class Candidates:
         return len(self.token)
 
     def add(self, parent: int, token: int, prob: float, source: str) -> int:
-        """The child of `parent` with this token; one that is there already stays as it is."""
+        """The child of `parent` with this token, added if it is new."""
         node = self.children[parent].setdefault(token, len(self.token))
         if node == len(self.token):
             self.token.append(token)
@@ -52,17 +52,16 @@ class Candidates:
         return node
 
     def tree(self) -> tuple[DraftTree, list[int]]:
-        """The finished tree, breadth-first; also, for each of its nodes, the number it had here."""
+        """The finished tree, breadth-first, and for each of its nodes the number it had here."""
         return DraftTree.grown(self.token, self.parent, [log(prob) for prob in self.prob], self.source)
 
     def draft(self, *events: Event) -> Draft:
-        """The finished tree, and what led to it."""
         tree, order = self.tree()
         expanded = {index: node for index, node in enumerate(order) if self.children[node]}
         return Draft(tree, events, _Tops(self, expanded))
 
     def top(self, node: int) -> TopK:
-        """What may follow a node, its children among it, each with the probability that the tree gives it."""
+        """Possible next tokens of a node, its children included, with the probability that the tree gives them."""
         children = self.children[node]
         probs = dict(zip(*self.successors.get(node, Successors()), strict=True))
         probs.update((token, self.prob[child]) for token, child in children.items())
@@ -70,7 +69,7 @@ class Candidates:
 
 
 class _Tops(Mapping[int, TopK]):
-    """`Candidates.top` of each expanded node, worked out when it is read: only records read it."""
+    """`Candidates.top` of each expanded node, computed on access: only records read it."""
 
     def __init__(self, candidates: Candidates, nodes: Mapping[int, int]) -> None:
         self._candidates, self._nodes = candidates, nodes

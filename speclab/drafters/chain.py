@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Strategy
+from speclab.drafters.base import Context, Depth, Draft, Drafter, Strategy, TokenProbability
 from speclab.drafters.draft_pass import Head
 from speclab.drafters.grow import GrownStrategy, Shape
-from speclab.drafters.measures import Depth, TokenProbability
 from speclab.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -35,15 +34,11 @@ class LinearSpeculation(GrownStrategy):
 
     draft_tokens: Depth = Field(default=3, ge=1, le=64, title="K", description="tokens drafted per iteration")
     confidence_stop: TokenProbability = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="stop after a token that the draft gave less than this; 0 never stops (not in the paper)",
+        default=0.0, ge=0, lt=1, description="stop after a less likely token; 0 never stops (not in the paper)"
     )
     candidates: Literal["top", "independent"] = Field(
         default="top",
-        description="each token: the most probable one (as in DynaTree), or a sample (Leviathan et al.); at "
-        "temperature 0 the most probable one",
+        description="the most probable tokens (as in DynaTree), or samples (Leviathan et al.) above temperature 0",
     )
     head: Head = None
 
@@ -59,7 +54,7 @@ class LinearSpeculation(GrownStrategy):
     def shape(self) -> Shape:
         return Shape(
             max_depth=self.draft_tokens,
-            node_budget=self.draft_tokens + 2,  # one node more than the chain has, so that `draft_tokens` stops it
+            node_budget=self.draft_tokens + 2,  # one more than needed, so that `draft_tokens` is the limit
             branches=(1, 1, 1),
             token_probability=self.confidence_stop,
             names={"max_depth": "draft_tokens", "token_probability": "confidence_stop"},

@@ -1,7 +1,7 @@
-"""`node_budget="auto"`: as many rows as this machine verifies for little more than one row costs.
+"""`node_budget="auto"`: as many rows as this machine verifies for little more than the cost of one.
 
 The budget is the largest number of rows, from 4 to 64, whose verification pass costs at most a third more than a pass
-of one row. Passes are timed once per machine and model, and the times are kept in the user's cache directory.
+of one row. Passes are timed once per machine and model; the times are kept in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import Field
 
-from speclab.drafters.base import Strategy
-from speclab.drafters.measures import NODES
+from speclab.drafters.base import NODES, Strategy
 from speclab.errors import SpeclabError
 from speclab.files import read_whole, write_whole
 
@@ -37,27 +36,27 @@ if TYPE_CHECKING:
 
 LEAST, MOST = 4, 64
 EXTRA = 4 / 3
-"""What a verification pass may cost, in passes of one row."""
+"""Most cost of a verification pass, in passes of one row."""
 ROWS = (1, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 PREFIX = 128
-"""Entries in the cache behind which passes are timed, or half of a shorter context."""
+"""Cache entries before a timed pass, or half of a shorter context."""
 ROUNDS = 7
 QUIET = 1.25
-"""Median over fastest pass, up to which times are kept on disk: beyond it the machine was busy."""
+"""Median over fastest pass; above this the machine was busy, and the times are not kept on disk."""
 
 NodeBudget = Annotated[
     Annotated[int, Ge(1), Le(1024)] | Literal["auto"],
     NODES,
     Field(
-        description="most nodes of a tree, root included; auto (not in the paper): as many as one verification pass "
-        "checks on this machine for at most a third more than a pass of one row costs, from 4 to 64",
+        description="most nodes of a tree, root included; auto (not in the paper): from 4 to 64, as many as this "
+        "machine verifies in one pass for at most a third more than a pass of one row costs",
     ),
 ]
 S = TypeVar("S", bound=Strategy)
 Times = tuple[float, ...]
 
 _known: WeakKeyDictionary[Any, dict[tuple[str, ...], Times]] = WeakKeyDictionary()
-"""By module, then by what else a pass's time depends on."""
+"""By module, then by the other conditions of a measurement."""
 _one_at_a_time = Lock()
 
 
@@ -70,26 +69,26 @@ def node_budget(target: Runner) -> int:
 
 
 def with_node_budget(strategy: S, target: Runner) -> S:
-    """The strategy with a number in place of `node_budget="auto"`: what its drafter goes by and its steps record."""
+    """The strategy with a number in place of `node_budget="auto"`."""
     if getattr(strategy, "node_budget", None) != "auto":
         return strategy
     return strategy.model_copy(update={"node_budget": node_budget(target)})
 
 
 def prepare(strategy: Strategy, pair: ModelPair) -> None:
-    """Measures what `node_budget="auto"` needs, if this machine does not know it: call it before a clock starts."""
+    """Measures what `node_budget="auto"` needs, unless it is known: call it before a clock starts."""
     with_node_budget(strategy, pair.target)
 
 
 def seconds(runner: Runner | HeadRunner, rows: int) -> float:
-    """Seconds of a pass of so many rows: between measured sizes on a line, which goes on beyond the largest."""
+    """Seconds of a pass of so many rows, interpolated between measured sizes and extrapolated beyond the largest."""
     times = pass_seconds(runner)
     beyond = max(rows - ROWS[-1], 0) * (times[-1] - times[-2]) / (ROWS[-1] - ROWS[-2])
     return float(np.interp(rows, ROWS, times)) + beyond
 
 
 def pass_seconds(runner: Runner | HeadRunner) -> Times:
-    """Seconds of a pass of each number of `ROWS`, never falling: as known, as kept on disk, or measured now."""
+    """Seconds of a pass for each number in `ROWS`, never falling: from memory, disk, or a new measurement."""
     import torch
 
     forward = getattr(runner, "forward_name", "lean")
@@ -103,14 +102,14 @@ def pass_seconds(runner: Runner | HeadRunner) -> Times:
 
 
 def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
-    """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache stays as it is.
+    """The fastest pass of each size, written to `path` if the machine was quiet; the runner's cache is unchanged.
 
-    Sizes alternate, so that a machine that slows down meanwhile slows all of them.
+    Sizes alternate, so that a slow moment affects all of them.
     """
     timed = _timed_pass(runner)
     passes: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for rows in ROWS:
-        timed(rows)  # the first pass of a size is slower: buffers grow
+        timed(rows)  # warm up: buffers grow
     for _ in range(ROUNDS):
         for rows in ROWS:
             passes[rows].append(timed(rows))
@@ -124,9 +123,9 @@ def _measure(runner: Runner | HeadRunner, path: Path | None) -> Times:
 
 
 def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
-    """A function that times one pass of so many rows in seconds, and puts the cache back.
+    """A function that times one pass of so many rows in seconds.
 
-    On a CPU that other processes share, time spent waiting for it does not count.
+    On a busy CPU, time spent waiting for the processor does not count.
     """
     import torch
 
@@ -160,7 +159,7 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
         assert len(answer.choice)  # read, as in decoding: on CUDA this waits for the pass
         took = perf_counter() - began
         if fork.device.type == "cpu":
-            took = min(took, process_time() - worked)  # of several threads the latter is the sum
+            took = min(took, process_time() - worked)  # process_time adds up threads
         fork.crop(length)
         return took
 
@@ -168,7 +167,7 @@ def _timed_pass(runner: Runner | HeadRunner) -> Callable[[int], float]:
 
 
 def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | None:
-    """The file of these conditions below `SPECLAB_CACHE`, or `~/.cache`; None without a home directory."""
+    """The file of these conditions below `SPECLAB_CACHE` or `~/.cache`; None without a home directory."""
     config = runner.model.config
     shape = config.to_dict() if hasattr(config, "to_dict") else vars(config)
     machine = (platform.node(), platform.machine(), version("torch"), version("transformers"), str(ROWS))
@@ -182,7 +181,7 @@ def _path(runner: Runner | HeadRunner, conditions: tuple[str, ...]) -> Path | No
 
 
 def _load(path: Path | None) -> Times | None:
-    """The times in a file; None where there are none, or the file is damaged."""
+    """The times in a file; None if it is missing or damaged."""
     try:
         times = tuple(map(float, json.loads(read_whole(path, max_bytes=1 << 20))["seconds"])) if path else ()
     except (OSError, SpeclabError, ValueError, KeyError, TypeError):

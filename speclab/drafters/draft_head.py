@@ -1,8 +1,8 @@
 """EAGLE-2's dynamic tree from a draft head that reads the target's hidden states.
 
-EAGLE: Li et al. 2024, arXiv 2401.15077. The tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858, section 4: it is grown
-where its own probabilities are best, then cut to the best of all its candidates. The value of a candidate is the
-probability of its path; as that falls with depth, the best candidates always form a tree.
+EAGLE: Li et al. 2024, arXiv 2401.15077. The tree: EAGLE-2, Li et al. 2024, arXiv 2406.16858, section 4: it grows at its
+most probable nodes, and is then cut to the most probable of all candidates. A candidate's value is the probability of
+its path; as that falls with depth, the best candidates always form a tree.
 """
 
 from __future__ import annotations
@@ -11,27 +11,20 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speclab.drafters.base import Drafter, Strategy
+from speclab.drafters.base import Depth, Drafter, Strategy
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
-from speclab.drafters.measures import Depth
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 
 class DraftHead(GrownStrategy):
-    """EAGLE-2's dynamic tree from one draft head; from the draft model where the pair has no heads."""
+    """EAGLE-2's dynamic tree from one draft head, or from the draft model if the pair has no heads."""
 
     node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
-    children: int = Field(
-        default=10,
-        ge=1,
-        le=64,
-        title="k",
-        description="nodes expanded per level, and candidates of each",
-    )
+    children: int = Field(default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each")
     head: int = Field(default=0, ge=0, le=15, description="which of the pair's heads, counted from 0")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Passes of a draft model or draft head over one growing tree, on a cache that lives on between iterations."""
+"""Passes of a draft model or draft head over one growing tree, with a cache that persists between iterations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from speclab.models.runner import Runner
 
 DRAFT = "draft"
-"""The source of a draft model's nodes; those of a head have its name."""
+"""The source of a draft model's nodes; a head's nodes have the head's name."""
 TOP_K = 8
-"""Most probable next tokens kept of every expanded node, at least."""
+"""Fewest most-probable next tokens kept per expanded node."""
 
 Head = Annotated[
     int | None,
     Field(
         ge=0,
         le=15,
-        description="which of the pair's draft heads drafts, counted from 0; none: the draft model, or where there is "
-        "no draft model, head 0",
+        description="which of the pair's draft heads drafts, counted from 0; none: the draft model, or head 0 if the "
+        "pair has no draft model",
     ),
 ]
 Candidates = Annotated[
@@ -58,14 +58,13 @@ class Columns(Protocol):
 
 
 class DraftPass:
-    """Next tokens after the nodes of one growing tree, a level per pass. Call it with node 0 first, or `root` before.
+    """Next tokens after the nodes of one growing tree, one pass per level. First call it with node 0, or call `root`.
 
-    A row sees the committed text and its own ancestors; committed tokens that the cache lacks go in with the first
-    pass.
+    A row sees the committed text and its ancestors; the first pass also runs committed tokens that the cache lacks.
 
-    `width`: most probable next tokens wanted of each node. `candidates`: how children are chosen; samples come from the
-    draft's distribution `draft_probs` (by node, `[V]` float64), warped by temperature, top-k and top-p as the target's
-    is (SpecInfer, EAGLE-1 and Sequoia need that), and `draw` draws them.
+    `width`: most probable next tokens per node. `candidates`: how children are chosen; samples come from the draft's
+    distribution `draft_probs` (by node, `[V]` float64), with the target's temperature, top-k and top-p (SpecInfer,
+    EAGLE-1 and Sequoia need that), and `draw` draws them.
     """
 
     def __init__(
@@ -83,20 +82,20 @@ class DraftPass:
         self._wanted = self._width if sampled == "top" else 0
         self._prefix = runner.length
         self._path: dict[int, tuple[int, ...]] = {}
-        """For each node that ran its slot and those of its ancestors, counted from the prefix."""
+        """For each node that ran: the slots of its ancestors and its own, counted from the prefix."""
         self._begun = False
         if sampled != "top":
-            from speclab.engine.sampling import PositionalRng, RngPurpose  # brings torch, which settings do without
+            from speclab.engine.sampling import PositionalRng, RngPurpose  # imports torch
 
             self._rng = PositionalRng(context.sampling.seed, len(context.tokens) - 1, RngPurpose.DRAFTING)
 
     def root(self) -> TopK:
-        """Next tokens after the committed text: the candidates for a drafted root."""
+        """Next tokens after the committed text: candidates for a drafted root."""
         self._begun = True
         return self._top([-1], self._run_text(-1))[0]
 
     def __call__(self, tree: Columns, nodes: Sequence[int]) -> list[TopK]:
-        """Next tokens after each of `nodes`, best first, all in one pass; their parents came before."""
+        """Next tokens after each of `nodes`, best first, in one pass; their parents ran before."""
         self.context.check()
         if self._begun:
             return self._top(nodes, self._run_nodes(tree, nodes))
@@ -104,7 +103,7 @@ class DraftPass:
         return self._top([0], self._run_text(0))  # node 0 is the newest committed token
 
     def draw(self, node: int, count: int) -> TopK:
-        """Samples of the next token after a node, in the order drawn, with the log-probability of each."""
+        """Samples of the next token after a node, in the order drawn, with their log-probabilities."""
         from speclab.engine.acceptance import draw_independent, draw_without_replacement
 
         probs = self.draft_probs[node]
@@ -113,18 +112,18 @@ class DraftPass:
         return tuple((token, log(probs[token])) for token in tokens)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Brings the cache to the committed text: `path` are the committed nodes, from the root down."""
+        """Brings the cache to the committed text; `path`: the committed nodes, from the root down."""
         raise NotImplementedError
 
     def _run_text(self, node: int) -> Answer:
-        """Runs the committed tokens that the cache lacks; the last of them is `node`, or -1 before a drafted root."""
+        """Runs the committed tokens that the cache lacks; the last is `node`, or -1 before a drafted root."""
         raise NotImplementedError
 
     def _run_nodes(self, tree: Columns, nodes: Sequence[int]) -> Answer:
         raise NotImplementedError
 
     def _rows(self, tree: Columns, nodes: Sequence[int], length: int) -> tuple[list[int], list[int], Bools]:
-        """Tokens, positions, and what each row sees behind the prefix, `[rows, length - prefix + rows]` bool."""
+        """Tokens, positions, and which slots after the prefix each row sees, `[rows, length - prefix + rows]` bool."""
         start = length - self._prefix
         visible = np.zeros((len(nodes), start + len(nodes)), dtype=np.bool_)
         for row, node in enumerate(nodes):
@@ -141,7 +140,7 @@ class DraftPass:
 
         if answer.rows is None:
             raise NotRecordedError(
-                "its candidates are drawn at random, so what is accepted follows from probabilities that are not kept"
+                "Its candidates are drawn at random, so acceptance depends on probabilities that are not recorded."
             )
         probs = transform(answer.rows, self.context.sampling).cpu()
         self.draft_probs.update(zip(nodes, probs.numpy(), strict=True))
@@ -151,7 +150,7 @@ class DraftPass:
 
 
 class ModelPass(DraftPass):
-    """Runs a draft model, whose cache holds committed tokens first, then one row for every expanded node."""
+    """Runs a draft model, whose cache contains the committed tokens, then one row per expanded node."""
 
     def __init__(self, runner: Runner, context: Context, width: int, candidates: Candidates = "top") -> None:
         super().__init__(runner, context, width, candidates)
@@ -174,8 +173,7 @@ class ModelPass(DraftPass):
 class HeadPass(DraftPass):
     """Runs a draft head.
 
-    A node's input is its token and the head's own output at its parent; committed positions run on the target's hidden
-    states.
+    A node's input is its token and the head's output at its parent; committed positions use the target's hidden states.
     """
 
     def __init__(
@@ -186,14 +184,14 @@ class HeadPass(DraftPass):
         self._feature: dict[int, Tensor] = {}
 
     def keep(self, path: Sequence[int]) -> None:
-        """Drops the whole tree; the committed tokens run again on the target's hidden states."""
+        """Drops the whole tree; the next pass runs the committed tokens on the target's hidden states."""
         self._head.crop(self._prefix)
 
     def _run_text(self, node: int) -> Answer:
         head, tokens = self._head, self.context.tokens
         last = len(tokens) - 1
         assert self._target.hidden is not None
-        head.crop(min(head.length, last - 1))  # a fork may hold the last position already, without its output
+        head.crop(min(head.length, last - 1))  # a fork may have the last position, but not its output
         states = self._target.hidden.rows(head.length, last, head.config.layers)
         answer, self._feature[node] = head.extend(tokens[head.length + 1 :], states, self._wanted)
         self._prefix, self._path = last, {node: ()}
@@ -253,17 +251,17 @@ class BlockPass(DraftPass):
 class DraftPassDrafter(Drafter):
     """A drafter that runs a draft model, or a draft head on its target; subclasses implement `draft`.
 
-    `begin` starts the passes of a tree. Where the nodes of `Draft.tree` have other numbers than those that the passes
-    ran on, `draft` sets `numbers`: for each node of the tree, its number there.
+    `begin` starts the passes of a tree. If `Draft.tree` numbers its nodes differently from the passes, `draft` sets
+    `numbers`: for each node of the tree, its number in the passes.
 
-    `head`: which of the pair's heads; None: the draft model, or the first head where there is none.
+    `head`: which of the pair's heads; None: the draft model, or the first head if there is none.
 
     Raises:
         NoDraftError: the pair has no such head, or neither draft nor heads.
     """
 
     def __init__(self, settings: Strategy, pair: ModelPair, head: int | None = None) -> None:
-        from speclab.models.heads import HeadRunner  # brings torch, which settings and records do without
+        from speclab.models.heads import HeadRunner  # imports torch
 
         super().__init__(settings)
         runner: Runner | HeadRunner
@@ -272,7 +270,7 @@ class DraftPassDrafter(Drafter):
         elif (head or 0) < len(pair.heads):
             runner, self.source = pair.heads[head or 0], pair.head_names[head or 0]
         else:
-            raise NoDraftError(_lacks(pair, head, type(settings).__name__))
+            raise NoDraftError(_missing_draft(pair, head, type(settings).__name__))
         self.runners = (runner,)
         self.numbers: Sequence[int] | None = None
         self._target = pair.target
@@ -281,7 +279,7 @@ class DraftPassDrafter(Drafter):
             self._target.watch(runner.config.layers)
 
     def begin(self, context: Context, width: int, candidates: Candidates = "top") -> DraftPass:
-        """The passes of a new tree; the arguments are those of `DraftPass`."""
+        """Starts the passes of a new tree; arguments as in `DraftPass`."""
         from speclab.models.block_head import BlockRunner
         from speclab.models.heads import HeadRunner
 
@@ -296,7 +294,7 @@ class DraftPassDrafter(Drafter):
         return self._passes
 
     def commit(self, outcome: Outcome) -> None:
-        """Keeps the rows of the committed path; with `rebuild` the cache is emptied and filled from scratch."""
+        """Keeps the rows of the committed path; with `rebuild`, empties the cache."""
         if self.rebuild:
             self.runners[0].crop(0)
         elif self._passes is not None:
@@ -305,9 +303,9 @@ class DraftPassDrafter(Drafter):
             self._passes.keep(path if self.numbers is None else [self.numbers[node] for node in path])
 
 
-def _lacks(pair: ModelPair, head: int | None, name: str) -> str:
+def _missing_draft(pair: ModelPair, head: int | None, name: str) -> str:
     if pair.heads:
         return f"{pair.name} has no draft head {head}: choose one from 0 to {len(pair.heads) - 1}."
     what = "a draft model or a draft head" if head is None else f"draft head {head}"
     load = "draft=… or heads=…" if head is None else "heads=…"
-    return f"{name} drafts with {what}, which {pair.name} lacks: load a pair with {load}, or choose PromptLookup()."
+    return f"{name} needs {what}, but {pair.name} has none: load a pair with {load}, or choose PromptLookup()."

@@ -1,4 +1,4 @@
-"""Dual-Draft Routing: two heads, two trees from one root, and the better-scoring tree verified.
+"""Dual-Draft Routing: two heads draft two trees from one root, and the better-scoring tree is verified.
 
 "Dual-Draft Routing: Two Trees Enter, One Tree Gets Verified" (2026): confidence section 4, routing rule section 5,
 interchangeability section 7, both trees verified as one section 10.
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
 from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.draft_head import DraftHead
 from speclab.drafters.grow import GrownDrafter
-from speclab.drafters.measures import Depth
 from speclab.errors import NoDraftError, SettingsError
 from speclab.trace.records import Event, Proposal, Value
 from speclab.tree import DraftTree
@@ -30,24 +29,20 @@ if TYPE_CHECKING:
 PARTS = ("first", "second")
 LEAST_LOG_PROB = -700.0
 BOTH = "both"
-"""The source of a node that both trees have."""
+"""The source of a node that is in both trees."""
 Part = Annotated[int | None, Field(ge=0, le=15)]
 
 
 class DualDraft(Strategy):
-    """Two draft heads, or a head and the draft model, draft; the tree of the larger mean confidence is verified.
+    """Two draft heads, or a head and the draft model, draft; the tree with the larger mean confidence is verified.
 
-    Both trees are EAGLE-2's, of one node budget: a mean confidence favours small trees.
+    Both trees are EAGLE-2's with one node budget, since a mean confidence favours small trees.
     """
 
-    mode: Literal["route", "merge"] = Field(
-        default="route", description="verify the tree of the larger mean confidence; or both trees as one"
-    )
+    mode: Literal["route", "merge"] = Field(default="route", description="verify the better tree, or both trees as one")
     node_budget: Annotated[NodeBudget, Field(description="most nodes of each tree, root included")] = "auto"
     depth: Depth = Field(default=7, ge=1, le=32, description="levels below the root, one pass each")
-    children: int = Field(
-        default=10, ge=1, le=64, title="k", description="nodes expanded per level, and candidates of each"
-    )
+    children: int = Field(default=10, ge=1, le=64, title="k", description="nodes expanded per level, children of each")
     first: Part = Field(default=0, description="the head that drafts the first tree; none: the draft model")
     second: Part = Field(default=1, description="the head that drafts the second tree; none: the draft model")
 
@@ -70,18 +65,16 @@ class DualDraft(Strategy):
 
     def drafter(self, pair: ModelPair) -> Drafter:
         if self.first == self.second:
-            raise SettingsError("DualDraft drafts with two parts: choose another head, or none, as first or second.")
+            raise SettingsError("DualDraft needs two different drafts: change first or second.")
         if self.heads_needed > len(pair.heads) or (None in (self.first, self.second) and pair.draft is None):
             raise NoDraftError(
-                f"DualDraft drafts with two heads and {pair.name} has {len(pair.heads) or 'none'}: load a pair with "
-                "heads=[…, …], or with one head and a draft model, as in DualDraft(first=None, second=0)"
+                f"DualDraft needs two heads, but {pair.name} has {len(pair.heads)}: load a pair with heads=[…, …], or "
+                "use one head and a draft model, as in DualDraft(first=None, second=0)."
             )
         return DualDrafter(with_node_budget(self, pair.target), pair)
 
 
 class DualDrafter(Drafter):
-    """Drafts with both parts and has one tree verified: the better one, or the union."""
-
     settings: DualDraft
 
     def __init__(self, settings: DualDraft, pair: ModelPair) -> None:
@@ -97,7 +90,7 @@ class DualDrafter(Drafter):
         return (merge if self.settings.mode == "merge" else route)(self._names, self._drafts)
 
     def commit(self, outcome: Outcome) -> None:
-        """Both parts go on from the committed text, whichever tree was verified (section 7)."""
+        """Both parts continue from the committed text, whichever tree was verified (section 7)."""
         tokens = outcome.tree.token[list(outcome.accepted)].tolist()
         for part, draft in zip(self._parts, self._drafts, strict=True):
             part.commit(replace(outcome, tree=draft.tree, accepted=draft.tree.follow(tokens)))
@@ -109,7 +102,7 @@ def confidence(tree: DraftTree) -> float:
 
 
 def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
-    """The draft of the larger mean confidence: h* = argmax μ_h, of two equal ones the first (section 5)."""
+    """The draft with the larger mean confidence: h* = argmax μ_h, the first of two equal ones (section 5)."""
     means = [confidence(draft.tree) for draft in drafts]
     chosen = 1 if means[1] > means[0] else 0
     other = 1 - chosen
@@ -130,10 +123,9 @@ def route(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 
 
 def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
-    """The union of both trees as one prefix tree (section 10).
+    """The union of both trees as one prefix tree (section 10), of max(n, m) to n + m - 1 nodes.
 
-    A node has the name of its part as its source, or "both", and the larger of its two log-probabilities. The union of
-    trees of n and m nodes has max(n, m) to n + m - 1 nodes.
+    A node's source is the name of its part, or "both"; its log-probability is the larger of the two.
     """
     union = Candidates(int(drafts[0].tree.token[0]))
     nodes_of: list[list[int]] = []  # for each draft, the nodes of the union that its own nodes became
@@ -146,8 +138,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
                 union.source[nodes[-1]] = BOTH
                 union.prob[nodes[-1]] = max(union.prob[nodes[-1]], prob)
         for node, top in draft.topk.items():
-            known = union.successors.get(nodes[node], Successors())
-            best = dict(zip(*known, strict=True))
+            best = dict(zip(*union.successors.get(nodes[node], Successors()), strict=True))
             best.update((token, max(_prob(log_prob), best.get(token, 0.0))) for token, log_prob in top)
             union.successors[nodes[node]] = Successors([*best], [*best.values()])
         nodes_of.append(nodes)
@@ -168,7 +159,7 @@ def merge(names: Sequence[str], drafts: Sequence[Draft]) -> Draft:
 
 
 def _prob(log_prob: float) -> float:
-    """Above 0, also of a token that the draft excludes."""
+    """Above 0, even for a token that the draft excludes."""
     return exp(max(log_prob, LEAST_LOG_PROB))
 
 

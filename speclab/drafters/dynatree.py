@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from speclab.drafters.base import Drafter, Outcome, Root, Strategy
+from speclab.drafters.base import Confidence, Depth, Drafter, Outcome, PathProbability, Root, Strategy
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import Candidates, Head
 from speclab.drafters.grow import GrownDrafter, GrownStrategy, Shape
-from speclab.drafters.measures import Confidence, Depth, PathProbability
 from speclab.trace.records import Adaptation, Value
 
 if TYPE_CHECKING:
@@ -22,40 +21,34 @@ if TYPE_CHECKING:
 
 Window = tuple[float, ...]
 
+# The history, from the published code: iterations it averages and needs at least, and the band it aims at.
 WINDOW = 10
 FEWEST = 5
 TARGET = 0.7
 DEAD_BAND = 0.1
-"""Of the history, from the published code: iterations it averages and needs at least, and the band it aims at."""
 
 
 class DynaTree(GrownStrategy):
     """Adaptive draft trees: breadth by confidence, depth by path probability, pruning, and history.
 
     The paper gives D_0 = 5, D_max = 8, B from 1 to 3, τ_h = 0.9 and τ_ℓ = 0.4; the published code adds ρ_stop = 0.1,
-    ρ_deep = 0.5, τ = 0.05 and N_max = 256. By default unlikely paths live longer than there, which suits a draft that
-    is right more often than it is confident, and the node budget follows from this machine.
+    ρ_deep = 0.5, τ = 0.05 and N_max = 256. The defaults here keep unlikely paths longer, which suits a draft that is
+    right more often than it is confident, and measure the node budget on this machine.
     """
 
-    high_confidence: Confidence = Field(
-        default=0.9, ge=0, le=1, title="τ_h", description="from here on a node gets min_branches"
-    )
+    high_confidence: Confidence = Field(default=0.9, ge=0, le=1, title="τ_h", description="at or above: min_branches")
     low_confidence: Confidence = Field(
         default=0.4, ge=0, le=1, title="τ_ℓ", description="below this a node gets max_branches; in between, their mean"
     )
-    min_branches: int = Field(
-        default=1, ge=1, le=16, title="B_min", description="children where the draft is confident"
-    )
-    max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children where the draft is unsure")
-    base_depth: Depth = Field(
-        default=5, ge=1, le=64, title="D_0", description="depth that every path of fair probability may reach"
-    )
+    min_branches: int = Field(default=1, ge=1, le=16, title="B_min", description="children if the draft is confident")
+    max_branches: int = Field(default=3, ge=1, le=16, title="B_max", description="children if the draft is unsure")
+    base_depth: Depth = Field(default=5, ge=1, le=64, title="D_0", description="only likely paths are expanded here")
     max_depth: Depth = Field(default=8, ge=1, le=64, title="D_max", description="depth that no path exceeds")
     stop_probability: PathProbability = Field(
-        default=0.01, ge=0, lt=1, title="ρ_stop", description="paths less likely are not expanded (published code: 0.1)"
+        default=0.01, ge=0, lt=1, title="ρ_stop", description="less likely paths are not expanded (published code: 0.1)"
     )
     deep_probability: PathProbability = Field(
-        default=0.2, ge=0, le=1, title="ρ_deep", description="as likely paths may pass base_depth (published code: 0.5)"
+        default=0.2, ge=0, le=1, title="ρ_deep", description="less likely paths end at base_depth (published code: 0.5)"
     )
     prune_probability: PathProbability = Field(
         default=0.005, ge=0, lt=1, title="τ", description="less likely leaves are not verified (published code: 0.05)"
@@ -63,8 +56,8 @@ class DynaTree(GrownStrategy):
     node_budget: NodeBudget = Field(default="auto", title="N_max")
     history: Literal["iteration", "prompt", "off"] = Field(
         default="off",
-        description="recent acceptance moves the thresholds: after each iteration, by the accepted share of drafted "
-        "tokens (section 3.3); after each prompt, by committed tokens over D_0 + 2 (the published code); never",
+        description="when recent acceptance moves the thresholds: after each iteration, by the accepted share of "
+        "drafted tokens (section 3.3); after each prompt, by committed tokens over D_0 + 2 (published code); never",
     )
     root: Root = Field(
         default="verified",
@@ -83,11 +76,11 @@ class DynaTree(GrownStrategy):
     )
 
     @model_validator(mode="after")
-    def _no_sample_is_chosen(self) -> Self:
+    def _sampled_root(self) -> Self:
         if self.candidates != "top" and self.root == "drafted":
             raise ValueError(
-                f"DynaTree: candidates={self.candidates!r} needs root='verified': a drafted root is the draft's "
-                "most probable token and not a sample; set root='verified' or candidates='top'"
+                f"DynaTree: candidates={self.candidates!r} needs root='verified', since a drafted root is the draft's "
+                "most probable token, not a sample; set root='verified' or candidates='top'"
             )
         return self
 
@@ -101,7 +94,7 @@ class DynaTree(GrownStrategy):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's procedure (Algorithm 1), with the thresholds of its published code where it gives none."""
+        """Algorithm 1, with the thresholds of its published code where the paper gives none."""
         return cls(
             stop_probability=0.1,
             deep_probability=0.5,
@@ -114,9 +107,9 @@ class DynaTree(GrownStrategy):
 
     @classmethod
     def authors_code(cls) -> Self:
-        """The published code's trees, D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
+        """The published code, with D_0 = 5 and D_max = 8: it tests a child's depth, so both are one less here.
 
-        It takes no leaf out, and history moves the thresholds from one prompt to the next.
+        It removes no leaf, and history moves the thresholds between prompts.
         """
         return cls.paper().changed(base_depth=4, max_depth=7, prune_probability=0, history="prompt")
 
@@ -144,9 +137,9 @@ class DynaTree(GrownStrategy):
 
 
 class DynaTreeDrafter(GrownDrafter):
-    """Historical adjustment (section 3.3): after every iteration, or from one prompt to the next.
+    """Historical adjustment (section 3.3): after every iteration, or between prompts.
 
-    With history="prompt" the pair holds the current settings and the window for the prompts that follow.
+    With history="prompt" the pair keeps the current settings and the window for later prompts.
     """
 
     settings: DynaTree
@@ -159,7 +152,7 @@ class DynaTreeDrafter(GrownDrafter):
         self._earlier: tuple[DynaTree, Window] | None = self._shared.get(self._given)
         self._window: Window = ()
         self._prompt = (0, 0)
-        """Tokens committed in this prompt, and what they are compared with."""
+        """Tokens committed in this prompt, and the number that would be full acceptance."""
         if settings.history == "prompt":
             self.settings, self._window = self._earlier or (self.settings, ())
             self._adjust()
@@ -172,7 +165,7 @@ class DynaTreeDrafter(GrownDrafter):
         if self.settings.history == "iteration":  # a_r of section 3.3: accepted over drafted tokens
             self._window = remember(self._window, len(outcome.accepted) / drafted)
             return self._adjust()
-        # The published code's a_r: committed tokens over its D_0 + 2, as it was set, so deep paths take it above 1.
+        # The published code's a_r: committed tokens over the user's D_0 + 2, which deep paths can exceed.
         committed, most = self._prompt
         levels = self._given.base_depth + (2 if verified else 3)
         self._prompt = (committed + len(outcome.committed), most + levels)
@@ -184,7 +177,7 @@ class DynaTreeDrafter(GrownDrafter):
         self._carry()
 
     def _carry(self) -> None:
-        """Leaves the settings and the window, with this prompt's a_r, to the prompts that follow."""
+        """Stores the settings and the window, with this prompt's a_r, for later prompts."""
         committed, most = self._prompt
         if most:
             self._shared[self._given] = self.settings, remember(self._window, committed / most)
@@ -201,16 +194,15 @@ class DynaTreeDrafter(GrownDrafter):
 
 
 def remember(window: Window, share: float) -> Window:
-    """The window with one more entry (a_r), the oldest dropped."""
     return (*window, share)[-WINDOW:]
 
 
 def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
-    """The thresholds to change, by setting, and why.
+    """The settings to change, and why.
 
-    Section 3.3 defers the schedule; this is that of the published code. Algorithm 1 (line 7) moves τ_ℓ, τ_h and D_0;
-    the code moves ρ_deep in place of τ_ℓ. Above the band the next tree is bolder (deeper, narrower sooner), below it
-    more careful; a bound never moves a threshold the other way.
+    Section 3.3 defers the schedule; this is the published code's. Algorithm 1 (line 7) moves τ_ℓ, τ_h and D_0; the code
+    moves ρ_deep instead of τ_ℓ. Above the band the next tree is bolder (deeper, sooner narrow), below it more careful;
+    a bound never moves a threshold the other way.
     """
     if len(window) < FEWEST:
         return {}, f"{len(window)} of the {FEWEST} iterations that history needs"
@@ -218,7 +210,7 @@ def adjustment(now: DynaTree, window: Window) -> tuple[dict[str, Value], str]:
     low, high = TARGET - DEAD_BAND, TARGET + DEAD_BAND
     measured = f"mean acceptance {mean:.2f} over {len(window)} iterations"
     if low <= mean <= high:
-        return {}, f"{measured} lies within {low:.1f} to {high:.1f}"
+        return {}, f"{measured} is within {low:.1f} to {high:.1f}"
     depth, sure, deep = now.base_depth, now.high_confidence, now.deep_probability
     if mean > high:
         reason = f"{measured} > {high:.1f}: bolder"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from speclab.drafters.base import Strategy
+from speclab.drafters.base import Depth, PathProbability, Strategy
 from speclab.drafters.cost import NodeBudget
 from speclab.drafters.draft_pass import Candidates, Head
 from speclab.drafters.grow import GrownStrategy, Shape
-from speclab.drafters.measures import Depth, PathProbability
 
 
 class FixedTree(GrownStrategy):
@@ -21,7 +20,7 @@ class FixedTree(GrownStrategy):
         ge=0,
         lt=1,
         title="τ",
-        description="paths less likely than this are neither expanded nor verified; sampled ones are always verified",
+        description="less likely paths are not expanded or (unless sampled) verified",
     )
     node_budget: NodeBudget = 256
     candidates: Candidates = "top"

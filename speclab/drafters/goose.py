@@ -1,8 +1,8 @@
 """GOOSE: a deep spine of copied tokens with wide branches of transitions, drafted without a model.
 
 "Goose: Anisotropic Speculation Trees for Training-Free Speculative Decoding", sections 4.1 to 4.3, appendices B and C.
-Step 4 of Algorithm 1 extends branches breadth-first. Here they grow best first, by the probability of their path (not
-in the paper); docs/strategies.md lists what else differs from the paper and from its authors' code.
+Step 4 of Algorithm 1 extends branches breadth-first; here they grow best first, by path probability (not in the paper).
+docs/strategies.md lists the other differences from the paper and from its authors' code.
 """
 
 from __future__ import annotations
@@ -18,42 +18,31 @@ from pydantic import Field
 from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
 from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.ngrams import LongestNgram, Match, NgramIndex, ShortestNgram
+from speclab.drafters.prompt_lookup import LongestNgram, Match, NgramIndex, ShortestNgram
 from speclab.drafters.transitions import Carry, TableDrafter, Width
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
-SMOOTHING = 0.3
-"""Weight of the newest iteration in the running acceptance of copies (appendix C.3)."""
-LONG = 8
-"""Tokens from which a chain is long (appendix C.3)."""
-MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8
-"""Running acceptance from which the spine gets `mid_ratio` and `high_ratio` of the nodes. Not in the paper."""
-FIRST_ACCEPTANCE = 0.5
-"""Acceptance of copies before any was tried. Not in the paper."""
-CERTAIN, UNLIKELY = 0.99, 0.01
-"""A copied token's probability is its running acceptance, within these bounds."""
+SMOOTHING = 0.3  # weight of the newest iteration in the running acceptance of copies (appendix C.3)
+LONG = 8  # tokens that make a chain long (appendix C.3)
+MID_ACCEPTANCE, HIGH_ACCEPTANCE = 0.5, 0.8  # running acceptance for `mid_ratio` and `high_ratio` (not in the paper)
+FIRST_ACCEPTANCE = 0.5  # of copies, before any was tried (not in the paper)
+CERTAIN, UNLIKELY = 0.99, 0.01  # bounds of a copied token's probability, which is the running acceptance
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Goose(Strategy):
-    """A spine copied from the text so far, branches from a table of transitions, in a shape that follows acceptance."""
+    """A spine copied from the text so far, branches from a transition table, in a shape that follows acceptance."""
 
     node_budget: NodeBudget = Field(default="auto", title="N")
-    branch_depth: int = Field(
-        default=6, ge=1, le=64, title="D", description="longest branch, from where it leaves the spine"
-    )
+    branch_depth: int = Field(default=6, ge=1, le=64, title="D", description="most levels of a branch")
     max_spine: int = Field(default=20, ge=1, le=256, description="most tokens that are copied")
     successors: Width = 10
-    score_threshold: float = Field(
-        default=0.01, ge=0, lt=1, description="successors with a smaller share among those kept are not drafted"
-    )
-    spine_branch_ratio: Share = Field(
-        default=0.5, title="β", description="share of the branches that goes along the spine; the root gets the rest"
-    )
+    score_threshold: float = Field(default=0.01, ge=0, lt=1, description="smallest share of a drafted successor")
+    spine_branch_ratio: Share = Field(default=0.5, title="β", description="share of branches along the spine")
     low_ratio: Share = Field(default=0.15, title="ρ", description="share of the nodes for the spine: copies often fail")
     mid_ratio: Share = Field(default=0.30, title="ρ", description="the same in between")
     high_ratio: Share = Field(default=0.50, title="ρ", description="the same where copies are mostly accepted")
@@ -61,18 +50,15 @@ class Goose(Strategy):
     shortest_ngram: ShortestNgram = 3
     bypass: Literal["either", "both", "off"] = Field(
         default="either",
-        description="a chain instead of a tree: where n-gram lengths agree or the chain is long (appendix B.2), where "
-        "both hold (one reading of section 4.3), or never",
+        description="verify a chain instead of a tree if n-gram lengths agree or the chain is long (appendix B.2); if "
+        "both hold (one reading of section 4.3); never",
     )
-    bypass_acceptance: Share = Field(
-        default=0.8,
-        description="a bypass needs this running acceptance of copies (not in the paper); 0 as in the paper",
-    )
+    bypass_acceptance: Share = Field(default=0.8, description="acceptance of copies that a bypass needs (paper: 0)")
     spine: Literal["context", "transitions", "off"] = Field(
         default="context",
-        description="what the spine is made of: copies; in the same shape transitions (the paper's control); no spine",
+        description="made of copies; of transitions in the same shape (the paper's control); no spine",
     )
-    bigrams: bool = Field(default=True, description="pairs of tokens have successors of their own")
+    bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
     carry: Carry = "cold"
     ascending = (("shortest_ngram", "longest_ngram"), ("low_ratio", "mid_ratio", "high_ratio"))
 
@@ -103,7 +89,7 @@ class GooseDrafter(TableDrafter):
     """Drafts spine trees, chains, trees of transitions, or nothing.
 
     Attributes:
-        rate: running means of copied tokens that were accepted, and tried, per iteration.
+        rate: running means per iteration: accepted copied tokens, and tried ones.
     """
 
     settings: Goose
@@ -116,7 +102,7 @@ class GooseDrafter(TableDrafter):
         self._spine = 0
 
     def draft(self, context: Context) -> Draft:
-        """Algorithm 2, lines 5 to 12: match, then bypass, spine tree, or a tree of transitions alone."""
+        """Algorithm 2, lines 5 to 12: match, then a bypass, a spine tree, or a tree of transitions alone."""
         s, budget = self.settings, self.settings.node_budget
         assert budget != "auto"
         longest = 0 if s.spine == "off" else min(s.max_spine, budget - 1, context.max_depth)
@@ -135,7 +121,7 @@ class GooseDrafter(TableDrafter):
         return tree.draft(self._decision(way, matches, agreeing), *(match.event for match in matches))
 
     def _bypasses(self, agreeing: int, length: int) -> bool:
-        """Whether the chain is verified alone (section 4.3): consensus of two n-gram lengths, and a long chain."""
+        """Whether to verify the chain alone (section 4.3): two n-gram lengths agree, the chain is long."""
         consensus, long = agreeing >= 2, length >= LONG
         signal = {"either": consensus or long, "both": consensus and long, "off": False}[self.settings.bypass]
         return signal and self.acceptance >= self.settings.bypass_acceptance
@@ -154,9 +140,8 @@ class GooseDrafter(TableDrafter):
         return tree
 
     def _grow_branches(self, tree: Candidates, shares: Sequence[float], budget: int, max_depth: int) -> None:
-        """Steps 2 to 4: node i of the spine gets `shares[i]` nodes of branches, best first; the rest goes to any."""
-        # By falling probability of the path, then by age: parent, rank among its successors, level in the branch, and
-        # the node of the spine that pays.
+        """Steps 2 to 4: node i of the spine gets `shares[i]` branch nodes, best first; what is left goes to any."""
+        # (negative path probability, age, parent, rank among its successors, level in the branch, node of the spine)
         waiting: list[tuple[float, int, int, int, int, int]] = []
         age = count()
 
@@ -168,27 +153,27 @@ class GooseDrafter(TableDrafter):
         def expand(node: int, level: int, point: int) -> None:
             if level < self.settings.branch_depth and tree.depth[node] < max_depth:
                 copies = [child for child in tree.children[node].values() if tree.source[child] == "context"]
-                # Beside a copy that is right with probability p a transition of score s has probability (1 - p) s.
+                # If a copy is right with probability p, a transition of score s has probability (1 - p) s.
                 self.successors(tree, node, 1.0 - sum(tree.prob[child] for child in copies))
                 offer(node, 0, level, point)
 
         for point in range(len(shares)):
             expand(point, 0, point)
         for left in (list(shares), [inf] * len(shares)):
-            unpaid = []
+            over_share = []
             while waiting and len(tree) < budget:
                 candidate = heappop(waiting)
                 _, _, parent, rank, level, point = candidate
                 if left[point] < 1:
-                    unpaid.append(candidate)
+                    over_share.append(candidate)
                     continue
                 offer(parent, rank + 1, level, point)
                 tokens, probs = tree.successors[parent]
                 new = len(tree)
-                if tree.add(parent, tokens[rank], probs[rank], "transition") == new:  # else the spine has it already
+                if tree.add(parent, tokens[rank], probs[rank], "transition") == new:  # else the spine has it
                     left[point] -= 1
                     expand(new, level + 1, point)
-            waiting += unpaid
+            waiting += over_share
             heapify(waiting)
 
     def _lay_spine(self, tree: Candidates, chain: Sequence[int]) -> None:
@@ -205,7 +190,7 @@ class GooseDrafter(TableDrafter):
             self._spine += 1
 
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
-        """What the table has after a node; a score is the share among the successors kept (the authors' code)."""
+        """The table's successors of a node; a score is the share among the kept successors (authors' code)."""
         tokens, probs = super().successors(tree, node)
         total, threshold = sum(probs), self.settings.score_threshold
         scores = [prob / total for prob in probs]
@@ -214,13 +199,13 @@ class GooseDrafter(TableDrafter):
         return successors
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        """Updates the running acceptance of copies, and with it the next spine ratio; then the table (section 4.3)."""
+        """Updates the running acceptance of copies, which sets the next spine ratio, then the table (section 4.3)."""
         before = self._state()
-        spine = [0]  # it was laid first, so each of its nodes is the first child of the one before
+        spine = [0]  # it was added first, so each of its nodes is the first child of the node before
         while len(spine) <= self._spine:
             spine.append(outcome.tree.children[spine[-1]][0])
         accepted = len(set(spine[1:]).intersection(outcome.accepted))
-        tried = min(accepted + 1, self._spine)  # after the first one that is rejected none is tried
+        tried = min(accepted + 1, self._spine)  # none is tried after the first rejection
         if tried:
             old_accepted, old_tried = self.rate
             self.rate = (
@@ -233,7 +218,7 @@ class GooseDrafter(TableDrafter):
 
     @property
     def acceptance(self) -> float:
-        """Running acceptance of copied tokens, p_s: accepted over tried, so a long try counts for more."""
+        """Running acceptance of copied tokens, p_s: accepted over tried."""
         accepted, tried = self.rate
         return accepted / tried
 
@@ -243,5 +228,5 @@ class GooseDrafter(TableDrafter):
     def _decision(self, way: str, matches: Sequence[Match], agreeing: int) -> Event:
         reason = "no n-gram occurred before"
         if matches:
-            reason = f"{agreeing} of {len(matches)} lengths agree, {len(matches[0].tokens)} tokens to copy"
+            reason = f"{agreeing} of {len(matches)} n-gram lengths agree, {len(matches[0].tokens)} tokens to copy"
         return self.route(way, f"{way}: {reason}", consensus=agreeing, spine=self._spine, **self._state())

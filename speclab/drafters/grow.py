@@ -1,8 +1,8 @@
 """How a draft tree grows: DRAFTTREE of DynaTree (Chen, Liu and Li, Algorithm 1, lines 9 to 31).
 
-A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858, section 4) grows where its
-own probabilities are best, and is then cut to the best of all its candidates. A recorded step can answer in the place
-of a draft: `speclab.analysis.whatif`.
+A fixed tree and a chain are special cases. EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858, section 4) grows at its
+most probable nodes, and is then cut to the most probable of all candidates. A recorded step can replace the draft
+model: `speclab.analysis.whatif`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 BLANK, CONTEXT = "blank", "the context"
-"""Gates: the draft proposes nothing after this node, or the record ends; the models' context ends."""
+"""Gates: the draft has no next tokens for this node, or the models' context ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The settings of Algorithm 1; by default no gate closes.
 
-    `best`: EAGLE-2's k: the most probable nodes of a level are expanded, and of all candidates the node budget is kept.
-    `token_probability`: a token less likely than this is not expanded (not in the papers). `names`: what the strategy
-    calls one of these settings, if it has another name there.
+    `best`: EAGLE-2's k: expand the k most probable nodes of a level, and keep the node budget of all candidates.
+    `token_probability`: do not expand a token less likely than this (not in the papers). `names`: what the strategy
+    calls these settings, if not the same.
     """
 
     max_depth: int  # D_max
@@ -52,7 +52,7 @@ class Shape:
 
 
 class Grown(NamedTuple):
-    """A finished tree, and how it came about; `numbers`: for each of its nodes, the number it had while it grew."""
+    """A finished tree and how it came about; `numbers`: for each node, its number while the tree grew."""
 
     tree: DraftTree
     events: list[Event]
@@ -61,7 +61,7 @@ class Grown(NamedTuple):
 
 
 class Nodes:
-    """The columns of a tree under construction, breadth-first. `copies`: nodes with an earlier sibling's token."""
+    """The columns of a tree under construction, breadth-first. `copies`: nodes with the token of an earlier sibling."""
 
     def __init__(self, token: int, log_prob: float) -> None:
         self.token = [token]
@@ -76,7 +76,6 @@ class Nodes:
         return len(self.token)
 
     def add(self, parent: int, token: int, log_prob: float) -> int:
-        """Adds a child; its number."""
         node = len(self.token)
         self.token.append(token)
         self.parent.append(parent)
@@ -93,14 +92,14 @@ class Nodes:
         return exp(self.path_log_prob[node])
 
     def best(self, count: int, nodes: Sequence[int]) -> list[int]:
-        """The most probable of some nodes, best first; none comes before its parent."""
+        """The `count` most probable of some nodes, best first; parents come before their children."""
         return nsmallest(count, nodes, key=lambda node: (-self.path_log_prob[node], self.depth[node], node))
 
 
 NextTokens = Callable[[Nodes, Sequence[int]], list[TopK]]
 """One draft pass: the most probable next tokens after each of these nodes, best first."""
 Draw = Callable[[int, int], TopK]
-"""Samples so many children of a node."""
+"""Samples a number of children of a node."""
 
 
 def grow(
@@ -110,8 +109,8 @@ def grow(
 
     Args:
         root: node 0: the newest committed token, or a drafted one.
-        max_depth: where the models' context ends.
-        source: of the nodes that are drafted.
+        max_depth: the end of the models' context.
+        source: of the drafted nodes.
         draw: samples the children of a node, instead of taking the most probable tokens.
     """
     tree = Nodes(int(root.token[0]), float(root.log_prob[0]))
@@ -134,7 +133,7 @@ def grow(
             elif node in stops:
                 events.append(stops[node])
             elif not top:
-                events.append(_stop(shape, tree, node, BLANK, "nothing is known to come next"))
+                events.append(_stop(shape, tree, node, BLANK, "no next token is known"))
             else:
                 confidence = exp(top[0][1])  # c(u)
                 wanted, reason = _branches(shape, confidence)  # line 27: B(u)
@@ -158,7 +157,7 @@ def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
     """Why a node stays a leaf (lines 14 to 25); None if it may be expanded."""
     path_prob, depth, path = tree.path_prob(node), tree.depth[node], f"path probability {tree.path_prob(node):.3f} <"
     if node in tree.copies:
-        return _stop(shape, tree, node, "copy", "sampled before it under the same node: this copy cannot be accepted")
+        return _stop(shape, tree, node, "copy", "a sibling has the same token, so this copy cannot be accepted")
     if depth >= max_depth:
         return _stop(shape, tree, node, CONTEXT, f"depth {depth} =", max_depth)
     if path_prob < shape.prune_probability:  # lines 14 to 16: p(u) < tau
@@ -176,23 +175,23 @@ def _gate(shape: Shape, tree: Nodes, node: int, max_depth: int) -> Event | None:
 
 
 def _outranked(shape: Shape, tree: Nodes, level: Sequence[int]) -> dict[int, Event]:
-    """EAGLE-2: the nodes of a level that are not expanded, since others are more probable.
+    """EAGLE-2: the nodes of a level that are not expanded because others are more probable.
 
-    A node of which no child can be among the best of all is not expanded either. EAGLE-2 expands it and drops its
+    A node is also not expanded if no child of it can be among the best of all. EAGLE-2 expands it and drops its
     children, so the tree is the same.
     """
-    able = set(tree.best(shape.node_budget - 1, range(len(tree))))  # a child comes after its parent
+    may_expand = set(tree.best(shape.node_budget - 1, range(len(tree))))  # a child comes after its parent
     outranked = {}
     for rank, node in enumerate(tree.best(len(level), level), start=1):
         if rank > shape.best:
-            outranked[node] = _stop(shape, tree, node, "best", f"number {rank} of {len(level)} on its level, beyond")
-        elif node not in able:
+            outranked[node] = _stop(shape, tree, node, "best", f"rank {rank} of {len(level)} on its level, beyond")
+        elif node not in may_expand:
             outranked[node] = _stop(shape, tree, node, "node_budget", "no child of it can be among the best:")
     return outranked
 
 
 def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
-    """B(u), and why: few children where the draft is confident, many where it is unsure (section 3.3)."""
+    """B(u), and why: few children if the draft is confident, many if it is unsure (section 3.3)."""
     fewest, some, most = shape.branches
     high, low = shape.high_confidence, shape.low_confidence
     if fewest == most:
@@ -205,7 +204,7 @@ def _branches(shape: Shape, confidence: float) -> tuple[int, str]:
 
 
 def _stop(shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: float | None = None) -> Event:
-    """Why a node has no children: the gate, and what was compared with its threshold."""
+    """The event of a node without children: the gate, and the comparison with its threshold."""
     name = shape.names.get(gate, gate)
     threshold = getattr(shape, gate, threshold)
     values: dict[str, Value] = {"gate": name, "path_prob": tree.path_prob(node), "level": tree.depth[node]}
@@ -215,17 +214,17 @@ def _stop(shape: Shape, tree: Nodes, node: int, gate: str, why: str, threshold: 
 
 
 def _kept(shape: Shape, tree: Nodes, *, sampled: bool) -> list[int]:
-    """The nodes that are verified."""
+    """The nodes to verify."""
     nodes = range(len(tree))
     if shape.best:  # EAGLE-2: the best of all candidates
         return sorted(tree.best(shape.node_budget, nodes))
-    if sampled:  # to drop a sample by its probability would change the output
+    if sampled:  # dropping a sample by its probability would change the output distribution
         return list(nodes)
     return [node for node in nodes if node == 0 or tree.path_prob(node) >= shape.prune_probability]  # section 3.3
 
 
 def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
-    """Only the nodes `numbers` of a tree, and "prune" events for those that are left out."""
+    """Only the nodes `numbers` of a tree, with "prune" events for the dropped ones."""
     index = {node: row for row, node in enumerate(numbers)}
     dropped: dict[int, list[int]] = {}
     for node in range(len(tree)):
@@ -234,11 +233,11 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
     events = [replace(event, node=index[event.node]) for event in grown.events if event.node in index]
     least = min(map(tree.path_prob, numbers))
     for parent, children in dropped.items():
-        for child in children[:1] if shape.best else children:  # EAGLE-2 drops hundreds: one event for all siblings
+        for child in children[:1] if shape.best else children:  # EAGLE-2 drops hundreds: one event per parent
             path_prob = tree.path_prob(child)
             values: dict[str, Value] = {"token": tree.token[child], "path_prob": path_prob}
             if shape.best:
-                reason = f"path probability {path_prob:.2g}, and the {len(numbers)} best have {least:.2g} and more"
+                reason = f"path probability {path_prob:.2g} < {least:.2g}, the least of the {len(numbers)} best"
                 values |= {"dropped": len(children), "least_kept": least}
             else:
                 reason = f"path probability {path_prob:.3f} < prune_probability {shape.prune_probability:g}"
@@ -249,7 +248,7 @@ def _cut(shape: Shape, tree: Nodes, numbers: list[int], grown: Grown) -> Grown:
 
 
 class GrownStrategy(Strategy):
-    """A strategy whose trees the draft model, or a draft head, grows to a shape; what-if answers for all of them."""
+    """A strategy whose trees the draft model or a draft head grows to a shape; what-if supports all of them."""
 
     @property
     def needs_draft(self) -> bool:
@@ -261,20 +260,20 @@ class GrownStrategy(Strategy):
 
     @property
     def draft_source(self) -> int | None:
-        """Which of the pair's heads drafts; None: the draft model, or the first head where there is none."""
+        """Which of the pair's heads drafts; None: the draft model, or the first head if there is none."""
         head: int | None = getattr(self, "head", None)
         return head
 
     @abstractmethod
     def shape(self) -> Shape:
-        """The shape of these settings; a node budget is a number here."""
+        """The shape of these settings; a node budget must be a number."""
 
     def drafter(self, pair: ModelPair) -> Drafter:
         return GrownDrafter(self, pair, self.draft_source)
 
 
 class GrownDrafter(DraftPassDrafter):
-    """Grows its trees to the shape of its settings, which may change from one iteration to the next."""
+    """Grows trees to the shape of its settings, which may change between iterations."""
 
     settings: GrownStrategy
 

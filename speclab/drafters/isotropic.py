@@ -1,4 +1,4 @@
-"""The isotropic tree: as many children everywhere, from GOOSE's sources (GOOSE, section 5.3); its fair baseline."""
+"""The isotropic tree: the same branching everywhere, from GOOSE's sources (GOOSE, section 5.3); its fair baseline."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import Field
 
 from speclab.drafters.base import Context, Draft, Drafter, Strategy
 from speclab.drafters.cost import NodeBudget, with_node_budget
-from speclab.drafters.ngrams import LongestNgram, NgramIndex, ShortestNgram
+from speclab.drafters.prompt_lookup import LongestNgram, NgramIndex, ShortestNgram
 from speclab.drafters.transitions import TableDrafter, Width
 
 if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 COPIED = 0.5
-"""A copied token's probability in the records; it decides nothing here."""
+"""A copied token's probability in the records; it decides nothing."""
 
 
 class IsotropicTree(Strategy):
@@ -26,7 +26,7 @@ class IsotropicTree(Strategy):
     successors: Width = 10
     longest_ngram: LongestNgram = 5
     shortest_ngram: ShortestNgram = 3
-    bigrams: bool = Field(default=True, description="pairs of tokens have successors of their own")
+    bigrams: bool = Field(default=True, description="also keep successors of pairs of tokens")
     ascending = (("shortest_ngram", "longest_ngram"),)
 
     @classmethod

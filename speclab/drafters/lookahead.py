@@ -1,12 +1,13 @@
-"""Lookahead decoding: n-grams from Jacobi iteration beside the text, verified when they fit (Fu et al. 2024).
+"""Lookahead decoding: n-grams from Jacobi iteration, verified when they fit the text (Fu et al. 2024).
 
-A window of guessed tokens runs through the target in the pass that verifies. Its columns are W places from the newest
-token on, its N - 1 levels the guesses of as many iterations. A row sees the first level up to its own column, and its
-column down to itself. The target's most probable token after each row of the last level becomes the newest level, and
-the n-gram down each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
+A window of guessed tokens runs in the verification pass. Its columns are W positions from the newest token on, its N -
+1 levels the guesses of as many iterations. A row sees the first level up to its own column, and its column down to
+itself. The target's most probable token after each row of the last level becomes the newest level, and the n-gram down
+each column enters a pool. Candidates are the pool's n-grams that start with the newest token.
 
-When several tokens are committed, the window still moves on by one place, as in the published code. Not in the paper:
-the columns start with n-grams of the text, and siblings share their parent's probability by the n-grams through them.
+The window moves by one position even if several tokens are committed, as in the published code. Not in the paper: the
+columns start with n-grams of the text, and siblings share their parent's probability by how many n-grams pass through
+them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Outcome, Strategy
+from speclab.drafters.base import Context, Draft, Drafter, ExtraRows, Learned, Outcome, Strategy
 from speclab.drafters.candidates import Candidates
-from speclab.drafters.learned import Learned
 from speclab.trace.records import Adaptation, Event
 from speclab.tree import Bools
 
@@ -32,29 +32,21 @@ if TYPE_CHECKING:
 
 Ngram = tuple[int, ...]
 Window = tuple[Ngram, ...]
-"""Tokens by level and column; the first of the first level is the newest token of the text."""
+"""Tokens by level and column; the first token of the first level is the newest of the text."""
 
 
 class Lookahead(Strategy):
-    """N-grams that the target makes ahead of the text, several places at once; those that fit are verified.
+    """N-grams that the target guesses at several positions ahead; those that fit the text are verified.
 
-    It does not pay on small models, where a row of the window costs as much as it brings: it is here to be looked at.
+    It does not pay on small models, where a row of the window costs more than it gains.
     """
 
-    window: int = Field(default=15, ge=1, le=64, title="W", description="columns of the window, an n-gram each")
-    ngram: int = Field(
-        default=5, ge=3, le=16, title="N", description="tokens of an n-gram; the window has one level less"
-    )
-    guesses: int = Field(default=15, ge=1, le=64, title="G", description="most n-grams verified in an iteration")
-    pool_per_token: int = Field(
-        default=15, ge=1, le=256, description="n-grams kept of each first token; the oldest give way"
-    )
-    text_ngrams: bool = Field(
-        default=True, description="the text's own n-grams enter the pool as well, as in the published code"
-    )
-    window_seed: int = Field(
-        default=0, ge=0, lt=2**32, description="picks the places of the text that the columns start from"
-    )
+    window: int = Field(default=15, ge=1, le=64, title="W", description="columns of the window, one n-gram each")
+    ngram: int = Field(default=5, ge=3, le=16, title="N", description="tokens of an n-gram, one more than levels")
+    guesses: int = Field(default=15, ge=1, le=64, title="G", description="most n-grams verified per iteration")
+    pool_per_token: int = Field(default=15, ge=1, le=256, description="n-grams kept per first token, the newest ones")
+    text_ngrams: bool = Field(default=True, description="the pool also gets the text's n-grams (published code)")
+    window_seed: int = Field(default=0, ge=0, lt=2**32, description="chooses where in the text the columns start")
 
     @classmethod
     def presets(cls) -> dict[str, Strategy]:
@@ -69,7 +61,7 @@ class Lookahead(Strategy):
 
 
 class LookaheadDrafter(Drafter):
-    """Drafts the n-grams of the pool that start with the newest token; the window runs as extra rows."""
+    """Drafts the pool's n-grams that start with the newest token; the window runs as extra rows."""
 
     settings: Lookahead
     state = ("window", "pool", "_read")
@@ -91,10 +83,10 @@ class LookaheadDrafter(Drafter):
         extra = ExtraRows(tokens[1:], *_rows(len(self.window), len(self.window[0])))
         guesses = self.pool.after(root)[: s.guesses] if context.max_depth > 0 else ()
         tree = _merged(root, [guess[: context.max_depth] for guess in guesses])
-        reason = f"{len(guesses)} n-grams of the pool" if guesses else "plain: no n-gram of the pool starts so"
+        reason = f"{len(guesses)} n-grams of the pool" if guesses else "plain: no n-gram starts with the newest token"
         values = {"route": "guesses" if guesses else "plain", "guesses": len(guesses), "pool": self.pool.size}
         route = Event("route", None, reason, {**values, "window_rows": len(extra.token)})
-        return replace(tree.draft(route, *map(_tried, guesses)), extra=extra)
+        return replace(tree.draft(route, *map(_match, guesses)), extra=extra)
 
     def learn(self, outcome: Outcome) -> Adaptation:
         """The target's answers become the newest level; the n-gram down each column enters the pool."""
@@ -107,12 +99,12 @@ class LookaheadDrafter(Drafter):
         return Adaptation(f"{columns} n-grams from the window, {now - before} new", {"pool": before}, {"pool": now})
 
     def _fitted(self, context: Context) -> Window:
-        """The window from the newest token on, without the columns that would reach beyond the models' context."""
+        """The window from the newest token on, without columns beyond the models' context."""
         levels = self.settings.ngram - 1
         columns = max(0, min(self.settings.window, context.max_depth - levels + 2))
         window = self.window
-        if not window:  # each column is an n-gram of the text, from a random place on
-            text, draw = context.tokens, Random(self.settings.window_seed)  # no secret
+        if not window:  # each column is an n-gram of the text from a random position
+            text, draw = context.tokens, Random(self.settings.window_seed)
             starts = [draw.randrange(len(text)) for _ in range(columns)]
             window = tuple(tuple(text[(start + level) % len(text)] for start in starts) for level in range(levels))
         first = (context.tokens[-1], *window[0][1:])
@@ -121,7 +113,7 @@ class LookaheadDrafter(Drafter):
 
 @lru_cache(maxsize=64)
 def _rows(levels: int, columns: int) -> tuple[tuple[int, ...], Bools]:
-    """Depth of each row of a window, level by level without the first place; and which of these rows each sees."""
+    """Depth of each row of a window, level by level without its first token; and which of these rows each sees."""
     level, column = (index.ravel()[1:] for index in np.indices((levels, columns)))
     first_level = (level == 0) & (column <= column[:, None])
     own_column = (column == column[:, None]) & (level <= level[:, None])
@@ -131,7 +123,7 @@ def _rows(levels: int, columns: int) -> tuple[tuple[int, ...], Bools]:
 
 
 def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
-    """The guesses as one tree; a node's probability is its share of the guesses that go through its parent."""
+    """The guesses as one tree; a node's probability is its share of its parent's guesses."""
     tree = Candidates(root)
     through = Counter(guess[:length] for guess in guesses for length in range(len(guess) + 1))
     for guess in guesses:
@@ -141,13 +133,13 @@ def _merged(root: int, guesses: Sequence[Ngram]) -> Candidates:
     return tree
 
 
-def _tried(guess: Ngram) -> Event:
+def _match(guess: Ngram) -> Event:
     tokens = " ".join(map(str, guess))
     return Event("match", None, f"an n-gram of the pool: {tokens}", {"ngram": len(guess) + 1, "token": guess[0]})
 
 
 class NgramPool(Learned[Sequence[Ngram]]):
-    """For every first token at most `width` different n-grams; one that comes again counts as new.
+    """At most `width` different n-grams per first token, newest first.
 
     Attributes:
         size: n-grams in the pool.
@@ -162,7 +154,7 @@ class NgramPool(Learned[Sequence[Ngram]]):
         self._ngrams: dict[int, tuple[Ngram, ...]] = {}
 
     def read(self, batch: Sequence[Ngram]) -> None:
-        """Takes in n-grams, the last of them being the newest; the oldest of a first token give way."""
+        """Adds n-grams, the newest last."""
         for token, *rest in batch:
             before, ngram = self.after(token), tuple(rest)
             after = (ngram, *(other for other in before if other != ngram))[: self._width]
@@ -170,5 +162,5 @@ class NgramPool(Learned[Sequence[Ngram]]):
             self.size += len(after) - len(before)
 
     def after(self, token: int) -> tuple[Ngram, ...]:
-        """What the n-grams that start with `token` go on with, the newest first."""
+        """The continuations of `token`, newest first."""
         return self._ngrams.get(token, ())

@@ -1,4 +1,4 @@
-"""Retrieval: what followed the last tokens in another text, as a tree by how often (REST, He et al. 2024)."""
+"""Retrieval: continuations of the last tokens in another text, as a tree by frequency (REST, He et al. 2024)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 BREAK = -1
-"""Stands between two texts; no phrase goes over it."""
+"""Separates two texts; no phrase crosses it."""
 LARGEST = 1 << 24
-"""Most characters that are indexed, some 4 million tokens; a bound for time and memory."""
+"""Most characters to index, about 4 million tokens."""
+_TEXTS = {".txt", ".md", ".py"}
 Positions = NDArray[np.intp]
-"""Where a phrase occurs, ascending, as the index of the token that follows it."""
+"""Where a phrase occurs, ascending: indices of the token after it."""
 
 
 class Retrieval(Strategy):
-    """A tree of what followed the longest match of the text's end in a text of yours, the most frequent first.
+    """A tree of what followed the longest match of the last tokens in a text of yours, most frequent first.
 
-    It pays where the output repeats that text. On the shipped prompts it does not: it is here to be compared.
+    It pays if the output repeats that text, which it does not on the shipped prompts.
     """
 
     text: str = Field(default="", description="a text file or a folder of them; empty: the shipped prompts")
@@ -52,8 +53,6 @@ class Retrieval(Strategy):
 
 
 class RetrievalDrafter(Drafter):
-    """Drafts the most frequent continuations of the longest match."""
-
     settings: Retrieval
 
     def __init__(self, settings: Retrieval, texts: Corpus) -> None:
@@ -66,7 +65,7 @@ class RetrievalDrafter(Drafter):
         context.check()
         values: dict[str, Value] = {"match": 0, "occurrences": 0, "text_tokens": len(self._texts.tokens)}
         if not len(self._texts.tokens):
-            reason = "plain: there is no text to look in"
+            reason = "plain: there is no text to search"
         elif length < s.shortest_match:
             reason = f"plain: the last {s.shortest_match} tokens do not occur in the text"
         else:
@@ -77,7 +76,7 @@ class RetrievalDrafter(Drafter):
         return tree.draft(Event("route", None, reason, values))
 
     def _fill(self, tree: Candidates, match: Positions, max_depth: int) -> None:
-        """Adds the continuation that occurs most often, of equal ones the oldest, until the tree is full."""
+        """Adds the most frequent continuation, the oldest of equal ones, until the tree is full."""
         budget = self.settings.node_budget
         assert budget != "auto"
         waiting: list[tuple[int, int, int, int, float, Positions]] = []
@@ -96,7 +95,7 @@ class RetrievalDrafter(Drafter):
 
 
 class Corpus:
-    """Texts in which the occurrences of any phrase are found.
+    """Texts, indexed to find every occurrence of a phrase.
 
     Args:
         tokens: ids, all at least 0, and `BREAK` between texts.
@@ -110,7 +109,7 @@ class Corpus:
         self._ordered = self.tokens[order]
 
     def longest_match(self, phrase: Sequence[int]) -> tuple[int, Positions]:
-        """How many of the last tokens of a phrase occur together in the texts, and where."""
+        """How many of a phrase's last tokens occur together in the texts, and where."""
         first, last = np.searchsorted(self._ordered, [phrase[-1], phrase[-1] + 1])
         positions: Positions = self._positions[first:last]
         if not len(positions):
@@ -123,49 +122,47 @@ class Corpus:
         return len(phrase), positions
 
     def continuations(self, positions: Positions) -> list[tuple[int, Positions]]:
-        """Every token that follows a phrase somewhere, with the positions of the phrase and this token; by token."""
+        """Every token that follows a phrase, with the positions after phrase and token; by token."""
         following = self._padded[positions]
         tokens = np.unique(following[following != BREAK]).tolist()
         return [(token, positions[following == token] + 1) for token in tokens]
 
 
-def corpus(pair: ModelPair, place: str) -> Corpus:
-    """The texts at `place`, indexed; the shipped prompts if it is empty. Built once per pair, again after a change.
+def corpus(pair: ModelPair, source: str) -> Corpus:
+    """The texts at `path`, indexed; the shipped prompts if it is empty. Kept in the pair until a file changes.
 
-    A pair without a tokenizer cannot read the shipped prompts: their index is then empty.
+    Without a tokenizer the shipped prompts cannot be read, so their index is empty.
 
     Raises:
-        SettingsError: the place cannot be read, has no text or too much, or the pair has no tokenizer to read it.
+        SettingsError: the path cannot be read, has no text or too much, or the pair has no tokenizer.
     """
-    files = _files(place) if place else []
-    key = f"corpus {place}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
+    files = _files(source) if source else []
+    key = f"corpus {source}: {[(str(file), file.stat().st_mtime_ns) for file in files]}"
     if key not in pair.shared_state:
-        texts = [_read(file) for file in files] if place else [prompt.text for prompt in examples()]
+        texts = [_read(file) for file in files] if source else [prompt.text for prompt in examples()]
         if sum(map(len, texts)) > LARGEST:
-            raise SettingsError(f"The text at {place} is longer than {LARGEST:,} characters: give a part of it.")
+            raise SettingsError(f"The text at {source} is longer than {LARGEST:,} characters: choose a smaller part.")
         tokens: list[int] = []
         if pair.tokenizer is not None:
             for text in texts:
                 tokens += [*pair.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], BREAK]
-        elif place:
-            raise SettingsError(f"This pair has no tokenizer to read {place} with: pass tokenizer= to load_pair.")
+        elif source:
+            raise SettingsError(f"This pair has no tokenizer to read {source}: pass tokenizer= to load_pair.")
         pair.shared_state[key] = Corpus(tokens)
     index: Corpus = pair.shared_state[key]
     return index
 
 
-def _files(place: str) -> list[Path]:
-    """The file, or all files of a folder that look like text, in order."""
+def _files(source: str) -> list[Path]:
+    """The file, or all text files of a folder, in order."""
     try:
-        path = Path(place).expanduser()
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in {".txt", ".md", ".py"})
-        files = [file for file in files if file.is_file()]
+        path = Path(source).expanduser()
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files = [file for file in files if file.is_file() and (file == path or file.suffix in _TEXTS)]
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory
         files = []
     if not files:
-        raise SettingsError(f"There is no text at {place}: give a text file, or a folder of .txt, .md and .py files.")
+        raise SettingsError(f"There is no text at {source}: choose a .txt, .md or .py file, or a folder of them.")
     return files
 
 
@@ -173,4 +170,4 @@ def _read(file: Path) -> str:
     try:
         return read_whole(file, SettingsError, 4 * LARGEST).decode()
     except UnicodeDecodeError:
-        raise SettingsError(f"{file} is not UTF-8 text: give a text file, or a folder of them.") from None
+        raise SettingsError(f"{file} is not UTF-8 text: choose a text file, or a folder of text files.") from None

@@ -1,7 +1,7 @@
 """Sequoia: the best tree of a budget by dynamic programming, from the acceptance of each rank (Chen et al. 2024).
 
-The child of rank r is the r-th candidate of its parent: of a table of transitions, or of the draft, one pass per level.
-How often a child of each rank is accepted, once its parent is, is given or measured on the way.
+The child of rank r is its parent's r-th candidate: from a transition table, or from the draft, one pass per level. The
+acceptance of each rank, given that the parent is accepted, is a setting, or measured while decoding.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator
 
-from speclab.drafters.base import Context, Draft, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Depth, Draft, Drafter, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
 from speclab.drafters.cost import NodeBudget, with_node_budget
 from speclab.drafters.draft_pass import DraftPassDrafter, Head
-from speclab.drafters.measures import Depth
 from speclab.drafters.transitions import TableDrafter
 from speclab.errors import SettingsError
 from speclab.theory import sequoia_shape
@@ -27,26 +26,26 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 PRIOR, PRIOR_TRIES = 0.4, 8.0
-"""Before anything was tried: the first child at this rate, the others in inverse proportion to the square of their
-rank, as if after so many tries. Not in the paper."""
+"""Prior acceptance of the first child, divided by the squared rank for the others, and its weight in tries. Not in the
+paper."""
+_best_shape = lru_cache(maxsize=64)(sequoia_shape)
 STEP = 0.05
-"""Measured rates are rounded to this, so that the shape of the tree changes only when they do."""
+"""Measured rates are rounded to this, so that the shape of the tree seldom changes."""
 
 
 class SequoiaTree(Strategy):
-    """A tree whose shape is the best one for the acceptance of each rank, filled by the draft or by transitions."""
+    """A tree with the best shape for the acceptance of each rank, filled by the draft or by transitions."""
 
     node_budget: NodeBudget = "auto"
     depth: Depth = Field(default=6, ge=1, le=32, description="most levels below the root")
     source: Literal["transitions", "draft"] = Field(
         default="transitions",
-        description="where candidates come from: a table of transitions, or the draft model or a head",
+        description="candidates from a transition table, or from the draft model or a head",
     )
     successors: int = Field(default=8, ge=1, le=16, description="most children of a node")
     rank_acceptance: str = Field(
         default="",
-        description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured while decoding, from a prior that is "
-        "not in the paper",
+        description="acceptance by rank, such as 0.6, 0.2, 0.1; empty: measured (the prior is not in the paper)",
     )
     head: Head = None
 
@@ -66,7 +65,7 @@ class SequoiaTree(Strategy):
         """Parents of the tree's nodes, breadth-first, -1 for the root; siblings in order of rank."""
         assert self.node_budget != "auto"
         given = _parsed(self.rank_acceptance)[: self.successors]
-        return _shape(given or measured.rounded, self.node_budget - 1, self.depth)
+        return _best_shape(given or measured.rounded, self.node_budget - 1, self.depth).parents
 
     def drafter(self, pair: ModelPair) -> Drafter:
         settings = with_node_budget(self, pair.target)
@@ -74,8 +73,6 @@ class SequoiaTree(Strategy):
 
 
 class TableSequoia(TableDrafter):
-    """Fills the shape from the table of transitions."""
-
     settings: SequoiaTree
     state = ("table", "ranks")
 
@@ -99,8 +96,6 @@ class TableSequoia(TableDrafter):
 
 
 class DraftSequoia(DraftPassDrafter):
-    """Fills the shape from the draft model or a head."""
-
     settings: SequoiaTree
     state = ("ranks",)
 
@@ -130,14 +125,14 @@ def fill(
     source: str,
     context: Context,
 ) -> None:
-    """Gives each node of the shape the candidate of its rank, one level after the other.
+    """Gives each node of the shape the candidate of its rank, level by level.
 
-    Nodes whose parent has too few candidates, or reaches the end of the context, are left out.
+    Nodes without a candidate, or beyond the context, are left out.
 
     Args:
-        tree: the root; nodes are added.
+        tree: the root; nodes are added to it.
         shape: the parent of each node, breadth-first, -1 for the root.
-        successors: what follows some nodes of one level, each.
+        successors: the next tokens after each of some nodes of one level.
     """
     children: dict[int, list[int]] = {}
     for index, parent in enumerate(shape):
@@ -165,16 +160,14 @@ class RankRates(NamedTuple):
 
     @classmethod
     def prior(cls, ranks: int) -> Self:
-        """Rates before anything was tried."""
         return cls(tuple(PRIOR_TRIES * PRIOR / (rank + 1) ** 2 for rank in range(ranks)), (PRIOR_TRIES,) * ranks)
 
     def describe(self) -> dict[str, Value]:
-        """The rates by name, for records."""
         rates = zip(self.accepted, self.tried, strict=True)
         return {f"rank_{rank}": accepted / tried for rank, (accepted, tried) in enumerate(rates, start=1)}
 
     def after(self, outcome: Outcome) -> RankRates:
-        """With the children of every node on the accepted path counted; at most one of siblings is right."""
+        """Counts the children of every node on the accepted path; at most one sibling is right."""
         accepted, tried = list(self.accepted), list(self.tried)
         for node, following in zip((0, *outcome.accepted), (*outcome.accepted, -1), strict=True):
             for rank, child in enumerate(outcome.tree.children[node]):
@@ -184,7 +177,7 @@ class RankRates(NamedTuple):
 
     @property
     def rounded(self) -> tuple[float, ...]:
-        """The rates, in steps, the smallest at half a step."""
+        """The rates in steps, at least half a step."""
         rates = (accepted / tried for accepted, tried in zip(self.accepted, self.tried, strict=True))
         return tuple(max(round(rate / STEP) * STEP, STEP / 2) for rate in rates)
 
@@ -200,10 +193,5 @@ def _parsed(text: str) -> tuple[float, ...]:
     except ValueError:
         rates = (-1.0,)
     if not all(0 <= rate <= 1 for rate in rates):
-        raise SettingsError(f"rank_acceptance is {text!r}: give rates between 0 and 1, such as 0.6, 0.2, 0.1.")
+        raise SettingsError(f"Expected rank_acceptance between 0 and 1, such as 0.6, 0.2, 0.1, got {text!r}.")
     return rates
-
-
-@lru_cache(maxsize=64)
-def _shape(rates: tuple[float, ...], nodes: int, depth: int) -> tuple[int, ...]:
-    return sequoia_shape(rates, nodes, depth).parents

@@ -1,7 +1,7 @@
 """Token Recycling: a static tree filled from a table of each token's most probable successors (Luo et al. 2025).
 
-The table is read off every row that the target verifies, rejected ones too. The paper's tree has 80 drafted nodes: 8,
-21, 25, 15, 8 and 3 by depth. It does not say which of them have the children; here those with the smallest product of
+Every row that the target verifies updates the table, rejected rows too. The paper's tree has 80 drafted nodes: 8, 21,
+25, 15, 8 and 3 by depth. The paper does not say which nodes have the children; here those with the smallest product of
 ranks.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 LEVELS = (8, 21, 25, 15, 8, 3)
-"""Drafted nodes by depth, 1 and on, of the paper's tree."""
+"""Drafted nodes of the paper's tree by depth, from 1."""
 FIRST = 0.4
-"""Acceptance of the first successor that smaller trees are cut by; a guess."""
+"""Assumed acceptance of the first successor, by which smaller trees are cut."""
 
 
 class TokenRecycling(Strategy):
-    """A static tree: each node is a successor that the target last gave its parent's token, the most probable first."""
+    """A static tree: each node is a successor that the target last gave its parent's token, most probable first."""
 
     node_budget: NodeBudget = "auto"
     successors: Width = 8
@@ -45,12 +45,10 @@ class TokenRecycling(Strategy):
 
 
 class TokenRecyclingDrafter(TableDrafter):
-    """Fills the template from the table."""
-
     settings: TokenRecycling
 
     def draft(self, context: Context) -> Draft:
-        """A node of rank r is the r-th successor of its parent's token; where the table has none, it is left out."""
+        """A node of rank r is the r-th successor of its parent's token; it is left out if the table has none."""
         budget, tree = self.settings.node_budget, self.rooted(context)
         assert budget != "auto"
         node_of: dict[int, int] = {0: 0}
@@ -68,9 +66,9 @@ class TokenRecyclingDrafter(TableDrafter):
 def template(node_budget: int, successors: int) -> tuple[tuple[int, int], ...]:
     """(parent, rank) of every drafted node of the static tree, breadth-first; node 0 is the root, rank 0 the first.
 
-    A level's nodes are those with the smallest product of ranks (counted from 1) on their path, whatever power of the
-    rank acceptance falls with. A smaller tree keeps the nodes that are most likely to be accepted when the first
-    successor is at the rate `FIRST` and the others in inverse proportion to their rank; a larger one has larger levels.
+    Each level has the nodes with the smallest product of ranks (from 1) on their path. A smaller tree keeps the nodes
+    most likely to be accepted if the first successor has the rate `FIRST` and the others a rate inversely proportional
+    to their rank; a larger tree has larger levels.
     """
     scale = max(1.0, (node_budget - 1) / sum(LEVELS))
     nodes = [(1.0, -1, 0)]  # probability, parent, rank

@@ -1,7 +1,7 @@
-"""Which token follows which: the target's most probable next tokens, kept of every row that it verifies.
+"""The transition table: the target's most probable next tokens, from every row that it verifies.
 
-Token Recycling (Luo et al. 2025) keeps them by the last token. GOOSE (section 4.1, appendix C.1) keeps them by the last
-two as well, and reads every row: rejected branches and the prompt too.
+Token Recycling (Luo et al. 2025) stores them by the last token. GOOSE (section 4.1, appendix C.1) also stores them by
+the last two, and reads every row: rejected branches and the prompt too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from speclab.drafters.base import Context, Drafter, Outcome, Strategy
+from speclab.drafters.base import Context, Drafter, Learned, Outcome, Strategy
 from speclab.drafters.candidates import Candidates, Successors
-from speclab.drafters.learned import Learned
 from speclab.trace.records import Adaptation, Event, Value
 
 if TYPE_CHECKING:
@@ -26,14 +25,11 @@ if TYPE_CHECKING:
 Width = Annotated[int, Field(ge=1, le=16, title="k", description="successors kept of each token")]
 Carry = Annotated[
     Literal["cold", "carried"],
-    Field(description="the transition table at the start of a prompt: empty, or as the prompt before left it"),
+    Field(description="the transition table at the start of a prompt: empty, or kept from the prompt before"),
 ]
-MOST_PAIRS = 1 << 15
-"""Pairs of tokens that a table keeps; then the oldest give way."""
-PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24
-"""A prompt is run in chunks of at most so many rows, and so many logits."""
-NO_TOKEN = -1
-"""Stands before the first token of a text."""
+MOST_PAIRS = 1 << 15  # pairs of tokens in a table; the oldest are dropped
+PREFILL_ROWS, PREFILL_LOGITS = 512, 1 << 24  # most rows and logits of one chunk of a prompt
+NO_TOKEN = -1  # before the first token of a text
 
 
 class Rows(NamedTuple):
@@ -46,16 +42,11 @@ class Rows(NamedTuple):
 
 
 class TransitionTable(Learned[Rows]):
-    """The most probable successors of every token, and of every pair of tokens, that the target has verified.
-
-    Memory: some 10 KiB for each iteration of 60 nodes.
+    """The most probable successors of every verified token and pair of tokens; about 10 KiB per iteration of 60 nodes.
 
     Args:
-        width: successors kept of each (GOOSE: K).
-        pairs: whether pairs of tokens have successors of their own.
-
-    Attributes:
-        after_token, after_pair: what was learned.
+        width: successors per token (GOOSE: K).
+        pairs: also store successors of pairs of tokens.
     """
 
     def __init__(self, width: int, *, pairs: bool = False) -> None:
@@ -67,7 +58,7 @@ class TransitionTable(Learned[Rows]):
         self.after_pair: dict[tuple[int, int], Successors] = {}
 
     def read(self, batch: Rows) -> None:
-        """Of several rows for one token or pair, the last one counts."""
+        """The last of several rows for one token or pair wins."""
         probs = np.where(batch.next_ids < 0, 0.0, np.exp(batch.next_log_probs))
         counts = np.count_nonzero(probs, axis=1).tolist()  # the rest is unknown, or impossible
         rows = zip(batch.previous, batch.tokens, batch.next_ids.tolist(), probs.tolist(), counts, strict=True)
@@ -83,17 +74,17 @@ class TransitionTable(Learned[Rows]):
             del self.after_pair[next(iter(self.after_pair))]
 
     def successors(self, previous: int, token: int) -> Successors:
-        """What follows `token`: after `previous` if that pair is known, else after any token."""
+        """The successors of `token`: after `previous` if that pair is known, else after any token."""
         return self.after_pair.get((previous, token)) or self.after_token.get(token) or Successors()
 
     @property
     def sizes(self) -> dict[str, Value]:
-        """For records: how many tokens and pairs are known."""
+        """Known tokens and pairs, for records."""
         return {"table_rows": len(self.after_token), "bigrams": len(self.after_pair)}
 
 
 class TableDrafter(Drafter):
-    """Keeps a table of transitions: of the prompt, then of every verified row. A subclass drafts from it."""
+    """Keeps a transition table of the prompt and of every verified row; a subclass drafts from it."""
 
     state: ClassVar[tuple[str, ...]] = ("table",)
 
@@ -121,7 +112,7 @@ class TableDrafter(Drafter):
         return answer[-1:]
 
     def learn(self, outcome: Outcome) -> Adaptation:
-        """Learns all rows of the tree, rejected ones too; the accepted path last, so that it counts."""
+        """Learns all rows of the tree, rejected ones too; the accepted path last, so that it wins."""
         before = self.table.sizes
         tokens, parents = outcome.tree.token.tolist(), outcome.tree.parent.tolist()
         previous = [self._before_root, *(tokens[parent] for parent in parents[1:])]
@@ -137,12 +128,13 @@ class TableDrafter(Drafter):
         self._share()
 
     def rooted(self, context: Context) -> Candidates:
-        """A tree of the root alone."""
         self._before_root = context.tokens[-2] if len(context.tokens) > 1 else NO_TOKEN
         return Candidates(context.tokens[-1])
 
     def successors(self, tree: Candidates, node: int, weight: float = 1.0) -> Successors:
-        """What the table has after a node, and notes it in the tree; `weight` is what a copied child leaves."""
+        """The table's successors of a node, also stored in the tree; `weight`: the probability that copied children
+        leave.
+        """
         previous = tree.token[tree.parent[node]] if node else self._before_root
         successors = self.table.successors(previous, tree.token[node])
         if weight < 1:
@@ -151,9 +143,8 @@ class TableDrafter(Drafter):
         return successors
 
     def route(self, name: str, reason: str = "", **values: Value) -> Event:
-        """Which way the draft went, with the state of the table."""
         return Event("route", None, reason or name, {"route": name, **values, **self.table.sizes})
 
     def _share(self) -> None:
-        """Leaves the table to the prompts that follow, where it is carried over."""
+        """Stores the table for later prompts, with carry="carried"."""
         self._shared[self._key] = self.table.snapshot()

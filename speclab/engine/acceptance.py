@@ -1,10 +1,10 @@
-"""Which drafted tokens are accepted. How the candidates were chosen decides which rule keeps the target's distribution.
+"""Acceptance rules. How the candidates were chosen decides which rule keeps the target's distribution.
 
 Candidates chosen beforehand (the most probable, n-grams, tables, merged trees): `sample_and_match` (Dual-Draft Routing,
 section 6.2). Candidates drawn from the draft: `recursive_rejection` (SpecInfer, Algorithm 2; on a chain the rule of
 Leviathan et al. 2023) and `rejection_without_replacement` (EAGLE-1, Sequoia).
 
-A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` where a test wants equality.
+A distribution is an array `[V]` of probabilities: float64, or `fractions.Fraction` in tests of equality.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DistributionFn = Callable[[int], Probabilities]
 
 
 class Rule(StrEnum):
-    """An acceptance rule, with the text that records have for it."""
+    """An acceptance rule, by its name in records."""
 
     GREEDY = "greedy"
     SAMPLE_AND_MATCH = "sample and match"
@@ -37,25 +37,26 @@ class Rule(StrEnum):
 
     @property
     def follows_the_target(self) -> bool:
-        """Whether the text is the one that the target alone decodes with this seed, token for token."""
+        """Whether the text equals what the target alone decodes with this seed, token for token."""
         return self in {Rule.GREEDY, Rule.SAMPLE_AND_MATCH}
 
 
 class Rng(Protocol):
-    """The random numbers of one position of the text; tests pass one that goes through every outcome."""
+    """The random numbers of one position of the text; a test may enumerate every outcome."""
 
     def accepts(self, probability: Any) -> bool:
         """True with this probability."""
 
     def draws(self, probs: Probabilities) -> int:
-        """A token with its probability."""
+        """A token, drawn from `probs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The accept path. `accepted`: its drafted nodes, top down. `bonus`: the target's token after the last of them.
+    """The accept path: `accepted` drafted nodes, top down, and `bonus`, the target's token after the last of them.
 
-    Where children were tried one by one also `trials`, in order, and `residual` `[V]`, what the bonus was drawn from.
+    A rule that tries children one by one also gives `trials`, in order, and `residual` `[V]`, which the bonus was drawn
+    from.
     """
 
     accepted: tuple[int, ...]
@@ -65,14 +66,14 @@ class Acceptance:
 
 
 def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = None) -> Acceptance:
-    """Exact for every tree: the target chooses its own token at each node, and a child is accepted if it carries it.
+    """Exact for every tree: the target chooses a token at each node, and the child with that token is accepted.
 
-    All committed tokens are then the target's own choices. With argmax choices it is the greedy rule of DynaTree
-    (section 3.5, SELECTCOMMIT).
+    All committed tokens are the target's own choices. With argmax choices this is DynaTree's greedy rule (section 3.5,
+    SELECTCOMMIT).
 
     Args:
         choose: the target's next token after a node; called only for nodes that are reached.
-        root_choice: the target's choice for the position of a drafted root; None when the root is verified.
+        root_choice: the target's choice at the position of a drafted root; None if the root is verified.
     """
     tokens, parents = tree.token.tolist(), tree.parent.tolist()
     reached = [root_choice is None or tokens[0] == root_choice] + [False] * (len(tree) - 1)
@@ -82,7 +83,7 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
     if not reached[0]:
         assert root_choice is not None
         return Acceptance((), root_choice)
-    # Merged trees may hold a token twice under one parent: the copy that reaches deeper wins, then the first.
+    # A merged tree may have a token twice under one parent: the copy that reaches deeper wins, then the first.
     last = max((node for node in range(len(tree)) if reached[node]), key=lambda node: (int(tree.depth[node]), -node))
     path = tree.path(last)
     return Acceptance(path if root_choice is not None else path[1:], choose(last))
@@ -91,7 +92,7 @@ def sample_and_match(tree: DraftTree, choose: Choice, root_choice: int | None = 
 def recursive_rejection(
     tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
 ) -> Acceptance:
-    """Exact where the children of every node are independent draws from the draft's distribution, in the order drawn.
+    """Exact if the children of every node are independent draws from the draft's distribution, in the order drawn.
 
     Args:
         target: its distribution p after a node.
@@ -104,7 +105,7 @@ def recursive_rejection(
 def rejection_without_replacement(
     tree: DraftTree, target: DistributionFn, draft: DistributionFn, rng: Callable[[int], Rng]
 ) -> Acceptance:
-    """As `recursive_rejection`, exact where no token is drawn twice: q loses each rejected token (`without`)."""
+    """As `recursive_rejection`, exact if no token is drawn twice: q loses each rejected token."""
     return _rejection(tree, target, draft, rng, without)
 
 
@@ -131,7 +132,7 @@ def _rejection(
                 break
             p = residual(p, q)
             q = after_rejection(q, x)
-        else:  # no child is accepted, or there is none: the bonus token comes from what is left of p
+        else:  # no child, or none accepted: draw the bonus token from what is left of p
             return Acceptance(tuple(accepted), random.draws(p), tuple(trials), p)
 
 
@@ -139,12 +140,12 @@ def residual(p: Probabilities, q: Probabilities) -> Probabilities:
     """What a rejection leaves of p: norm(max(p - q, 0)), `[V]`."""
     left = np.maximum(p - q, 0)
     mass = left.sum()
-    # Equal distributions reject nothing; in floats a quotient a rounding error below 1 may.
+    # Equal distributions reject nothing, except when rounding makes p / q smaller than 1.
     return left / mass if mass > 0 else p
 
 
 def draw_independent(probs: Probabilities, count: int, rng: Rng) -> list[int]:
-    """`count` tokens for `recursive_rejection`; one may come twice."""
+    """`count` tokens for `recursive_rejection`; repeats are possible."""
     return [rng.draws(probs) for _ in range(count)]
 
 
@@ -158,7 +159,6 @@ def draw_without_replacement(probs: Probabilities, count: int, rng: Rng) -> list
 
 
 def without(probs: Probabilities, token: int) -> Probabilities:
-    """`probs` without `token`, renormalised."""
     rest = probs.copy()
     rest[token] = 0 * rest[token]
     mass = rest.sum()

@@ -1,10 +1,10 @@
 """Any strategy inside transformers: `model.generate(…, custom_generate=speclab.custom_generate(strategy, draft))`.
 
-`generate` prepares ids, logits processors, stopping criteria and the configuration, and hands them to the callable.
-They stay the library's own objects, and each token goes through them as it would there; only where the tokens come from
-is speclab's. What cannot be honoured is refused by name before a token is decoded. transformers (5.0 to 5.23) does not
-hand a callable its streamer and its tokenizer: the streamer goes to `custom_generate`, and stop strings into
-`stopping_criteria=[StopStringCriteria(tokenizer, […])]`.
+`generate` prepares ids, logits processors, stopping criteria and the configuration and passes them to the callable.
+Each token goes through them as in the library; only the source of tokens is speclab's. What cannot be honoured is
+refused by name before a token is decoded. transformers (5.0 to 5.23) does not pass its streamer and tokenizer to the
+callable: give the streamer to `custom_generate`, and stop strings as `stopping_criteria=[StopStringCriteria(tokenizer,
+[…])]`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from speclab.errors import ModelNotFoundError, NoDraftError, SettingsError, Unsu
 from speclab.models.head_files import HeadSource, bare, listed
 from speclab.models.loading import Loader, is_here, shown_name
 from speclab.models.pair import ModelPair, load_pair
-from speclab.models.probe import unfit
 from speclab.models.runner import use_maskable_attention
 from speclab.models.tokens import compare
 from speclab.settings import SessionSettings
@@ -47,10 +46,10 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "output_hidden_states": (False,), "cache_implementation": ("dynamic", "hybrid"), "prefill_chunk_size": (),
     "is_assistant": (False,),
 }  # fmt: skip
-"""Settings of a generation_config that would change the text or what comes back, with the values that do not."""
+"""Settings of a generation_config that would change the text or the result, with the values that do not."""
 _PREPARED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
-"""What `generate` itself prepares for a model of text alone."""
-_LEFT_OUT = "leave it out, or call generate without custom_generate"
+"""What `generate` itself prepares for a text-only model."""
+_WAY_OUT = "leave it out, or call generate without custom_generate"
 
 
 def custom_generate(
@@ -58,29 +57,28 @@ def custom_generate(
 ) -> Callable[..., Tensor | GenerateDecoderOnlyOutput]:
     """A callable for `model.generate(**inputs, custom_generate=…)` that decodes with `strategy`.
 
-    The text is the one that `generate` writes without it: greedy token for token in float32, sampled with the same
-    distribution (repeated by `torch.manual_seed`). Keep the callable: it prepares a model once, and holds it.
+    It gives the same text as `generate` without it: greedy token for token in float32, sampled with the same
+    distribution (repeatable by `torch.manual_seed`). Reuse the callable: it prepares a model once and keeps it.
 
     Args:
         strategy: any of `speclab.strategies()`.
         draft: a transformers model, a hub id or folder, draft heads (modules, folders, or those of a pair), or several
-            of them for a strategy that routes. Strategies that draft without a model leave it alone.
-        streamer: in place of `generate`'s own, which transformers does not hand on.
+            of them for a strategy that routes. Strategies that draft without a model ignore it.
+        streamer: replaces the `streamer` argument of `generate`.
 
     Returns:
-        What `generate` calls with the model, which is left as it was. It gives `[1, L + new]` int64, or with
-        return_dict_in_generate the library's record, in which `past_key_values` is None.
+        A callable that gives `[1, L + new]` int64 or, with return_dict_in_generate, the library's record with
+            `past_key_values` None. It leaves the model unchanged.
 
     Raises:
-        SpeclabError: `strategy` is none, or drafts with a model and none is given. The callable raises it for what it
-            cannot honour; the message names it.
+        SpeclabError: `strategy` is not a strategy, or needs a draft. The callable raises it for what it cannot honour.
     """
     name, given = type(checked(strategy)).__name__, listed(draft)
     if strategy.by_hand:
-        raise SettingsError(f"{name} waits for a person at each tree: choose another strategy")
+        raise SettingsError(f"{name} needs a person to build each tree: choose another strategy.")
     needs = strategy.needs_draft or strategy.heads_needed > 0
     if needs and not given:
-        raise NoDraftError(f"{name} drafts with a model: give one, as in custom_generate({name}(), draft=…)")
+        raise NoDraftError(f"{name} needs a draft model: pass one, as in custom_generate({name}(), draft=…).")
     drafts = [bare(each) for each in given] if needs else []
     pair: ModelPair | None = None
 
@@ -108,7 +106,7 @@ def custom_generate(
 
 
 class _Text:
-    """The text of one call: `ids` `[1, L]` int64, padding included, and what its tokens were chosen from."""
+    """The text of one call: `ids` `[1, L]` int64, padding included."""
 
     def __init__(
         self, pair: ModelPair, padding: Tensor, ids: Tensor, processors: Any, config: GenerationConfig
@@ -123,7 +121,7 @@ class _Text:
         config, pair = self._config, self._pair
         sampled = bool(config.do_sample)
         settings = SessionSettings(
-            # the library looks at the length after a token
+            # the library checks the length after it appends a token
             max_new_tokens=max(1, (criteria.max_length or config.max_length) - self.ids.shape[1]),
             temperature=float(sampled),
             seed=int(torch.randint(2**63 - 1, ())) if sampled else 0,
@@ -133,7 +131,7 @@ class _Text:
         if streamer is not None:
             streamer.put(self.ids.cpu())
         decoding = start(pair, strategy, self._prompt_ids, settings, self.process)
-        drafting = settings  # a drafter that samples transforms its distributions as the processors do
+        drafting = settings  # a drafter that samples uses the processors' temperature, top-k and top-p
         if sampled:
             drafting = settings.changed(
                 temperature=min(config.temperature or 1.0, 100.0),
@@ -150,19 +148,19 @@ class _Text:
             streamer.end()
 
     def process(self, ids: Sequence[int], row: Tensor) -> Tensor:
-        """The library's processors on one row of logits `[V]`, called once for each token, as in `generate`."""
+        """The library's processors on one row of logits `[V]`, called once per token, as in `generate`."""
         device = self.ids.device
         bare_row = row.to(device, torch.float32, copy=True)[None]
-        bare_row = pad(bare_row, (0, self._width - len(row)), value=-torch.inf)  # ids that the draft does not have
+        bare_row = pad(bare_row, (0, self._width - len(row)), value=-torch.inf)  # ids that the draft lacks
         before = torch.cat((self._padding, torch.tensor([ids], dtype=torch.long, device=device)), 1)
         scores: Tensor = self._processors(before, bare_row)
         if self._config.do_sample and scores.amax() == -torch.inf:
-            raise SettingsError(f"the logits processors leave no token to draw after {len(ids)} tokens: loosen them")
+            raise SettingsError(f"The logits processors rule out every token after {len(ids)} tokens: loosen them.")
         self._rows[len(ids)] = bare_row, scores
         return scores[0, : len(row)]
 
     def _append(self, tokens: Sequence[int], criteria: Any, streamer: Any) -> bool:
-        """Takes over what was committed, token by token; whether a criterion ended the text, which is cut there."""
+        """Appends committed tokens one by one; True if a criterion ended the text, which is cut there."""
         for position in range(self.ids.shape[1] - self._padding.shape[1], len(tokens)):
             token = torch.tensor([tokens[position]], device=self.ids.device)
             self.ids = torch.cat((self.ids, token[None]), 1)
@@ -188,61 +186,57 @@ class _Text:
 
 
 def refuse(model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, given: Mapping[str, Any]) -> None:
-    """Raises for what would change the text or come back otherwise, by its name; `given`: the model's arguments."""
+    """Raises an error for settings that would change the text or the result; `given`: the model's arguments."""
     name = shown_name(model)
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder-decoder: choose a decoder.")
-    if why := unfit(model.config):
-        raise UnsupportedModelError(
-            f"{name} (family {model.config.model_type}) cannot verify a draft tree: {why}; choose another model."
-        )
     prepare = getattr(model.prepare_inputs_for_generation, "__func__", None)
     if prepare is not getattr(type(model), "prepare_inputs_for_generation", None):
         raise UnsupportedModelError(
-            f"{name} reads more than the text, for its prepare_inputs_for_generation was replaced, as peft does for "
-            "prompt and prefix tuning: call generate without custom_generate (LoRA and IA3 decode with it)."
+            f"prepare_inputs_for_generation of {name} was replaced, as peft does for prompt and prefix tuning: call "
+            "generate without custom_generate (LoRA and IA3 work with it)."
         )
     for setting, neutral in _NEUTRAL.items():
         if (value := getattr(config, setting, None)) is not None and value not in neutral:
-            raise SettingsError(f"custom_generate does not honour {setting}={value!r}: {_LEFT_OUT}.")
+            raise SettingsError(f"custom_generate does not support {setting}={value!r}: {_WAY_OUT}.")
     if (mode := config.get_generation_mode()) not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
-        raise SettingsError(f"custom_generate decodes greedily or samples, and the mode here is {mode}: {_LEFT_OUT}.")
+        raise SettingsError(f"custom_generate supports greedy decoding and sampling, not {mode}: {_WAY_OUT}.")
     if (cache := given.get("past_key_values")) is not None and cache.get_seq_length():
-        raise SettingsError("custom_generate takes no past_key_values: give the whole text in input_ids.")
+        raise SettingsError("custom_generate does not support past_key_values: pass the whole text in input_ids.")
     if foreign := sorted(name for name in given.keys() - _PREPARED if given[name] is not None):
-        raise SettingsError(f"custom_generate decodes from input_ids alone, and {foreign[0]} was given: {_LEFT_OUT}.")
+        raise SettingsError(f"custom_generate reads only input_ids, not {foreign[0]}: {_WAY_OUT}.")
     if input_ids.ndim != 2 or len(input_ids) != 1 or not input_ids.shape[1]:
         raise SettingsError(
-            f"custom_generate decodes one text, and input_ids have the shape {list(input_ids.shape)}: give a batch of "
-            "one, [1, tokens], and call generate once for each text."
+            f"custom_generate decodes one text, but input_ids have the shape {list(input_ids.shape)}: pass [1, tokens] "
+            "and call generate once per text."
         )
 
 
 def left_padding(input_ids: Tensor, given: Mapping[str, Any]) -> int:
-    """How many ids before the text are padding, which the model never sees.
+    """How many ids before the text are padding.
 
     Raises:
-        SettingsError: the mask hides anything else, or positions are not those of the text.
+        SettingsError: the mask hides other tokens, or positions do not count from the text's first token.
     """
     length, mask, positions = input_ids.shape[1], given.get("attention_mask"), given.get("position_ids")
     visible = torch.ones(length) if mask is None else mask[0].cpu()
     padded = int((visible != 0).long().argmax())
     if (mask is not None and mask.shape != input_ids.shape) or not bool((visible[padded:] == 1).all()):
         raise SettingsError(
-            "custom_generate takes an attention_mask that hides padding before the text, and this one, which generate "
-            "may have made from pad_token_id, hides other tokens: pad on the left, or pass the attention_mask."
+            "The attention_mask, which generate may have derived from pad_token_id, hides more than padding before the "
+            "text: pad on the left, or pass an attention_mask."
         )
     if positions is not None and positions.cpu()[..., padded:].flatten().tolist() != list(range(length - padded)):
         raise SettingsError(
-            "custom_generate counts positions from the text's first token, and these, which generate may have made "
-            "from the attention_mask, are others: leave position_ids out, and give a mask of the text's own length."
+            "The position_ids, which generate may have derived from the attention_mask, do not count from the text's "
+            "first token: leave position_ids out, and pass a mask of the length of input_ids."
         )
     return padded
 
 
 @contextmanager
 def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
-    """Models in eval mode, with attention that takes a tree mask; restored at the end."""
+    """Sets models to eval mode and to attention that takes a tree mask; restores them at the end."""
     training = [part for model in models for part in model.modules() if part.training]
     attention = [(model, model.config._attn_implementation) for model in models]
     try:
@@ -260,7 +254,7 @@ def borrowed(models: Sequence[PreTrainedModel]) -> Iterator[None]:
 
 
 def _prepared(model: PreTrainedModel, drafts: Sequence[Any]) -> ModelPair:
-    """The model with its drafts; their tokenizers, where both can be found on this machine, must be one."""
+    """The model with its drafts. Their tokenizers must agree, as far as this machine has them."""
     sources = [model, *(each for each in drafts if isinstance(each, PreTrainedModel | str | PathLike))]
     tokenizers = [tokenizer for source in sources if (tokenizer := _tokenizer_of(source)) is not None]
     for tokenizer in tokenizers[1:]:

@@ -25,7 +25,7 @@ from speclab.models.answer import Answer
 from speclab.models.heads import HeadRunner
 from speclab.models.pair import ModelPair
 from speclab.models.runner import Runner
-from speclab.models.timing import Stopwatch
+from speclab.models.transfers import Stopwatch
 from speclab.settings import SessionSettings
 from speclab.trace.metrics import Counts
 from speclab.trace.records import Adaptation
@@ -38,9 +38,9 @@ Propose = Callable[[Context], Draft]
 
 
 def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
-    """One iteration. If it fails or is cancelled, `Decoding.restore` takes back what happened.
+    """One iteration. If it fails or is cancelled, `Decoding.restore` undoes it.
 
-    `propose`: gives the candidates in place of the drafter.
+    `propose` drafts in place of the drafter.
     """
     drafter, target = decoding.drafter, decoding.pair.target
     prefix_length, strategy = target.length, drafter.settings
@@ -69,9 +69,9 @@ def iterate(decoding: Decoding, propose: Propose | None = None) -> Iteration:
 
 
 def verify(decoding: Decoding, draft: Draft) -> Verification:
-    """One target pass over all nodes, each of which sees the prefix and its ancestors (DynaTree, section 3.4).
+    """One target pass over all nodes; each sees the prefix and its ancestors (DynaTree, section 3.4).
 
-    Rows that are no candidates come after the nodes in the same pass; no node sees them.
+    Extra rows, which are not candidates, follow the nodes in the same pass; no node sees them.
     """
     target, tree, extra = decoding.pair.target, draft.tree, draft.extra  # n nodes, m extra rows
     prefix = target.length
@@ -84,13 +84,13 @@ def verify(decoding: Decoding, draft: Draft) -> Verification:
         return [*decoding.tokens[:prefix], *tree.token[list(tree.path(node))].tolist()]
 
     targets = decoding.targets(nodes, [position + 1 for position in positions], ids)
-    # A drafted root is a candidate too: the pass before says what the target has in its position.
+    # A drafted root is a candidate too: the pass before predicted its position.
     root = decoding.after_text if decoding.drafter.root == "drafted" else None
     return Verification(nodes, answer[len(tree) :], targets, root)
 
 
 def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
-    """The acceptance rule: how the candidates were chosen decides, never which strategy chose them."""
+    """The acceptance rule. It depends on how the candidates were chosen, never on the strategy."""
     if settings.temperature == 0:
         return Rule.GREEDY
     return {
@@ -101,7 +101,7 @@ def rule_for(candidates: CandidateSampling, settings: SessionSettings) -> Rule:
 
 
 def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verification) -> Acceptance:
-    """The path through a verified draft that `rule` accepts."""
+    """The path that `rule` accepts."""
     tree, first = draft.tree, len(decoding.tokens)
     if rule.follows_the_target:
         return sample_and_match(tree, verification.targets.choose, verification.root_choice)
@@ -115,7 +115,7 @@ def apply_rule(rule: Rule, decoding: Decoding, draft: Draft, verification: Verif
 
 
 def cut(decoding: Decoding, draft: Draft, verification: Verification, acceptance: Acceptance) -> Outcome:
-    """What is committed: the accepted tokens and the bonus, cut where the text ends."""
+    """What is committed: the accepted tokens and the bonus, cut at the end of the text."""
     path = draft.tree.token[list(acceptance.accepted)].tolist()
     tokens = [*path, acceptance.bonus][: decoding.room]
     last = next((index for index, token in enumerate(tokens) if decoding.ends(token)), len(tokens) - 1)
@@ -125,9 +125,9 @@ def cut(decoding: Decoding, draft: Draft, verification: Verification, acceptance
 
 
 def commit(decoding: Decoding, prefix_length: int, draft: Draft, outcome: Outcome) -> None:
-    """Appends the committed tokens and brings every cache to them; all other rows of the pass are dropped."""
+    """Appends the committed tokens and keeps their cache rows; all other rows of the pass are dropped."""
     target, drafter = decoding.pair.target, decoding.drafter
-    if drafter.rebuild or draft.mask is not None:  # rows that saw what they should not are not kept
+    if drafter.rebuild or draft.mask is not None:  # rows computed under a redrawn mask are wrong for the text
         target.crop(prefix_length)
     else:
         path = outcome.accepted if drafter.root == "drafted" else (0, *outcome.accepted)
@@ -150,10 +150,10 @@ def start(
     """Prefills the prompt and commits the first token.
 
     Args:
-        process: what the target's logits go through, in place of what its generation_config asks for.
+        process: transforms the target's logits, instead of the processors of its generation_config.
 
     Raises:
-        ContextExceededError: prompt and new tokens do not fit the context of the target, or of what drafts.
+        ContextExceededError: prompt and new tokens do not fit the context of the target or a draft model.
     """
     if process is None:
         pair.rules.warn(pair.target.name)
@@ -172,13 +172,13 @@ def resume(
     settings: SessionSettings,
     learned: object = None,
 ) -> Decoding:
-    """A decoding of its own that goes on after the first `committed` tokens of another; the other stays as it is.
+    """A separate decoding that continues after the first `committed` tokens of another, which stays unchanged.
 
-    Committed entries are a prefix of the caches, so they are copied and no more than one token is run again.
+    Copies the committed cache entries and runs at most one token again.
 
     Args:
         committed: tokens to share, prompt included.
-        learned: a drafter's snapshot from that point, if it goes on from what it had learned.
+        learned: the drafter's snapshot at that point, if the new drafter may start from it.
     """
     pair = decoding.pair.fork(committed - 1)
     twin = _decoding(pair, strategy, settings, decoding.tokens[:committed], decoding.prompt_length)
@@ -203,33 +203,27 @@ def _decoding(
     if not isinstance(drafter, Drafter):
         name = type(strategy).__name__
         raise SettingsError(
-            f"{name}.drafter(pair) gave {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
+            f"{name}.drafter(pair) returned {drafter!r}: return a Drafter, as in return {name}Drafter(self)"
         )
     decoding = Decoding(pair, drafter, settings, tokens, prompt_length, process)
-    _check_context(decoding)
+    longest, new = decoding.longest, settings.max_new_tokens
+    if longest is not None and prompt_length + new > longest:
+        room = longest - prompt_length
+        way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
+        raise ContextExceededError(
+            f"{prompt_length} prompt tokens and {new} new tokens exceed the context of {pair.name}, {longest} tokens: "
+            f"{way_out}shorten the prompt"
+        )
     return decoding
-
-
-def _check_context(decoding: Decoding) -> None:
-    longest, prompt_length = decoding.longest, decoding.prompt_length
-    max_new_tokens = decoding.settings.max_new_tokens
-    if longest is None or prompt_length + max_new_tokens <= longest:
-        return
-    room = longest - prompt_length
-    way_out = f"set max_new_tokens to {room} or less, or " if room > 0 else ""
-    raise ContextExceededError(
-        f"{prompt_length} prompt tokens and {max_new_tokens} new ones exceed the context of {decoding.pair.name}, "
-        f"{longest} tokens: {way_out}shorten the prompt"
-    )
 
 
 # State
 
 
 class Snapshot(NamedTuple):
-    """Where a text is between two iterations: what `Decoding.restore` needs, and nothing that decoding on changes.
+    """The state between two iterations that `Decoding.restore` needs.
 
-    `tokens`: how many there are, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
+    `tokens`: their number, prompt included. `learned`: the drafter's snapshot. `lengths`: of the caches.
     """
 
     tokens: int
@@ -240,12 +234,11 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class Decoding:
-    """The state of one text being decoded: `tokens` is the prompt and everything committed since.
+    """The state of one text: `tokens` is the prompt and everything committed since.
 
-    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root; with a drafted
-    root it holds them all, and `after_text`, one row, is what the target predicts after them. `process`: what the
-    target's logits go through before a token is chosen. `topk`: most probable tokens after every node of a tree that
-    are read whatever the strategy, so that they come with the pass.
+    Between iterations the target's cache holds all of `tokens` but the newest, which is the next root. With a drafted
+    root it holds all of them, and `after_text`, one row, is the target's prediction after them. `process` transforms
+    the target's logits before a token is chosen. `topk`: most probable tokens per node to fetch with the pass.
     """
 
     pair: ModelPair
@@ -260,7 +253,7 @@ class Decoding:
 
     @property
     def longest(self) -> int | None:
-        """Positions that the target and whatever drafts were trained for; None if no config names a bound."""
+        """The shortest context of the target and the models that draft; None if no config names a bound."""
         used = (self.pair.target, *self.drafter.runners)
         return min([runner.context for runner in used if runner.context is not None], default=None)
 
@@ -271,28 +264,26 @@ class Decoding:
 
     @property
     def finished(self) -> str:
-        """Why the text has ended; empty while it goes on."""
+        """Why the text has ended; empty if it has not."""
         if self.ends(self.tokens[-1]):
             return "end of text"
         return "" if self.room > 0 else "max_new_tokens"
 
     def ends(self, token: int) -> bool:
-        """Whether this token ends the text."""
         return self.settings.stop_at_eos and token in self.pair.eos_ids
 
     def context(self) -> Context:
-        """What the drafter may look at in this iteration."""
         longest = 1 << 30 if self.longest is None else self.longest
         max_depth = longest - 1 - self.pair.target.length
         return Context(self.tokens, max_depth, self.check, self.settings)
 
     def targets(self, answer: Answer, positions: Sequence[int], ids: Callable[[int], list[int]]) -> Targets:
-        """What the target predicts after the rows of an answer; arguments as of `Targets`."""
+        """The target's predictions after the rows of an answer; arguments as in `Targets`."""
         process = None if answer.rows is None else self.process
         return Targets(answer, positions, self.settings, process, ids)
 
     def catch_up(self) -> None:
-        """Runs the committed tokens that the target's cache should hold and lacks; after a gather there are none."""
+        """Runs committed tokens that the target's cache is missing; after a gather there are none."""
         target, text = self.pair.target, len(self.tokens)
         held = text - (self.drafter.root == "verified")
         missing = self.tokens[target.length : held]
@@ -301,23 +292,22 @@ class Decoding:
             self.after_text = self.targets(answer[-1:], [held], lambda _: self.tokens[:held])
 
     def check(self) -> None:
-        """Raises if the run was cancelled."""
+        """Raises `CancelledError` if the run was cancelled."""
         if self.cancel.is_set():
-            raise CancelledError("stopped before this iteration was committed: step again to go on")
+            raise CancelledError("Stopped before this iteration was committed: step again to continue.")
 
     def lengths_and_calls(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of every runner its cache's length, and its calls so far."""
+        """Cache length and calls so far of every runner."""
         models = runners(self.pair)
         return tuple([runner.length for runner in models]), tuple([runner.calls for runner in models])
 
     def snapshot(self) -> Snapshot:
-        """Where the text is; cheap."""
         return Snapshot(len(self.tokens), self.after_text, self.drafter.snapshot(), self.lengths_and_calls()[0])
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Takes back whatever part of an iteration has happened since; runs no model.
+        """Undoes a partial iteration without running a model.
 
-        An iteration only adds to tokens and caches, and stores note a change before they make it.
+        An iteration only appends to tokens and caches.
         """
         del self.tokens[snapshot.tokens :]
         self.after_text = snapshot.after_text
@@ -328,9 +318,9 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the target answered about a tree: `answer`, `n` rows, and `extra`, `m` rows, before any processing.
+    """The target's answer to a tree: `answer`, `n` rows, and `extra`, `m` rows, both unprocessed.
 
-    `targets`: what it predicts after each node. `root`: with a drafted root, what it predicted in its position.
+    `targets`: predictions after each node. `root`: with a drafted root, the prediction at its position.
     """
 
     answer: Answer
@@ -340,16 +330,15 @@ class Verification:
 
     @property
     def root_choice(self) -> int | None:
-        """With a drafted root, the target's choice for its position."""
         return None if self.root is None else self.root.choose(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration, with the tensors still at hand for the record.
+    """One iteration, with its tensors for the record.
 
-    `strategy`: the settings that it drafted with. `lengths`: of the caches before it. `watch`: seconds by phase;
-    on CUDA reading them waits for the device. `calls`: of every model in it.
+    `strategy`: the settings it drafted with. `lengths`: of the caches before it. `watch`: seconds by phase; reading
+    them waits for a CUDA device. `calls`: of every model.
     """
 
     prefix_length: int
@@ -366,7 +355,6 @@ class Iteration:
 
     @property
     def counts(self) -> Counts:
-        """What it did, in numbers."""
         tree, root = self.outcome.tree, int(self.verification.root is None)  # a drafted root is a drafted node
         return Counts(
             iterations=1,
@@ -382,6 +370,6 @@ class Iteration:
 
 
 def runners(pair: ModelPair) -> tuple[Runner | HeadRunner, ...]:
-    """Target, then draft if there is one, then the heads."""
+    """Target, draft if there is one, heads."""
     drafts = () if pair.draft is None else (pair.draft,)
     return pair.target, *drafts, *pair.heads

@@ -1,11 +1,11 @@
-"""`check=True`: every committed token against what the target alone would have chosen at its position.
+"""`check=True`: compares every committed token with the target's own choice at its position.
 
-In half precision a row's logits depend on the rows beside it, so a choice may flip where two are nearly equal: such
-ties are counted. A greedy choice ties with a token whose logit is nearly as large. A sampled one ties with a token
-whose interval of the cumulative distribution lies next to the random number: logits that are off by at most half the
-tolerance change the odds of any set of tokens by a factor of at most exp(tolerance / temperature).
-Candidates that are drawn give another text of the same distribution: of those it is checked that the target's
-distribution, after temperature, top-k and top-p, allows them.
+In half precision a row's logits depend on the other rows of the pass, so a choice may flip between two nearly equal
+tokens: such ties are counted. A greedy choice ties with a token whose logit is nearly as large. A sampled choice ties
+with a token whose interval of the cumulative distribution is next to the random number: errors of at most half the
+tolerance change the odds of any set of tokens by a factor of at most exp(tolerance / temperature). Drawn candidates
+give a different text of the same distribution. There the check is that the target's distribution, after temperature,
+top-k and top-p, allows each token.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from speclab.errors import ExactnessError
 from speclab.settings import SessionSettings
 
 TOLERANCE = {torch.bfloat16: 0.8, torch.float16: 0.2}
-"""Largest error of the gap between two logits, per dtype: twice the largest difference between a tree pass and
-one-token passes that was measured on healthy models, 0.39 and 0.10 (speclab default). In float32 no choice flipped, so
-there any is a fault."""
+"""Largest error of the gap between two logits, per dtype: twice the largest difference measured between a tree pass and
+one-token passes on healthy models, 0.39 and 0.10 (speclab default). In float32 any flip is a fault."""
 
 
 class Checker:
-    """Decodes beside a run, one token per pass through the module, on a cache of its own, and compares each commit.
+    """Decodes beside a run, one token per pass through the module, on a separate cache, and compares each commit.
 
-    For a fork it compares the fork's own tokens: the shared ones were decoded under the settings of its parent.
+    A fork's checker compares only the fork's own tokens; the settings of the parent decoded the shared ones.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -42,7 +41,7 @@ class Checker:
         """Checks the tokens committed from position `first` on, under `rule`; returns how many of them are ties.
 
         Raises:
-            ExactnessError: a token is not the target's own choice, nor a tie with it in half precision.
+            ExactnessError: a token is neither the target's own choice nor a tie with it.
         """
         tokens, ties = self._decoding.tokens, 0
         self._runner.crop(min(self._runner.length, first - 1))  # an interrupted call may have gone further
@@ -57,12 +56,12 @@ class Checker:
     def _is_tie(self, position: int, token: int, targets: Targets, rule: Rule) -> bool:
         settings, row = self._decoding.settings, targets.row(0)
         if rule.follows_the_target:
-            own = targets.choose(0)
-            if token == own:
+            choice = targets.choose(0)
+            if token == choice:
                 return False
-            problem = f"but the target alone chooses {own}"
+            problem = f"but the target alone chooses {choice}"
             if settings.temperature == 0:
-                apart = float(row[own] - row[token])
+                apart = float(row[choice] - row[token])
             else:
                 apart = _odds_apart(row, token, uniform(settings.seed, position), settings, self._tolerance)
         else:
@@ -75,16 +74,17 @@ class Checker:
         if self._tolerance and apart <= self._tolerance:
             return True
         raise ExactnessError(
-            f"generated token {position - self._decoding.prompt_length} was committed as id {token}, {problem} "
-            f"({apart:.4f} apart in logits): keep the trace, it shows a fault in the engine or the model's cache"
+            f"Generated token {position - self._decoding.prompt_length} was committed as id {token}, {problem} "
+            f"({apart:.4f} apart in logits): keep the trace, it shows a fault in the engine or the model's cache."
         )
 
 
 def _odds_apart(row: Tensor, token: int, number: float, settings: SessionSettings, tolerance: float) -> float:
-    """How far the logits would have to move for the number to draw this token, if the borderline tokens are ignored."""
+    """How far the logits would have to move for `number` to draw this token, ignoring borderline tokens."""
     probs = transform(row, settings)
     allowed = probs > 0
-    doubt = float((_untruncated(row, settings) * _borderline(row, allowed, settings, tolerance)).sum())
+    untruncated = transform(row, settings.changed(top_k=None, top_p=None))
+    doubt = float((untruncated * _borderline(row, allowed, settings, tolerance)).sum())
     above = float(probs[: token + 1].sum()) + doubt
     below = above - float(probs[token]) - 2 * doubt
     if below <= number < above:
@@ -99,12 +99,8 @@ def _log_odds(probability: float) -> float:
     return log(probability / (1 - probability))
 
 
-def _untruncated(row: Tensor, settings: SessionSettings) -> Tensor:
-    return transform(row, settings.changed(top_k=None, top_p=None))
-
-
 def _borderline(row: Tensor, allowed: Tensor, settings: SessionSettings, tolerance: float) -> Tensor:
-    """`[V]` bool, the tokens that top-k or top-p keeps or drops by less than the tolerance."""
+    """`[V]` bool: tokens that top-k or top-p keeps or drops by less than the tolerance."""
     doubtful = torch.zeros_like(allowed)
     if not tolerance or (settings.top_k is None and settings.top_p is None):
         return doubtful

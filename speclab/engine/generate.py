@@ -8,7 +8,7 @@ from typing import Any
 
 from speclab.drafters import cost
 from speclab.drafters.base import Strategy, checked
-from speclab.engine.decode import Decoding, iterate, start
+from speclab.engine.decode import iterate, start
 from speclab.engine.exactness import Checker
 from speclab.models.pair import ModelPair, checked_pair
 from speclab.prompts import PromptInput
@@ -18,7 +18,7 @@ from speclab.trace.metrics import Counts, Metrics
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What was generated: ids without the prompt, their text, the metrics, and why it ended."""
+    """Ids without the prompt, their text, the metrics, and why the text ended."""
 
     token_ids: list[int]
     text: str
@@ -27,7 +27,7 @@ class Generation:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during `generate`; `result` holds the iterations decoded until then."""
+    """Ctrl-C during `generate`; `result` holds what was decoded until then."""
 
     def __init__(self, result: Generation) -> None:
         super().__init__(f"interrupted after {len(result.token_ids)} tokens; they are in .result")
@@ -38,8 +38,8 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
     """Decodes `prompt` (text, token ids or messages) with `strategy`; settings are those of a `Session`.
 
     Raises:
-        SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.
-        Interrupted: Ctrl-C; what was decoded is in its `result`.
+        SpeclabError: the prompt, a setting or the pair does not fit.
+        Interrupted: on Ctrl-C, with the finished iterations in its `result`.
     """
     chosen = SessionSettings(**settings)
     cost.prepare(checked(strategy), checked_pair(pair))
@@ -53,7 +53,9 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
         return Generation(ids, decoding.pair.decode(ids), Metrics(counts, ttft, prefill_calls), finished)
 
     try:
-        checker = _checker(decoding)
+        checker = Checker(decoding) if chosen.check else None
+        if checker is not None:
+            checker.compare(decoding.prompt_length)
         while not decoding.finished:
             iteration = iterate(decoding)
             if checker is not None:
@@ -62,11 +64,3 @@ def generate(pair: ModelPair, strategy: Strategy, prompt: PromptInput, **setting
         return result(decoding.finished)
     except KeyboardInterrupt:
         raise Interrupted(result("interrupted")) from None
-
-
-def _checker(decoding: Decoding) -> Checker | None:
-    if not decoding.settings.check:
-        return None
-    checker = Checker(decoding)
-    checker.compare(decoding.prompt_length)
-    return checker

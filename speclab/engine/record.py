@@ -1,4 +1,4 @@
-"""From an iteration's tensors to its Step: probabilities, verdicts and reasons, caches. The loop knows none of it."""
+"""Turns an iteration's tensors into its Step: probabilities, verdicts and reasons, caches."""
 
 from __future__ import annotations
 
@@ -15,34 +15,32 @@ from speclab.engine.acceptance import Probabilities, without
 from speclab.engine.decode import Decoding, Iteration, runners
 from speclab.engine.sampling import inverse_cdf, transform, uniform
 from speclab.models.answer import KEPT, TopTokens, topk
-from speclab.models.heads import HeadRunner
-from speclab.models.runner import Runner
 from speclab.models.transfers import to_device
 from speclab.trace.records import RANKS, CacheRecord, ExtraRow, NodeRecord, Residual, Step, TokenProb, Trial, Verdict
 from speclab.tree import Bools
 
 NODE_TOP = 5
-"""Most probable next tokens of the target that the record keeps of each node."""
+"""Most probable next tokens of the target kept per node."""
 RESIDUAL_TOP = 6
-"""Most probable tokens that the record keeps of the distribution that the bonus came from, before and after."""
+"""Most probable tokens kept of the bonus token's distribution, before and after rejections."""
 
 
 def kept_answers(iteration: Iteration) -> TopTokens:
-    """The target's most probable tokens after each row of an iteration's pass, nodes first and then the extra rows."""
+    """The target's most probable tokens after each row of a pass: the nodes, then the extra rows."""
     parts = [part.topk(KEPT) for part in (iteration.verification.answer, iteration.verification.extra) if len(part)]
     return np.concatenate([ids for ids, _ in parts]), np.concatenate([log_probs for _, log_probs in parts])
 
 
 @torch.inference_mode()
 def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "") -> Step:
-    """The Step of the iteration that `decoding` has just done. No tensor and no model outlives this call."""
+    """The Step of the iteration that `decoding` has just finished, without tensors."""
     draft, outcome = iteration.draft, iteration.outcome
     n = len(outcome.tree)
     mask, prefix_seen = decoding.pair.target.mask_given()
     target = _target_columns(decoding, iteration)
     draft_top = {node: tuple([(token, exp(log_prob)) for token, log_prob in top]) for node, top in draft.topk.items()}
     extra, residual = _extra(iteration, mask, prefix_seen), _residual(decoding, iteration)
-    texts = decoding.pair.token_texts(sorted(_named(iteration, target, draft_top.values(), extra, residual)))
+    texts = decoding.pair.token_texts(sorted(_tokens(iteration, target, draft_top.values(), extra, residual)))
     return Step(
         index=index,
         prefix_length=iteration.prefix_length,
@@ -73,10 +71,10 @@ def record(decoding: Decoding, iteration: Iteration, index: int, note: str = "")
 
 
 class _TargetColumns(NamedTuple):
-    """What the target predicts after each of `n` nodes.
+    """The target's predictions after each of `n` nodes.
 
-    `choice`: the token that followed, and its probability; `token_prob`: of the node's own token at its parent (None
-    for a verified root); `entropy` in nats; `top`: its most probable next tokens.
+    `choice`: the token that followed, and its probability. `token_prob`: of the node's own token at its parent, None
+    for a verified root. `entropy`: in nats. `top`: the most probable next tokens.
     """
 
     choice: Sequence[int]
@@ -92,7 +90,7 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
         log_probs = verification.answer.log_probs()  # [n, V]
         probs = log_probs.exp()
         best: tuple[Tensor, ...] = ()
-        ids, top_log_probs = verification.answer.topk(NODE_TOP)  # searched already
+        ids, top_log_probs = verification.answer.topk(NODE_TOP)  # computed with the pass
         top_probs = np.exp(top_log_probs)
     else:
         probs = transform(verification.targets.rows(), settings).float()
@@ -101,7 +99,7 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
     choice = _choices(decoding, iteration, probs)
     choice_prob = probs.gather(1, to_device(choice, probs.device)[:, None])  # [n, 1]
     parents, tokens = to_device(tree.parent.clip(0), probs.device), to_device(tree.token.copy(), probs.device)
-    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # a token may be ruled out, by -inf
+    entropy = torch.linalg.vecdot(probs, log_probs.clamp(min=-1e4)).abs()  # 0 · -inf would be a NaN
     parts = [choice_prob, probs[parents, tokens][:, None], entropy[:, None], *best]
     columns = torch.cat(parts, 1).cpu().numpy()  # one transfer; float32 holds every id
     if best:
@@ -115,12 +113,12 @@ def _target_columns(decoding: Decoding, iteration: Iteration) -> _TargetColumns:
 
 
 def _choices(decoding: Decoding, iteration: Iteration, probs: Tensor) -> list[int]:
-    """What follows each node of the path, and the target's choice after every other; acceptance asked for few."""
+    """What follows each node of the path, and the target's choice after every other node."""
     if decoding.settings.temperature == 0:
         return [iteration.verification.targets.choose(node) for node in range(len(probs))]
     first, tree = iteration.prefix_length + 1, iteration.outcome.tree
-    numbers = {depth: uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)}
-    choice = inverse_cdf(probs, [numbers[depth] for depth in tree.depth.tolist()])
+    uniforms = [uniform(decoding.settings.seed, first + depth) for depth in range(int(tree.depth[-1]) + 1)]
+    choice = inverse_cdf(probs, [uniforms[depth] for depth in tree.depth.tolist()])
     accepted, bonus = iteration.acceptance.accepted, iteration.acceptance.bonus
     path = (0, *accepted) if iteration.verification.root is None else accepted
     for node, token in zip(path, [*tree.token[list(path[1:])].tolist(), bonus], strict=False):
@@ -157,12 +155,12 @@ def _nodes(
 def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[int, str]) -> list[tuple[Verdict, str]]:
     """(verdict, reason in one sentence) of each node.
 
-    A node was reached when its parent is on the accepted path; a reached node is accepted or rejected.
+    A node is reached if its parent is on the accepted path; a reached node is accepted or rejected.
     """
     acceptance, root_choice = iteration.acceptance, iteration.verification.root_choice
     trials = {trial.node: trial for trial in acceptance.trials}
     path = {*iteration.outcome.accepted, *([] if root_choice is not None else [0])}
-    one_by_one = acceptance.residual is not None  # children were tried in turn, instead of one choice matched
+    one_by_one = acceptance.residual is not None  # children were tried in turn, not matched with one choice
     tokens, parents = iteration.outcome.tree.token.tolist(), iteration.outcome.tree.parent.tolist()
 
     def verdict(node: int) -> tuple[Verdict, str]:
@@ -172,7 +170,7 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
         if node in path and node in trials:
             return "accepted", _trial_reason(trials[node])
         if node in path:
-            where = "here" if parent >= 0 else "in the root's position"
+            where = "here" if parent >= 0 else "at the root's position"
             return "accepted", f"the target chose {text!r} {where}, with probability {target.token_prob[node]:.3f}"
         if parent >= 0 and parent not in path:
             return "not reached", f"its parent {texts[tokens[parent]]!r} is not on the accepted path"
@@ -184,7 +182,7 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
         if node in trials:
             return "rejected", _trial_reason(trials[node])
         if parent < 0:
-            return "rejected", f"the target chose {texts[root_choice or 0]!r} in the root's position, not {text!r}"
+            return "rejected", f"the target chose {texts[root_choice or 0]!r} at the root's position, not {text!r}"
         chosen = f"{texts[target.choice[parent]]!r} ({target.choice_prob[parent]:.3f})"
         return "rejected", f"the target chose {chosen}, not {text!r} ({target.token_prob[node]:.3f})"
 
@@ -192,27 +190,27 @@ def node_verdicts(iteration: Iteration, target: _TargetColumns, texts: Mapping[i
 
 
 def _trial_reason(trial: Trial) -> str:
-    verb = "accepted with probability" if trial.accepted else "rejected, its probability was"
+    verb = "accepted" if trial.accepted else "rejected"
     quotient = f"{trial.target:.2f} / {trial.against:.2f}"
-    return f"drawn from the draft, {verb} {quotient} (what is left of the target's probability / the draft's)"
+    return f"drawn from the draft; {verb}: acceptance probability {quotient} (residual of the target / of the draft)"
 
 
-def _named(
+def _tokens(
     iteration: Iteration,
     target: _TargetColumns,
     draft_tops: Iterable[TopK],
     extra: Sequence[ExtraRow],
     residual: Residual | None,
 ) -> set[int]:
-    """Every token that the step speaks of."""
+    """Every token of the step."""
     draft, outcome = iteration.draft, iteration.outcome
     tokens = {*outcome.tree.token.tolist(), *outcome.committed, *target.choice}
     tokens.update(token for row in extra for token in (row.token, row.target_choice))
-    tokens.update(token for one in draft.proposals for token in one.tree.token.tolist())
+    tokens.update(token for proposal in draft.proposals for token in proposal.tree.token.tolist())
     tokens.update([token for top in (*target.top, *draft_tops) for token, _ in top])
     tokens.update(int(event.values[name] or 0) for event in draft.events for name in RANKS if name in event.values)
     if residual is not None:
-        tokens.update(one.token for one in residual.tokens)
+        tokens.update(entry.token for entry in residual.tokens)
     if iteration.verification.root_choice is not None:
         tokens.add(iteration.verification.root_choice)
     return tokens
@@ -222,11 +220,11 @@ def _named(
 
 
 def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
-    """None at temperature 0, and where the text ended before the target drew."""
+    """None at temperature 0, and if the text ended before the target drew."""
     outcome, verification = iteration.outcome, iteration.verification
     if decoding.settings.temperature == 0 or len(outcome.committed) == len(outcome.accepted):
         return None
-    node = 0 if verification.root is None else None  # after which the target drew; None before a drafted root
+    node = 0 if verification.root is None else None  # the target drew after it; None: before a drafted root
     if outcome.accepted:
         node = outcome.accepted[-1]
     candidates = [0] if node is None else list(outcome.tree.children[node])
@@ -236,24 +234,19 @@ def _residual(decoding: Decoding, iteration: Iteration) -> Residual | None:
     else:
         before = verification.targets.probs(node or 0)
     after = iteration.acceptance.residual
-    if after is None:  # the target drew once, and no candidate carries what it drew
+    if after is None:  # the target drew once, and no candidate has that token
         after = before
         for token in tokens:
             after = without(after, token)
     draft = None if node is None else iteration.draft.draft_probs.get(node)
-    kept = {*_most_probable(before), *_most_probable(after), *tokens, outcome.committed[-1]}
-    return Residual(
-        node,
-        tuple(
-            TokenProb(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
-            for token in sorted(kept, key=lambda token: (-before[token], token))
-        ),
-        tuple(
-            Trial(trial.node, float(trial.target), float(trial.against))
-            for trial in iteration.acceptance.trials
-            if trial.node in candidates and not trial.accepted
-        ),
-    )
+    shown = {*_most_probable(before), *_most_probable(after), *tokens, outcome.committed[-1]}
+    probs = [
+        TokenProb(token, float(after[token]), float(before[token]), None if draft is None else float(draft[token]))
+        for token in sorted(shown, key=lambda token: (-before[token], token))
+    ]
+    trials = [trial for trial in iteration.acceptance.trials if trial.node in candidates and not trial.accepted]
+    rejected = [Trial(trial.node, float(trial.target), float(trial.against)) for trial in trials]
+    return Residual(node, tuple(probs), tuple(rejected))
 
 
 def _most_probable(probs: Probabilities) -> list[int]:
@@ -261,7 +254,7 @@ def _most_probable(probs: Probabilities) -> list[int]:
     return [token for token, value in zip(ids[0].tolist(), values[0].tolist(), strict=True) if value > 0]
 
 
-# Rows that are no candidates, and caches
+# Extra rows, and caches
 
 
 def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tuple[ExtraRow, ...]:
@@ -273,27 +266,21 @@ def _extra(iteration: Iteration, mask: Bools, prefix_seen: Sequence[int]) -> tup
 
 def _caches(decoding: Decoding, iteration: Iteration) -> tuple[CacheRecord, ...]:
     pair = decoding.pair
-    held = len(decoding.tokens) - (decoding.drafter.root == "verified")
-    names = (*pair.runners, *pair.head_names)
+    committed = len(decoding.tokens) - (decoding.drafter.root == "verified")
     drafted = decoding.drafter.runners if iteration.counts.draft_calls else ()
+    names = (*pair.runners, *pair.head_names)
     return tuple(
-        _cache(name, runner, before, held)
+        CacheRecord(
+            name=name,
+            before=before,
+            written=runner.kept.before - before,
+            kept=runner.kept.slots,
+            moved=tuple((old, new) for new, old in enumerate(runner.kept.slots, runner.kept.prefix) if old != new),
+            after=runner.length,
+            committed=committed,
+            capacity=runner.capacity,
+            slot_bytes=runner.slot_bytes,
+        )
         for name, runner, before in zip(names, runners(pair), iteration.lengths, strict=True)
-        if runner is pair.target or any(runner is one for one in drafted)
-    )
-
-
-def _cache(name: str, runner: Runner | HeadRunner, before: int, committed: int) -> CacheRecord:
-    kept = runner.kept
-    moved = tuple((slot, kept.prefix + place) for place, slot in enumerate(kept.slots) if slot != kept.prefix + place)
-    return CacheRecord(
-        name=name,
-        before=before,
-        written=kept.before - before,
-        kept=kept.slots,
-        moved=moved,
-        after=runner.length,
-        committed=committed,
-        capacity=runner.capacity,
-        slot_bytes=runner.slot_bytes,
+        if runner is pair.target or runner in drafted
     )

@@ -1,4 +1,4 @@
-"""Writes down transformers' own assisted generation, pass by pass, in the format of docs/steps.md."""
+"""Records transformers' own assisted generation, pass by pass, in the format of docs/steps.md."""
 
 from __future__ import annotations
 
@@ -17,39 +17,37 @@ from speclab.recorder import Recorder
 
 @contextmanager
 def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Iterator[None]:
-    """The assisted generation of `model` inside it is written to `path`: a draft model, prompt lookup and the others.
+    """Records the assisted generation of `model` (with a draft model, prompt lookup, …) to `path`.
 
         with speclab.record_generate(model, "run.jsonl"):
             model.generate(**inputs, assistant_model=draft)
 
-    A file holds one call of `generate`.
-
     Raises:
-        SettingsError: `generate` was called twice inside.
+        SettingsError: `generate` was called twice inside; a file holds one call.
     """
     module: Any = model
-    made = module._get_candidate_generator
+    candidate_generator = module._get_candidate_generator
     recorders: list[Recorder] = []
-    seen: dict[str, Any] = {}
+    last_pass: dict[str, Any] = {}
 
-    def keep(_: object, __: object, inputs: dict[str, Any], output: Any) -> None:
+    def on_forward(_: object, __: object, inputs: dict[str, Any], output: Any) -> None:
         # A copy: float32 logits are processed in place.
-        seen.update(logits=output.logits[0].clone(), position=inputs.get("position_ids"))
+        last_pass.update(logits=output.logits[0].clone(), position=inputs.get("position_ids"))
 
-    def of(**given: Any) -> Any:
+    def make_generator(**given: Any) -> Any:
         if recorders:
             raise SettingsError("A file holds one call of generate: open another record_generate for the next.")
-        generator, config = made(**given), given["generation_config"]
+        generator, config = candidate_generator(**given), given["generation_config"]
         temperature = config.temperature or 1.0 if config.do_sample else 0.0
         prompt = given["input_ids"][0]
         about = {"engine": "transformers", "model": module.config.name_or_path, "temperature": temperature}
         about["dtype"] = str(module.dtype).removeprefix("torch.")
         recorders.append(Recorder(path, prompt, **about))
-        _watch(generator, recorders[0], seen, greedy=not temperature)
+        _watch(generator, recorders[0], last_pass, greedy=not temperature)
         return generator
 
-    hook = model.register_forward_hook(keep, with_kwargs=True)
-    module._get_candidate_generator = of
+    hook = model.register_forward_hook(on_forward, with_kwargs=True)
+    module._get_candidate_generator = make_generator
     try:
         yield
     finally:
@@ -59,8 +57,8 @@ def record_generate(model: PreTrainedModel, path: str | os.PathLike[str]) -> Ite
             recorder.close()
 
 
-def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: bool) -> None:
-    """Keeps the candidates when they are drafted, and writes a line when the generator is told what was accepted."""
+def _watch(generator: Any, recorder: Recorder, last_pass: dict[str, Any], *, greedy: bool) -> None:
+    """Remembers the candidates when they are drafted, and writes a line when the generator learns what was accepted."""
     draft, update = generator.get_candidates, generator.update_candidate_strategy
     before = candidates = torch.empty(0)
 
@@ -73,11 +71,11 @@ def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: 
     def update_candidate_strategy(input_ids: torch.Tensor, scores: torch.Tensor, matches: Any) -> Any:
         prefix = len(before) - 1
         token = candidates[prefix:].tolist()
-        n, position = len(token), seen["position"]
-        committed, taken = input_ids[0, len(before) :].tolist(), int(matches)
-        if token[taken + 1 : taken + 2] == committed[-1:]:  # the text ended inside the path
-            taken += 1
-        top = seen["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
+        n, position = len(token), last_pass["position"]
+        committed, accepted = input_ids[0, len(before) :].tolist(), int(matches)
+        if token[accepted + 1 : accepted + 2] == committed[-1:]:  # the text ended inside the path
+            accepted += 1
+        top = last_pass["logits"][-n:].float().log_softmax(-1).topk(min(KEPT, scores.shape[-1]))
         ids, values = top.indices.tolist(), top.values.tolist()
         recorder.step(
             prefix_length=prefix,
@@ -86,7 +84,7 @@ def _watch(generator: Any, recorder: Recorder, seen: dict[str, Any], *, greedy: 
             position=None if position is None else position[0, -n:],
             choice=scores[0].argmax(-1) if greedy else None,
             topk=[list(zip(*row, strict=True)) for row in zip(ids, values, strict=True)],
-            accepted=range(1, taken + 1),
+            accepted=range(1, accepted + 1),
             committed=committed,
         )
         return update(input_ids, scores, matches)

@@ -1,8 +1,8 @@
-"""The target's choice: argmax, or a draw from its transformed distribution by random numbers tied to the position.
+"""The target's choice: argmax, or a draw from its transformed distribution.
 
-The target's own draw for a position depends on the seed and that position alone, so that going back, forks and other
-strategies meet the same one: every strategy that chooses its candidates beforehand gives the text of plain sampling.
-Where candidates are drawn, drawing and acceptance have random numbers of their own (`PositionalRng`).
+The random number of a draw depends on the seed and the position in the text alone. So going back, forks and other
+strategies repeat it, and every strategy that chooses its candidates beforehand gives the text of plain sampling.
+Drawing and accepting sampled candidates use separate random numbers (`PositionalRng`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from speclab.models.transfers import to_device
 from speclab.settings import SessionSettings
 
 RowProcessor = Callable[[Sequence[int], Tensor], Tensor]
-"""The ids before a token (prompt included) and the target's logits for it `[V]`, to the logits that decide `[V]`."""
+"""(ids before a token, prompt included; the target's logits for it `[V]`) to processed logits `[V]`."""
 
 
 def uniform(seed: int, position: int) -> float:
@@ -29,25 +29,24 @@ def uniform(seed: int, position: int) -> float:
 
 
 class RngPurpose(IntEnum):
-    """What random numbers are for; two purposes share no number, nor does either with `uniform`."""
+    """Two purposes share no random number with each other or with `uniform`."""
 
     ACCEPTANCE = 1
     DRAFTING = 2
 
 
 class PositionalRng:
-    """An `acceptance.Rng`: as many numbers as wanted for one seed, one position of the text and one purpose.
+    """An `acceptance.Rng` for one seed, position of the text and purpose.
 
-    For acceptance it is the position that is decided. For drafting it is the position of the tree's root: every
-    position is a root at most once, so no iteration sees the numbers of another, whatever the shapes of their trees.
+    For acceptance it is the position that is decided, for drafting that of the tree's root. Every position is a root at
+    most once, so iterations share no random numbers, whatever the shapes of their trees.
     """
 
     def __init__(self, seed: int, position: int, purpose: RngPurpose) -> None:
-        # Philox counts up the first word of its counter: the position lies in the second, so no two streams overlap.
+        # Philox counts up the first word of its counter. The position is the second word, so streams never overlap.
         self._random = np.random.Generator(np.random.Philox(key=seed + (purpose << 64), counter=position << 64))
 
     def accepts(self, probability: float) -> bool:
-        """True with this probability."""
         return self._random.random() < probability
 
     def draws(self, probs: Probabilities) -> int:
@@ -56,7 +55,7 @@ class PositionalRng:
 
 
 def inverse_cdf(probs: Tensor, uniforms: Sequence[float]) -> list[int]:
-    """For each row of `probs` `[n, V]` the token whose interval of the cumulative distribution holds its number.
+    """For each row of `probs` `[n, V]`, the token whose interval of the cumulative distribution contains its number.
 
     One transfer from the device. A token of probability 0 is never drawn, whatever the rounding of the sums.
     """
@@ -81,7 +80,7 @@ def transform(logits: Tensor, settings: SessionSettings) -> Tensor:
     scores = (logits.cpu() if logits.device.type == "mps" else logits).double()  # an Apple GPU has no float64
     if settings.temperature == 0:
         return scores.softmax(-1)
-    # The largest score goes to 0 first, so that no temperature, however small, overflows.
+    # Shift the largest score to 0, so that a small temperature does not overflow.
     scores = (scores - scores.amax(-1, keepdim=True)) / settings.temperature
     if settings.top_k is not None and settings.top_k < scores.shape[-1]:
         floor = scores.topk(settings.top_k, dim=-1).values[..., -1:]
@@ -100,16 +99,16 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
 
 
 class Targets:
-    """What the target predicts after each of `n` rows; logits are processed, and tokens drawn, when first asked for.
+    """The target's predictions after each of `n` rows; logits are processed and tokens drawn on first use.
 
-    So processors see the calls that plain decoding makes: one for each accepted token, from the top down.
+    So processors see the same calls as in plain decoding: one per accepted token, from the top down.
 
     Args:
         answer: `n` rows.
-        positions: for each row, the position in the text of the token that follows it.
+        positions: for each row, the position in the text of the next token.
         settings: how to choose.
-        process: what the logits go through before anything is chosen; None: nothing.
-        ids: for a row, the ids before the token that follows it; needed with `process`.
+        process: transforms the logits before a token is chosen; None leaves them unchanged.
+        ids: the ids before the next token of a row; needed with `process`.
     """
 
     def __init__(
@@ -129,11 +128,10 @@ class Targets:
 
     @property
     def processed(self) -> bool:
-        """Whether logits differ from those of the answer."""
         return self._process is not None
 
     def row(self, index: int) -> Tensor:
-        """The logits that decide after a row, `[V]`."""
+        """The logits `[V]` that decide after a row."""
         if self._process is None or self._ids is None:
             return self.answer.row(index)
         if index not in self._processed:
@@ -141,7 +139,7 @@ class Targets:
         return self._processed[index]
 
     def rows(self) -> Tensor:
-        """`row` for all of them, `[n, V]`."""
+        """All of them, `[n, V]`."""
         if self._process is None:
             return self.answer.logits
         return torch.stack([self.row(index) for index in range(len(self.answer))])
@@ -152,7 +150,6 @@ class Targets:
         return distribution
 
     def choose(self, index: int) -> int:
-        """The token that the target chooses after a row."""
         if index not in self._chosen:
             if self.settings.temperature == 0:
                 self._chosen[index] = int(self.row(index).argmax())
@@ -161,7 +158,7 @@ class Targets:
         return self._chosen[index]
 
     def _draw(self, index: int) -> None:
-        # On a device all rows at once, since each alone would wait for it; on the CPU only what is asked for.
+        # On a device draw all rows in one transfer; on the CPU only the row that is needed.
         alone = self._process is not None or self.answer.logits.device.type == "cpu"
         rows = [index] if alone else range(len(self.answer))
         logits = self.row(index)[None] if alone else self.answer.logits

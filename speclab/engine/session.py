@@ -24,22 +24,16 @@ from speclab.trace.metrics import Counts, Metrics
 from speclab.trace.records import Step, Trace
 from speclab.tree import DraftTree
 
-FRESH = "Forked here to this strategy: of what lies before, its drafter knows the text alone."
-"""The note of the first step of a drafter that did not decode the steps before it."""
-
-
-class _Learned(NamedTuple):
-    """What a drafter of this strategy had learned."""
-
-    strategy: Strategy
-    state: object
+FRESH = "Forked here. The new drafter has seen the text so far, but has no history of acceptance."
+_Learned = tuple[Strategy, object]
+"""A strategy, and what its drafter had learned."""
 
 
 class _History(NamedTuple):
-    """What has been decoded, replaced in one assignment, so that an iteration and its record come together.
+    """What has been decoded. It is replaced in one assignment, so an iteration and its record appear together.
 
-    `answers`: for each of `steps`, the target's most probable tokens. `learned`: after 0, 1, … iterations. `tokens`:
-    prompt included. `finished`: why decoding ended. `ties`: commits that differ within the tolerance.
+    `answers`: the target's most probable tokens for each step. `learned`: after 0, 1, … iterations. `tokens`: their
+    number, prompt included. `finished`: why decoding ended. `ties`: commits that differ within the tolerance.
     """
 
     steps: tuple[Step, ...]
@@ -54,22 +48,21 @@ class _History(NamedTuple):
 class Session:
     """One prompt decoded step by step.
 
-    Steps already decoded are history: `back`, `goto` and `step` move through them without a model call, and what lies
-    ahead of the cursor is not decoded again. To decode it differently, `fork`. An iteration that Ctrl-C, `cancel` or an
-    error stops has not happened.
+    Decoded steps are history: `back`, `goto` and `step` move through them without a model call. To decode them
+    differently, `fork`. An iteration that Ctrl-C, `cancel` or an error stops is undone.
 
     Args:
-        pair: the models; the session takes caches of its own.
+        pair: the models; the session uses its own caches.
         strategy: settings of the strategy.
-        prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the chat template of the
-            tokenizer. A last message of the assistant is continued.
+        prompt: text; token ids; or messages, such as `[{"role": "user", "content": "…"}]`, for the tokenizer's chat
+            template. A last message of the assistant is continued.
         settings: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `stop_at_eos`, `check`.
 
     Attributes:
-        messages: those of the prompt, each with the tokens of its content; all other tokens are the template's.
+        messages: the prompt's messages with the token range of their content; all other tokens are the template's.
 
     Raises:
-        SpeclabError: the prompt, a setting or the pair does not fit; the message names the way out.
+        SpeclabError: the prompt, a setting or the pair does not fit.
     """
 
     def __init__(self, pair: ModelPair, strategy: Strategy, prompt: PromptInput, **settings: Any) -> None:
@@ -86,22 +79,22 @@ class Session:
     def _begin(
         self, first: int, steps: tuple[Step, ...], answers: tuple[TopTokens, ...], learned: tuple[_Learned, ...]
     ) -> None:
-        """`first`: the position of the first token that this session decodes itself; the rest comes from a fork."""
+        """`first`: position of the first token that this session decodes itself; a fork shares the tokens before it."""
         decoding = self._decoding
         decoding.topk = KEPT
         self._checker = Checker(decoding) if self.settings.check else None
         ties = 0 if self._checker is None else self._checker.compare(first)
-        learned = (*learned, _Learned(self.strategy, decoding.drafter.snapshot()))
+        learned = (*learned, (self.strategy, decoding.drafter.snapshot()))
         self._history = _History(steps, answers, learned, len(decoding.tokens), decoding.finished, len(steps), ties)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every iteration decoded."""
+        """Every decoded iteration."""
         return self._history.steps
 
     @property
     def answers(self) -> tuple[TopTokens, ...]:
-        """For each of `steps` the target's 16 most probable tokens after each row: the nodes, then the extra rows."""
+        """The target's 16 most probable tokens after each row of each step: the nodes, then the extra rows."""
         return self._history.answers
 
     @property
@@ -116,17 +109,15 @@ class Session:
 
     @property
     def prompt_ids(self) -> list[int]:
-        """Token ids of the prompt."""
         return self._decoding.tokens[: self._decoding.prompt_length]
 
     @property
     def token_ids(self) -> list[int]:
-        """Generated ids up to the cursor; the first is the prefill's."""
+        """Generated ids up to the cursor; the first comes from the prefill."""
         return self._decoding.tokens[self._decoding.prompt_length : self._length(self.cursor)]
 
     @property
     def text(self) -> str:
-        """The text of `token_ids`."""
         return self.pair.decode(self.token_ids)
 
     @property
@@ -136,12 +127,12 @@ class Session:
 
     @property
     def finished(self) -> str:
-        """Why decoding has ended ("end of text", "max_new_tokens"); empty while it can go on."""
+        """Why decoding has ended ("end of text", "max_new_tokens"); empty if it has not."""
         return self._history.finished
 
     @property
     def ties(self) -> int:
-        """With `check=True`: commits that differ from the target alone within the tolerance of half precision."""
+        """With `check=True`: commits that differ from the target's own choice within the tolerance."""
         return self._history.ties
 
     @property
@@ -168,52 +159,52 @@ class Session:
         )
 
     def step(self) -> Step:
-        """Goes on by one iteration: through history if the cursor lies in it, else by decoding.
+        """Moves on by one iteration: through history if the cursor is before its end, else by decoding.
 
         Raises:
             FinishedError: the text has ended.
-            CancelledError: `cancel` was called meanwhile; nothing changed.
+            CancelledError: `cancel` was called; nothing changed.
         """
         self._decoding.cancel.clear()
         return self._advance()
 
     def verify(self, tree: DraftTree | TreeEdit, mask: Any = None) -> Step:
-        """As `step`, but verifies a tree that a person built; for a session of `ByHand`, at its end.
+        """Verifies a tree that a person built, in a session of `ByHand` whose cursor is at the end.
 
         Args:
             tree: its root is the newest token of the text, `token_ids[-1]`.
-            mask: `[n, n]` bool, which nodes each row sees, itself included; by default as edited, else its ancestors.
-                With any other mask the text need not be the target's own, as the step's note then says.
+            mask: `[n, n]` bool, which nodes each row sees; by default its ancestors and itself. With any other mask the
+                text may differ from the target's own, and the step's note says so.
 
         Raises:
-            SettingsError: another strategy drafts here, iterations lie ahead of the cursor, or the tree does not fit.
+            SettingsError: another strategy drafts here, the cursor is not at the end, or the tree does not fit.
         """
         with self._lock:
             if not self.strategy.by_hand:
                 name = type(self.strategy).__name__
-                raise SettingsError(f"{name} drafts its own trees here: fork(strategy=ByHand()) takes yours")
+                raise SettingsError(f"{name} drafts its own trees: use fork(strategy=ByHand()) to verify yours.")
             if ahead := len(self.steps) - self.cursor:
-                raise SettingsError(f"{ahead} iterations lie ahead of the cursor: fork here, or go to the end")
+                raise SettingsError(f"{ahead} decoded iterations are ahead of the cursor: fork here, or go to the end.")
             self._decoding.cancel.clear()
-            given = given_draft(tree, mask)
-            return self._decode(lambda _: given)
+            draft = given_draft(tree, mask)
+            return self._decode(lambda _: draft)
 
     def back(self) -> Step | None:
-        """Goes back by one iteration; the step now shown, None at the beginning."""
+        """Goes back by one iteration; returns the step now shown, None at the beginning."""
         return self.goto(max(0, self.cursor - 1))
 
     def goto(self, index: int) -> Step | None:
-        """Shows the text after `index` iterations, 0 to `len(steps)`; no model call."""
+        """Shows the text after `index` iterations, 0 to `len(steps)`, without a model call."""
         with self._lock:
             if index not in range(len(self.steps) + 1):
                 raise SettingsError(
-                    f"there is no iteration {index}: {len(self.steps)} are decoded; step() or run() decodes more"
+                    f"Iteration {index} does not exist: {len(self.steps)} are decoded. Use step() or run() for more."
                 )
             self._history = self._history._replace(cursor=index)
             return self.steps[index - 1] if index else None
 
     def run(self, until: Condition | None = None) -> Step | None:
-        """Steps on until `until` holds, the text ends, or `cancel` is called; the last step shown.
+        """Steps until `until` holds, the text ends, or `cancel` is called; returns the last step shown.
 
         `until`: a function of a step, or an expression such as `accepted < 2` (see `speclab.trace.conditions`).
         """
@@ -229,41 +220,40 @@ class Session:
         return self.steps[self.cursor - 1] if self.cursor else None
 
     def cancel(self) -> None:
-        """Stops a `run` from any thread; the iteration under way is undone, everything before it stays."""
+        """Stops a `run` from any thread; the current iteration is undone."""
         self._decoding.cancel.set()
 
     def fork(self, at: int | None = None, strategy: Strategy | None = None, **settings: Any) -> Session:
-        """A session of its own with the same text up to iteration `at` (the cursor by default).
+        """A separate session with the same text up to iteration `at`; this session stays unchanged.
 
-        No more than one token is run again, and this session stays as it is. The strategy that decoded there goes on
-        with what its drafter had learned by then. Another one starts from scratch: of the prompt and the shared
-        iterations its drafter knows the text, and not what the target made of it; the note of its first step says so.
+        At most one token is run again. The same strategy continues with what its drafter had learned by then. A
+        different strategy starts with empty tables and no history; the note of its first step says so.
 
         Args:
-            at: iterations to share.
-            strategy: another strategy; this one's by default.
-            settings: changed settings, of the session or of the strategy.
+            at: iterations to share; the cursor by default.
+            strategy: by default this session's.
+            settings: changed settings of the session or of the strategy.
         """
         with self._lock:
             history = self._history
             at = history.cursor if at is None else at
             if at not in range(len(history.steps) + 1):
-                raise SettingsError(f"cannot fork at iteration {at}: 0 to {len(history.steps)} are decoded")
+                raise SettingsError(f"Cannot fork at iteration {at}: choose one from 0 to {len(history.steps)}.")
             chosen, other = self._changed(self.strategy if strategy is None else checked(strategy), settings)
             shared = self._length(at)
             generated = shared - self._decoding.prompt_length
             if generated > chosen.max_new_tokens:
                 raise SettingsError(
-                    f"iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier"
+                    f"Iteration {at} has {generated} tokens already: raise max_new_tokens or fork earlier."
                 )
-            learned, steps = history.learned[at], history.steps[:at]
-            goes_on = learned.strategy == other
+            strategy_there, learned = history.learned[at]
+            continues = strategy_there == other
             twin = copy(self)
             twin.strategy, twin.settings, twin._lock, twin._shared = other, chosen, RLock(), at
-            if at != self._shared or not goes_on:
-                twin._note = "" if goes_on or other.by_hand else FRESH
-            twin._decoding = resume(self._decoding, shared, other, chosen, learned.state if goes_on else None)
-        twin._begin(shared, steps, history.answers[:at], history.learned[:at])
+            if at != self._shared or not continues:
+                twin._note = "" if continues or other.by_hand else FRESH
+            twin._decoding = resume(self._decoding, shared, other, chosen, learned if continues else None)
+        twin._begin(shared, history.steps[:at], history.answers[:at], history.learned[:at])
         return twin
 
     def _advance(self) -> Step:
@@ -275,16 +265,15 @@ class Session:
             return history.steps[history.cursor]
 
     def _decode(self, propose: Propose | None = None) -> Step:
-        """Decodes and records one iteration; one that raises has not happened."""
+        """Decodes and records one iteration; undoes it if it raises."""
         history, decoding = self._history, self._decoding
         if history.finished:
             raise FinishedError(
-                f"the text has ended ({history.finished}): go back, or fork with a larger max_new_tokens"
+                f"The text has ended ({history.finished}): go back, or fork with a larger max_new_tokens."
             )
         before, index = decoding.snapshot(), len(history.steps)
         try:
             iteration = iterate(decoding, propose)
-            # The first that this session decodes itself has the note.
             step = record(decoding, iteration, index, self._note if index == self._shared else "")
             if iteration.draft.mask is not None:
                 step = replace(step, note=f"{step.note} {REDRAWN}".strip())
@@ -292,7 +281,7 @@ class Session:
             self._history = _History(
                 steps=(*history.steps, step),
                 answers=(*history.answers, kept_answers(iteration)),
-                learned=(*history.learned, _Learned(self.strategy, decoding.drafter.snapshot())),
+                learned=(*history.learned, (self.strategy, decoding.drafter.snapshot())),
                 tokens=len(decoding.tokens),
                 finished=decoding.finished,
                 cursor=index + (fault is None),
@@ -307,8 +296,8 @@ class Session:
         return step
 
     def _check(self, first: int, iteration: Iteration) -> tuple[int, ExactnessError | None]:
-        """With `check=True`, the ties of an iteration, and the fault in it: the record of a fault is kept."""
-        if self._checker is None or iteration.draft.mask is not None:  # under a redrawn mask nothing is its own
+        """With `check=True`: the ties of an iteration and its fault; an iteration with a fault is still recorded."""
+        if self._checker is None or iteration.draft.mask is not None:  # a redrawn mask changes the choices
             return 0, None
         try:
             return self._checker.compare(first, iteration.rule), None
@@ -316,10 +305,10 @@ class Session:
             return 0, fault
 
     def _length(self, steps: int) -> int:
-        """Tokens, prompt included, after that many iterations."""
+        """Tokens after that many iterations, prompt included."""
         return self._decoding.prompt_length + 1 + sum(len(step.committed) for step in self.steps[:steps])
 
     def _changed(self, strategy: Strategy, changes: dict[str, Any]) -> tuple[SessionSettings, Strategy]:
-        own = {name: value for name, value in changes.items() if name in SessionSettings.model_fields}
-        rest = {name: value for name, value in changes.items() if name not in own}
-        return self.settings.changed(**own), strategy.changed(**rest) if rest else strategy
+        session_changes = {name: value for name, value in changes.items() if name in SessionSettings.model_fields}
+        rest = {name: value for name, value in changes.items() if name not in session_changes}
+        return self.settings.changed(**session_changes), strategy.changed(**rest) if rest else strategy

@@ -29,8 +29,7 @@ from ipywidgets import (
 )
 from pydantic.fields import FieldInfo
 
-from speclab.drafters.base import Strategy
-from speclab.drafters.measures import measure_of, small_matters
+from speclab.drafters.base import Strategy, measure_of, small_matters
 from speclab.errors import SettingsError
 from speclab.lab.state import LabState
 from speclab.settings import bounds

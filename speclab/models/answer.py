@@ -1,4 +1,4 @@
-"""What a pass answers: the best token after each row, the most probable ones on the host, rows of logits on demand."""
+"""The answer of a pass: the best token after each row, the most probable tokens, rows of logits on demand."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ from torch import Tensor
 
 from speclab.errors import NotRecordedError
 
-KEPT = 16
-"""Most probable tokens of a row that are searched for at least, and that a session keeps of every row."""
-STRIPES = 16
-"""A wide row is searched as so many stripes, first by the largest of each place in them; measured: 16 of 8 to 64."""
-FEW = 1 << 16
-"""Fewer numbers than this are searched as they stand; measured on a CPU."""
+KEPT = 16  # most probable tokens that a session records per row; at least so many are searched
+STRIPES = 16  # of a wide row in `topk`; the fastest of 8 to 64
+FEW = 1 << 16  # numbers below which `topk` is torch's; measured on a CPU
 
 Ids = NDArray[np.int64]
 TopTokens = tuple[Ids, NDArray[np.float32]]
-"""Ids and log-probabilities (nats), each `[n, k]` and the most probable first; an id of -1 is not known."""
+"""Ids and log-probabilities (nats), each `[n, k]`, most probable first; an id of -1 is unknown."""
 
 
 class Answer:
-    """What a pass answers for its `n` rows, each of which precedes some next token.
+    """The answer of a pass to its `n` rows: predictions of each row's next token.
 
     Args:
-        logits: `[n, V]` in the model's dtype and on its device; `[n, len(ids)]` where a draft has its own vocabulary.
-        choice: `[n]`, where it came with the pass; else it is worked out on demand.
-        top: the most probable tokens of each row, where they came with the pass.
+        logits: `[n, V]` in the model's dtype and on its device; `[n, len(ids)]` for a draft vocabulary.
+        choice: `[n]`, if it came with the pass; else computed on demand.
+        top: the most probable tokens of each row, if they came with the pass.
         ids: the token id of each column of a draft vocabulary.
-        vocab_size: `V`, where `ids` are given.
+        vocab_size: `V`, with `ids`.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class Answer:
         return len(self._logits)
 
     def __getitem__(self, index: slice | Sequence[int]) -> Answer:
-        """Some of the rows; where they are all of them, the same object, with what was worked out of it."""
+        """Some of the rows. All of them are the same object, which keeps its computed values."""
         if isinstance(index, slice) and len(range(*index.indices(len(self)))) == len(self):
             return self
         rows = index if isinstance(index, slice) else np.asarray(index, np.int64)
@@ -61,7 +58,7 @@ class Answer:
 
     @cached_property
     def rows(self) -> Tensor | None:
-        """Logits `[n, V]`, -inf for what a draft vocabulary lacks; None where a record answers: its choice is final."""
+        """Logits `[n, V]`, -inf outside a draft vocabulary; None for a recorded answer, whose choice is final."""
         if self._ids is None:
             return self._logits
         whole = self._logits.new_full((len(self), self._vocab_size), -torch.inf)
@@ -73,11 +70,11 @@ class Answer:
         """As `rows`, `[n, V]`.
 
         Raises:
-            NotRecordedError: a record answers.
+            NotRecordedError: the answer comes from a record.
         """
         if self.rows is None:
             raise NotRecordedError(
-                "it reads all of a model's logits, and of a text that was decoded the most probable tokens are kept"
+                "It needs all of a model's logits, but a decoded text has only the most probable tokens."
             )
         return self.rows
 
@@ -87,18 +84,18 @@ class Answer:
 
     @cached_property
     def choice(self) -> Ids:
-        """`[n]` ids, the argmax of each row; of equal ones the first."""
+        """`[n]` ids: the argmax of each row, the first of equal ones."""
         if self._choice is not None:
             return self._choice
         best = cast("Ids", self._logits.argmax(-1).cpu().numpy())
         return best if self._ids is None else self._ids[best]
 
     def log_probs(self) -> Tensor:
-        """`[n, V]` float32 on the device, nats; not kept: a pass over memory in use is twice as fast as over new."""
+        """`[n, V]` float32 on the device, nats; not cached, since reusing memory is twice as fast."""
         return self.logits.float().log_softmax(-1)
 
     def topk(self, k: int) -> TopTokens:
-        """The `k` most probable tokens of each row, or all where there are fewer, on the host."""
+        """The `k` most probable tokens of each row, or fewer if there are fewer, on the host."""
         if self._top is None or self._top[0].shape[-1] < min(k, self._logits.shape[-1]):
             self._top = to_host(*topk(self._logits.float().log_softmax(-1), max(k, KEPT)), self._ids)
         ids, log_probs = self._top
@@ -106,11 +103,11 @@ class Answer:
 
 
 class RecordedAnswer(Answer):
-    """An answer that a record or a known text gives without running a model.
+    """An answer from a record or a known text, without a model.
 
     Args:
-        choice: `[n]`, final whatever the sampling; -1 where nothing can be accepted.
-        top: gives the `k` most probable tokens after the rows of these numbers.
+        choice: `[n]`, final whatever the sampling; -1 if nothing can be accepted.
+        top: gives the `k` most probable tokens after the rows with these numbers.
     """
 
     rows = None
@@ -135,17 +132,17 @@ class RecordedAnswer(Answer):
 
 
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """What `rows.topk(k)` gives, three to eight times as fast where rows are wide.
+    """Equals `rows.topk(k)`, three to eight times as fast for wide rows.
 
-    The `k` largest lie in the `k` columns of stripes that have the largest maxima, so the rest is not looked at. Of
-    equal values any may come first, as in torch.
+    The `k` largest numbers are in the `k` columns of stripes with the largest maxima, so only those are searched. As in
+    torch, equal values have no fixed order.
 
     Args:
         rows: `[n, V]`, any float dtype.
-        k: how many of each row; all of a row that has fewer.
+        k: how many of each row, at most all.
 
     Returns:
-        Values and int64 indices, `[n, min(k, V)]`, the largest first.
+        Values and int64 indices, `[n, min(k, V)]`, largest first.
     """
     count, columns = rows.shape[-1], rows.shape[-1] // STRIPES
     if columns <= 2 * k or rows.numel() < FEW:
@@ -163,10 +160,10 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def to_host(log_probs: Tensor, columns: Tensor, ids: Ids | None = None) -> TopTokens:
-    """The tokens of columns and their log-probabilities, in one transfer from a device."""
+    """The token ids of columns and their log-probabilities, in one transfer from a device."""
     if columns.device.type == "cpu":
         best, scores = columns.numpy(), log_probs.numpy()
-    else:  # one transfer, hence one wait for the device: the bits of the float32 beside the ids
+    else:  # one transfer, so one wait for the device: the bits of the float32 beside the ids
         both = torch.stack((columns.int(), log_probs.view(torch.int32))).cpu().numpy()
         best, scores = both[0].astype(np.int64), both[1].view(np.float32)
     return (best if ids is None else ids[best]), scores

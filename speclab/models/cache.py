@@ -1,15 +1,16 @@
-"""The KV cache: per layer one buffer that grows by doubling, written and compacted in place.
+"""The KV cache: one buffer per layer that grows by doubling, written and compacted in place.
 
 The library's `DynamicLayer` concatenates at every pass, which copies the whole prefix. Here a pass copies its own rows,
-`keep` moves only the kept ones, and `shorten` moves nothing.
+`keep` moves only the rows it keeps, and `shorten` moves nothing.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,20 +19,19 @@ from transformers.cache_utils import Cache, DynamicLayer
 from speclab.models.transfers import to_device
 
 FIRST_CAPACITY = 256
-T = TypeVar("T", bound="BufferLayer")
 
 
 class BufferLayer(DynamicLayer):
     """One layer's keys and values: `[1, heads, length, dim]` views of buffers `[1, heads, capacity, dim]`.
 
     Attributes:
-        slot_bytes: bytes of one entry, keys and values together; known from the first pass on.
+        slot_bytes: bytes of one entry, keys and values together; known after the first pass.
     """
 
     is_initialized = False
     slot_bytes = 0
 
-    def __init__(self) -> None:  # not the library's: it sets keys and values, which are views made when asked for
+    def __init__(self) -> None:  # not the library's, which sets keys and values; here they are properties
         self.length = 0
         self.capacity = 0
 
@@ -44,7 +44,7 @@ class BufferLayer(DynamicLayer):
         return self.value_buffer.narrow(2, 0, self.length)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Makes empty buffers of the right kind; the library calls it too."""
+        """Creates empty buffers of the right kind; the library calls it too."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = key_states[:, :, :0], value_states[:, :, :0]
         both = key_states, value_states
@@ -52,7 +52,7 @@ class BufferLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Appends rows; returns views of everything up to them."""
+        """Appends rows; returns views of all entries."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, rows = self.length, key_states.shape[2]
@@ -64,21 +64,19 @@ class BufferLayer(DynamicLayer):
         return self.keys, self.values
 
     def reserve(self, slots: int) -> None:
-        """Grows to at least `slots`, at least doubling, so that n one-token passes copy O(n) rows in all."""
+        """Grows to at least `slots`, by at least doubling, so that n one-token passes copy O(n) rows in total."""
         capacity = max(slots, 2 * self.capacity, FIRST_CAPACITY)
-        # Both are made before either is kept: if memory runs out here, the layer is as it was.
+        # Allocate both before changing either: if memory runs out, the layer is unchanged.
         keys, values = _wider(self.key_buffer, capacity), _wider(self.value_buffer, capacity)
         keys.narrow(2, 0, self.length).copy_(self.keys)
         values.narrow(2, 0, self.length).copy_(self.values)
         self.key_buffer, self.value_buffer, self.capacity = keys, values, capacity
 
-    def copy(self, length: int) -> BufferLayer:
-        """A layer with its own storage, holding the first `length` entries."""
-        return self._copied_to(BufferLayer(), length)
-
-    def _copied_to(self, twin: T, length: int) -> T:
+    def copy(self, length: int) -> Self:
+        """The first `length` entries in new storage."""
+        twin = copy.copy(self)
+        twin.length = twin.capacity = 0
         if self.is_initialized:
-            twin.lazy_initialization(self.key_buffer, self.value_buffer)
             twin.reserve(length)
             twin.key_buffer.narrow(2, 0, length).copy_(self.key_buffer.narrow(2, 0, length))
             twin.value_buffer.narrow(2, 0, length).copy_(self.value_buffer.narrow(2, 0, length))
@@ -90,7 +88,7 @@ class BufferLayer(DynamicLayer):
 
 
 class HiddenStates(BufferLayer):
-    """Hidden states that a target left at every entry, which draft heads propose from; stored as keys are.
+    """A target's hidden states at every entry, from which draft heads propose; stored as keys are.
 
     Args:
         layers: indices of the model's `hidden_states`: 0 the embeddings, `i` the output of block `i`, -1 the last,
@@ -107,23 +105,19 @@ class HiddenStates(BufferLayer):
         self.update(states, states[..., :0])
 
     def rows(self, start: int, stop: int, layers: Sequence[int]) -> Tensor:
-        """The states of `layers` side by side, `[stop - start, len(layers) * hidden]`, in the model's dtype."""
+        """The states of `layers`, concatenated: `[stop - start, len(layers) * hidden]`, in the model's dtype."""
         assert stop <= self.length
         return torch.cat([self.keys[0, self.layers.index(layer), start:stop] for layer in layers], dim=-1)
 
-    def copy(self, length: int) -> HiddenStates:
-        """With its own storage, holding the first `length` entries."""
-        return self._copied_to(HiddenStates(self.layers), length)
-
 
 class KVCache(Cache):
-    """A `transformers` cache of full-attention buffer layers, whatever the config says of windows.
+    """A `transformers` cache of full-attention buffer layers, even if the config has windows.
 
     Args:
-        watched: layers whose hidden states are kept beside keys and values; none: no `hidden`.
+        watched: layers whose hidden states are stored in `hidden`, beside keys and values.
     """
 
-    layers: list[BufferLayer]  # type: ignore[assignment]  # nothing else is ever put in
+    layers: list[BufferLayer]  # type: ignore[assignment]
     hidden: HiddenStates | None = None
 
     def __init__(self, watched: Sequence[int] = ()) -> None:
@@ -132,33 +126,32 @@ class KVCache(Cache):
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """Layers whose hidden states are kept."""
+        """Layers whose hidden states are stored."""
         return self.hidden.layers if self.hidden is not None else ()
 
     def watch(self, layers: Sequence[int]) -> None:
-        """Keeps the hidden states of these layers from now on, and none that were kept before."""
+        """Stores the hidden states of these layers from now on; drops those stored before."""
         self.hidden = HiddenStates(layers) if layers else None
 
     @property
     def length(self) -> int:
-        """Entries in every layer that has any."""
+        """Entries per layer."""
         return max(map(attrgetter("length"), self.layers), default=0)
 
     @property
     def capacity(self) -> int:
-        """Slots allocated."""
         return min((layer.capacity for layer in self.layers if layer.is_initialized), default=0)
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes a slot takes over all layers; 0 before the first pass, when the shapes are unknown."""
+        """Bytes per slot over all layers; 0 before the first pass, when the shapes are unknown."""
         return sum(layer.slot_bytes for layer in self.layers)
 
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
-        """Keeps the first `prefix` entries, then those of `slots`; only entries that change place are copied.
+        """Keeps the first `prefix` entries, then those of `slots`; copies only entries that move.
 
         Args:
-            prefix: entries kept where they are.
+            prefix: entries that stay in place.
             slots: absolute, increasing, from `prefix` on.
 
         Raises:
@@ -167,26 +160,26 @@ class KVCache(Cache):
         bounds = [prefix - 1, *slots, self.length]
         if any(low >= high for low, high in pairwise(bounds)):
             raise ValueError(f"keep needs increasing slots from {prefix} to {self.length - 1}, not {list(slots)}")
-        settled = 0
-        while settled < len(slots) and slots[settled] == prefix + settled:
-            settled += 1
-        moving = slots[settled:]
-        on_device: dict[torch.device, Tensor] = {}  # a module over several devices has each layer's entries on its own
+        in_place = 0
+        while in_place < len(slots) and slots[in_place] == prefix + in_place:
+            in_place += 1
+        moving = slots[in_place:]
+        on_device: dict[torch.device, Tensor] = {}  # layers may be on different devices
         for layer in self._filled if moving else ():
             for buffer in (layer.key_buffer, layer.value_buffer):
                 if buffer.device not in on_device:
                     on_device[buffer.device] = to_device(moving, buffer.device)
                 moved = buffer.index_select(2, on_device[buffer.device])
-                buffer.narrow(2, prefix + settled, len(moving)).copy_(moved)
+                buffer.narrow(2, prefix + in_place, len(moving)).copy_(moved)
         self.shorten(prefix + len(slots))
 
     def shorten(self, length: int) -> None:
-        """Forgets the entries from `length` on; moves nothing."""
+        """Drops the entries from `length` on; moves nothing."""
         for layer in self._filled:
             layer.length = length
 
     def copy(self, length: int) -> KVCache:
-        """A cache with its own storage, holding the first `length` entries."""
+        """The first `length` entries in new storage."""
         twin = KVCache()
         twin.layers = [layer.copy(length) for layer in self.layers]
         twin.hidden = self.hidden.copy(length) if self.hidden is not None else None

@@ -1,4 +1,4 @@
-"""Whether a module is still the one that was loaded: people train, prune, adapt and patch between two texts."""
+"""Detects that a module was changed between two texts: trained, pruned, adapted or patched."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_SAMPLED = 8
-"""Numbers of each weight that are compared: writes through `.data` and fused optimisers raise no version counter."""
-_NOT_READ = {"training", "generation_config", "_output_capturing_hooks_installed"}
-"""Attributes that no pass depends on."""
+_SAMPLED = 8  # numbers compared per weight, since writes through `.data` and fused optimisers change no version counter
+_NOT_READ = {"training", "generation_config", "_output_capturing_hooks_installed"}  # attributes that no pass reads
 
 
 class ModuleWatch:
-    """Notices that a module was changed since it was last asked: its parts, their attributes, its config, its weights.
+    """Detects changes of a module since the last check: its parts, their attributes, its config, its weights.
 
-    Asked once at each start of a text, it costs some milliseconds. Cached entries of an earlier `version` belong to
-    another model; a lean pass and packed weights belong to version 0 alone.
+    A check takes some milliseconds, once per text. Cache entries of an earlier `version` belong to another model; a
+    lean pass and packed weights belong to version 0.
 
     Attributes:
-        version: changes noticed so far.
-        admitted: the version that the probe admitted.
+        version: changes detected so far.
+        admitted: the version that the probe accepted.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -33,13 +31,13 @@ class ModuleWatch:
 
     @torch.inference_mode()
     def refresh(self) -> int:
-        """Looks at the module, sets it to eval mode, and returns the version."""
+        """Checks the module, sets it to eval mode, and returns the version."""
         self._module.eval()
         contents, sample = self._contents, self._sample
         self._look()
         try:
             same = contents == self._contents and all(map(torch.equal, sample, self._sample))
-        except RuntimeError:  # a tensor attribute was exchanged: two tensors have no single truth value
+        except RuntimeError:  # a tensor attribute was replaced: comparing two tensors has no truth value
             same = False
         self.version += not same
         return self.version
@@ -49,7 +47,7 @@ class ModuleWatch:
         parts = list(module.modules())
         weights = [*module.parameters(), *module.buffers()]
         config: Any = getattr(module, "config", None)
-        self._held = weights  # so that no other tensor takes the id of one of them
+        self._weights = weights  # so that no new tensor gets the id of one of them
         self._contents: list[Any] = [
             [(part, type(part), type(part).forward) for part in parts],
             [{name: value for name, value in vars(part).items() if name not in _NOT_READ} for part in parts],

@@ -1,8 +1,7 @@
-"""Messages as token ids, by the tokenizer's own chat template, and which of the tokens are a message's content.
+"""Messages as token ids, by the tokenizer's chat template, and which tokens are a message's content.
 
-Ids are those of `tokenizer.apply_chat_template`, with the generation prompt appended; a last message of the assistant
-is continued instead, as transformers' text-generation pipeline does it. The template writes the special tokens, BOS
-included; none is added.
+Ids are those of `tokenizer.apply_chat_template` with the generation prompt; a last message of the assistant is
+continued instead, as in transformers' text-generation pipeline. The template writes the special tokens, BOS included.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ from speclab.prompts import Message, checked_messages
 
 _COMMON = {"system", "user", "assistant"}
 _MARK = re.compile("\ue0f1(\\d+)\ue0f2")
-"""Stands for the content of a message, by private characters, to find what the template writes around it."""
+"""Replaces the content of a message, to find what the template writes around it; the characters are private."""
 
 
 def has_template(tokenizer: PreTrainedTokenizerBase | None) -> bool:
-    """Whether messages can be given."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
 def encode_messages(
     tokenizer: PreTrainedTokenizerBase | None, prompt: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], tuple[Message, ...]]:
-    """Token ids of a conversation, and its messages, each with the tokens of its content.
+    """Token ids of a conversation, and its messages with the token range of their content.
 
-    Where the tokenizer tells no offsets, or the template rewrites a content, that content is of no tokens.
+    The range is empty if the tokenizer has no offsets, or the template rewrites the content.
 
     Raises:
-        PromptError: no message, or none of a role and a text; no template; or one that does not take these messages.
+        PromptError: the messages are invalid, or there is no template that accepts them.
     """
     messages = checked_messages(prompt)
     if tokenizer is None:
@@ -50,7 +48,7 @@ def encode_messages(
     encoded = tokenizer(rendered, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
     offsets = encoded["offset_mapping"] if fast else []
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
-    for index, (first, last) in _places(rendered, _around(tokenizer, messages), messages).items():
+    for index, (first, last) in _spans(rendered, _around(tokenizer, messages), messages).items():
         start, stop = bisect_right(ends, first), bisect_left(starts, last)
         if start < stop:
             messages[index] = replace(messages[index], start=start, stop=stop)
@@ -58,7 +56,7 @@ def encode_messages(
 
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
-    """The text that the template makes of messages."""
+    """The messages as the template writes them."""
     last: dict[str, Any] = (
         {"continue_final_message": True} if messages[-1].role == "assistant" else {"add_generation_prompt": True}
     )
@@ -70,49 +68,51 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -
 
 
 def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[str]:
-    """What the template writes before, between and after the contents, and in between the numbers of the messages.
+    """The template's texts before, between and after the contents, alternating with the numbers of the messages.
 
     Raises:
-        PromptError: it writes nothing of a message, as some do with a role they do not know.
+        PromptError: it leaves out a message, as some do for a role they do not know.
     """
     marked = [replace(message, content=f"\ue0f1{index}\ue0f2") for index, message in enumerate(messages)]
     try:
         pieces = _MARK.split(_rendered(tokenizer, marked))
-    except PromptError:  # it looks into a content
+    except PromptError:  # the template reads the content
         return [""]
     for index, message in enumerate(messages):
         if str(index) not in pieces[1::2]:
-            raise _refused(f"it leaves out message {index + 1}, of the role {message.role!r}")
+            raise _refused(f"it leaves out message {index + 1} with role {message.role!r}")
     return pieces
 
 
 def _check_roles(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> None:
-    """A template that copies whatever role it is given would take a misspelt one, which no model was trained on."""
+    """Rejects roles that the template does not mention, such as misspelt ones: it would copy them unchanged."""
     source = tokenizer.get_chat_template()
     for role in [message.role for message in messages]:
         if role not in _COMMON and not re.search(rf"""['"]{re.escape(role)}['"]""", source):
-            raise _refused(f"it knows no role {role!r}")
+            raise _refused(f"it has no role {role!r}")
 
 
 def _refused(why: str) -> PromptError:
     return PromptError(
-        f"The chat template of these models does not take these messages ({why}): change them, or give plain text."
+        f"The chat template of these models does not accept these messages ({why}): change them, or use plain text."
     )
 
 
-def _places(rendered: str, pieces: Sequence[str], messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
-    """Where each content stands in the rendered text, `pieces` around it, stripped as many templates have it.
+def _spans(rendered: str, pieces: Sequence[str], messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
+    """The character range of each content in the rendered text, between `pieces`; empty if they do not match.
 
-    Of none where the text is another.
+    Many templates strip contents.
     """
-    places: dict[int, tuple[int, int]] = {}
-    at = len(pieces[0]) if rendered.startswith(pieces[0]) else -1
+    spans: dict[int, tuple[int, int]] = {}
+    position = len(pieces[0])
+    if not rendered.startswith(pieces[0]):
+        return {}
     for number, after in zip(pieces[1::2], pieces[2::2], strict=True):
         content = messages[int(number)].content
-        ways = [way for way in (content, content.strip(), content.rstrip(), content.lstrip()) if at >= 0]
-        found = next((way for way in ways if rendered.startswith(way + after, at)), None)
-        if found is None:
+        variants = (content, content.strip(), content.rstrip(), content.lstrip())
+        match = next((text for text in variants if rendered.startswith(text + after, position)), None)
+        if match is None:
             return {}
-        places[int(number)] = at, at + len(found)
-        at += len(found) + len(after)
-    return places if at == len(rendered) else {}
+        spans[int(number)] = position, position + len(match)
+        position += len(match) + len(after)
+    return spans if position == len(rendered) else {}

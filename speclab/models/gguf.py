@@ -1,4 +1,4 @@
-"""GGUF files, as llama.cpp has them: converted once to a folder of safetensors in the user's cache."""
+"""GGUF files of llama.cpp, converted once to a folder of safetensors in the user's cache."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from speclab.errors import ModelNotFoundError, SpeclabError, UnsupportedModelErr
 
 _DIGIT_BY_DIGIT = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell"})
 _KNOWN_SPLITS = _DIGIT_BY_DIGIT | {"gpt-2", "llama3", "llama-v3", "llama-bpe", "qwen2", "deepseek-r1-qwen", "tekken"}
-"""Ways to split text before its bytes are merged (`tokenizer.ggml.pre`) that are read as they are meant."""
+"""Pre-tokenizers (`tokenizer.ggml.pre`) that are read correctly."""
 
 
 def file_of(source: str | PathLike[str]) -> Path | None:
-    """The GGUF file that is meant: one by its path, or the one of a folder that holds no model of another format.
+    """The GGUF file of a path: the file itself, or the only one in a folder without a model of another format.
 
     Raises:
-        ModelNotFoundError: the folder holds several.
+        ModelNotFoundError: the folder has several.
     """
     try:
         path = Path(source).expanduser()
@@ -39,12 +39,12 @@ def file_of(source: str | PathLike[str]) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # too long a name, no home directory, a NUL
         return None
     if len(files) > 1:
-        raise ModelNotFoundError(f"The folder {source} holds {len(files)} GGUF files: name one, as {files[0]}.")
+        raise ModelNotFoundError(f"The folder {source} has {len(files)} GGUF files: choose one, such as {files[0]}.")
     return files[0] if files else None
 
 
 def converted(file: Path, report: Callable[[str], None]) -> Path:
-    """The folder in the cache that holds a file's model and tokenizer, in float32; it is written on the first call."""
+    """The folder in the cache with a file's model and tokenizer in float32, converted on the first call."""
     status = file.stat()
     key = hashlib.sha256(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
     folder = user_cache_path("speclab") / "gguf" / f"{file.stem}-{key[:12]}"
@@ -57,8 +57,8 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     """Writes a file's model and tokenizer as a folder of safetensors, whole or not at all.
 
     Raises:
-        ModelNotFoundError: it is damaged.
-        UnsupportedModelError: transformers does not read it, or would read it wrongly.
+        ModelNotFoundError: the file is damaged.
+        UnsupportedModelError: transformers cannot read it, or would read it wrongly.
         SpeclabError: the cache cannot be written.
     """
     partial = folder.with_name(f".{folder.name}-{token_hex(4)}")
@@ -73,7 +73,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
                 tokenizer.save_pretrained(partial)
             report(f"Converting {file.name} once: its weights, which takes minutes for a large model…")
             model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-            model.hf_quantizer = None  # the weights are plain numbers now
+            model.hf_quantizer = None  # the weights are dequantised now
             if hasattr(model.config, "quantization_config"):
                 del model.config.quantization_config
             model.config.name_or_path = ""
@@ -85,12 +85,14 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
     except OSError as error:
         if not folder.is_dir():  # else another process was faster
             raise SpeclabError(
-                f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): make room, or set "
-                "XDG_CACHE_HOME to a folder elsewhere."
+                f"{file.name} cannot be converted in {folder.parent} ({error.strerror or error}): free some space, or "
+                "set XDG_CACHE_HOME to another folder."
             ) from None
     except Exception as error:
         if "No space left" in str(error):
-            raise SpeclabError(f"The disk of {folder.parent} is full: make room, or set XDG_CACHE_HOME.") from None
+            raise SpeclabError(
+                f"The disk of {folder.parent} is full: free some space, or set XDG_CACHE_HOME."
+            ) from None
         first = str(error).partition("\n")[0][:160].rstrip(".")
         raise UnsupportedModelError(f"{file.name} cannot be loaded ({first}): choose another file.") from None
     finally:
@@ -98,7 +100,7 @@ def convert(file: Path, folder: Path, dtype: torch.dtype, report: Callable[[str]
 
 
 def _checked_header(file: Path) -> dict[str, Any]:
-    """What decides whether transformers would read the file rightly: its family, its scaling, its tokenizer's kind."""
+    """The header fields that decide whether transformers reads the file correctly."""
     from gguf import GGUFReader
 
     try:
@@ -111,15 +113,15 @@ def _checked_header(file: Path) -> dict[str, Any]:
         values["tokens"] = len(tokens.data) if tokens is not None else 0
         scaled = values.get("rope.scaling.type", "none") != "none"
         scaled |= any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors)
-    except Exception as error:  # the reader raises whatever its parsing of damaged bytes happens to meet
+    except Exception as error:  # the reader raises many errors for damaged bytes
         raise ModelNotFoundError(
-            f"{file.name} is not a whole GGUF file ({str(error)[:160]}): fetch it again."
+            f"{file.name} is damaged or not a GGUF file ({str(error)[:160]}): download it again."
         ) from None
     reason = ""
     if scaled:
-        reason = "its positions are scaled, which transformers leaves out when it reads GGUF"
+        reason = "its positions are scaled, which transformers ignores when it reads GGUF"
     elif values.get("split.count", 1) > 1:
-        reason = f"it is one of {values['split.count']} parts (llama-gguf-split --merge joins them)"
+        reason = f"it is one of {values['split.count']} parts (join them with llama-gguf-split --merge)"
     if reason:
         raise UnsupportedModelError(f"{file.name} cannot be loaded: {reason}; choose another file, or safetensors.")
     return values
@@ -133,7 +135,7 @@ def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if split in _DIGIT_BY_DIGIT and isinstance(backend, Tokenizer):
-        # The library leaves GPT-2's way, which takes the space before a number into it.
+        # The library uses GPT-2's splitting, which joins a space to the number after it.
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
@@ -141,7 +143,7 @@ def _tokenizer(file: Path, values: dict[str, Any]) -> PreTrainedTokenizerBase | 
 
 
 def _without_surplus(tokenizer: PreTrainedTokenizerBase, count: int) -> PreTrainedTokenizerBase:
-    """The same tokenizer without the tokens that the library's classes add behind the file's own."""
+    """The tokenizer without the tokens that the library's classes append to the file's own."""
     if len(tokenizer) <= count:
         return tokenizer
     state = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -1,8 +1,8 @@
-"""The lean pass: GPT-NeoX (Pythia, the mini family) and Llama written out, on a CPU with packed weights.
+"""The lean pass: GPT-NeoX (Pythia, the mini family) and Llama written out, with packed weights on a CPU.
 
 The library's module spends up to half of a small model's pass in Python. A lean pass uses the module's weights and
-follows its arithmetic, so it equals the module within rounding; the probe compares the two when a model is loaded.
-`lean_forward` is the door: None means that passes go through the module.
+arithmetic, so it equals the module within rounding; the probe compares the two at load. `lean_forward` returns None if
+passes go through the module.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from speclab.models import memory
 from speclab.models.cache import KVCache
 
 FIRST_POSITIONS = 1024
-SPARE_POSITIONS = 256  # the rows of a pass may lie further than the cache is long
-PACKING: bool | None = None
-"""Whether weights are packed; None: where that is measured to be faster. Tests set it: their choice needs no clock."""
+SPARE_POSITIONS = 256  # positions of a pass may exceed the length of the cache
+PACKING: bool | None = None  # whether to pack weights; None: if that is measured to be faster
 ROUNDS = 5
 _FIXED_ANGLES = {"default", "linear", "llama3", "yarn"}  # rotary embeddings that depend on the position alone
 _CAPTURING = "transformers.utils.output_capturing"
 _OWN_MODULES = {"transformers.activations", "torch.nn.modules.activation"}
 _OWN_PARTS = {nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.ModuleList, nn.Module}
-# The activations that oneDNN applies together with a product, by the library's class.
+# Activations that oneDNN fuses with a product, by the library's class.
 _FUSED = {
     "SiLUActivation": ("swish", ""),
     "SiLU": ("swish", ""),
@@ -42,14 +41,14 @@ _FUSED = {
 }
 
 Angles = tuple[Tensor, Tensor]
-"""Cosines and sines, each `[m, half]`, of the rows' positions."""
+"""Cosines and sines of the rows' positions, each `[m, half]`."""
 
 
 class Linear:
-    """`act(x Wᵀ + b)` on one `nn.Linear`, or on several that read the same rows, their outputs side by side.
+    """`act(x Wᵀ + b)` with one `nn.Linear`, or with several that read the same rows, their outputs concatenated.
 
-    `pack` copies the weights into the layout that oneDNN multiplies by. The library's product repacks its weights at
-    every call, which takes longer than the product where rows are few.
+    `pack` copies the weights into oneDNN's layout. The library's product repacks its weights at every call, which takes
+    longer than the product if rows are few.
     """
 
     def __init__(self, *modules: nn.Linear, act: Any = None) -> None:
@@ -58,17 +57,15 @@ class Linear:
         self._packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Copies the weights; until `unpack`, products use the copy."""
         biases: list[Tensor | None] = [module.bias for module in self.modules]
         sizes = [module.out_features for module in self.modules]
         zeros = self.modules[0].weight.new_zeros
-        given = [zeros(size) if bias is None else bias.detach() for bias, size in zip(biases, sizes, strict=True)]
-        self._bias = None if all(bias is None for bias in biases) else torch.cat(given)
+        filled = [zeros(size) if bias is None else bias.detach() for bias, size in zip(biases, sizes, strict=True)]
+        self._bias = None if all(bias is None for bias in biases) else torch.cat(filled)
         weights = torch.cat([module.weight.detach() for module in self.modules])
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weights)
 
     def unpack(self) -> None:
-        """Drops the copy."""
         self._packed = None
 
     def __call__(self, rows: Tensor, *, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
@@ -87,7 +84,7 @@ class Linear:
         return out if name != "none" else torch.as_tensor(self.act(out))
 
     def by_library(self, rows: Tensor, plus: Tensor | None = None, times: Tensor | None = None) -> Tensor:
-        """As a call, by the modules' own weights."""
+        """As a call, with the modules' own weights."""
         outputs = [F.linear(rows, module.weight, module.bias) for module in self.modules]
         product = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         product = product if self.act is None else self.act(product)
@@ -98,9 +95,9 @@ class Linear:
 
 @torch.inference_mode()
 def pack(linears: Sequence[Linear]) -> bool:
-    """Packs the weights of a model on a CPU if a pass of one row gets no slower by it; whether it did.
+    """Packs the weights of a model on a CPU unless that slows down a pass of one row; returns whether it did.
 
-    Plain decoding must not pay for trees, and there must be memory for a second copy of the weights.
+    Plain decoding must not pay for trees, and a second copy of the weights must fit in memory.
     """
     weights = [module.weight for linear in linears for module in linear.modules]
     on_cpu = all(weight.device.type == "cpu" for weight in weights)
@@ -119,11 +116,11 @@ def pack(linears: Sequence[Linear]) -> bool:
 
 
 def _is_faster(linears: Sequence[Linear]) -> bool:
-    """Whether packed products of one row are the faster ones, all layers in the order of a pass."""
+    """Whether packed products of one row are faster, over all layers in the order of a pass."""
     widths = {linear.modules[0].in_features for linear in linears}
     rows = {width: torch.ones((1, width), dtype=linears[0].modules[0].weight.dtype) for width in widths}
     seconds: dict[bool, float] = {}
-    for _ in range(ROUNDS):  # in turn, so that a busy moment of the machine falls on both
+    for _ in range(ROUNDS):  # alternate, so that a busy moment affects both
         for packed in (True, False):
             start = perf_counter()
             for linear in linears:
@@ -142,7 +139,7 @@ def _operators() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
 
 @cache
 def _can_pack(dtype: torch.dtype) -> bool:
-    """Whether torch's private operators exist and compute the right products in this dtype."""
+    """Whether torch's private operators exist and compute correct products in this dtype."""
     module = nn.Linear(16, 16, dtype=dtype)
     rows = torch.linspace(-1, 1, 32, dtype=dtype).view(2, 16)
     activated, added = Linear(module, act=nn.SiLU()), Linear(module)
@@ -157,10 +154,11 @@ def _can_pack(dtype: torch.dtype) -> bool:
 
 
 def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention where heads that share keys become rows: fast kernels take a mask or shared keys, not both.
+    """Attention in which heads that share keys become rows, since fast kernels take a mask or shared keys, but not
+    both.
 
-    `query`, the answer: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`. `mask`: `[…, m, n]`, bool
-    or additive; None hides nothing.
+    `query` and the result: `[B, heads, m, dim]`. `keys`, `values`: `[B, shared heads, n, dim]`. `mask`: `[…, m, n]`,
+    bool or additive; None hides nothing.
     """
     batch, heads, rows, dim = query.shape
     group = heads // keys.shape[1]
@@ -171,7 +169,7 @@ def grouped_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
 
 
 def _normed(norm: Any, rows: Tensor) -> Tensor:
-    """The norm of rows as one operator: calling the module takes as long again for a few rows."""
+    """The norm of rows as one operator, twice as fast as the module for a few rows."""
     if isinstance(norm, nn.LayerNorm):
         return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
     return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
@@ -188,8 +186,8 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     high.mul_(cos).add_(from_low)
 
 
-# A decoder layer takes rows `[m, hidden]` and appends their keys and values to the cache; its mask is additive,
-# `[1, 1, m, n]`, or None for plain causal order.
+# A decoder layer maps rows `[m, hidden]` and appends their keys and values to the cache. Its mask is additive,
+# `[1, 1, m, n]`, or None for causal order.
 
 
 class _NeoXLayer:
@@ -209,7 +207,7 @@ class _NeoXLayer:
 
     def _attention(self, rows: Tensor, angles: Angles, mask: Tensor | None, cache: KVCache) -> Tensor:
         count = len(rows)
-        qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # a head's query, key and value lie together
+        qkv = self.qkv(rows).view(count, self.heads, 3, -1)  # per head: query, key, value
         _rotate(qkv[:, :, :2], *angles)
         query, key, value = qkv.transpose(0, 1)[None].unbind(3)
         keys, values = cache.update(key, value, self.index)
@@ -250,23 +248,11 @@ class _LlamaLayer:
         return out.transpose(1, 2).reshape(count, -1)
 
 
-_Parts = tuple[nn.Embedding, Any, list[Any], nn.Module]
-"""Embedding, rotary module, layers and final norm of a causal model."""
-
-
-def _neox(model: Any) -> _Parts:
-    base = model.gpt_neox
-    layers: list[Any] = [_NeoXLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
-    return base.embed_in, base.rotary_emb, layers, base.final_layer_norm
-
-
-def _llama(model: Any) -> _Parts:
-    base = model.model
-    layers: list[Any] = [_LlamaLayer(layer, index, model.config) for index, layer in enumerate(base.layers)]
-    return base.embed_tokens, base.rotary_emb, layers, base.norm
-
-
-_FAMILIES: dict[str, Callable[[Any], _Parts]] = {"GPTNeoXForCausalLM": _neox, "LlamaForCausalLM": _llama}
+_FAMILIES: dict[str, tuple[str, str, str, type[Any]]] = {
+    "GPTNeoXForCausalLM": ("gpt_neox", "embed_in", "final_layer_norm", _NeoXLayer),
+    "LlamaForCausalLM": ("model", "embed_tokens", "norm", _LlamaLayer),
+}
+"""By class: the names of the base model, its embedding and its final norm, and its layer written out."""
 
 
 class LeanForward:
@@ -277,7 +263,10 @@ class LeanForward:
     """
 
     def __init__(self, model: PreTrainedModel, *, packing: bool) -> None:
-        self._embedding, self._rotary, self._layers, self._norm = _FAMILIES[type(model).__name__](model)
+        base_name, embedding, norm, layer = _FAMILIES[type(model).__name__]
+        base: Any = getattr(model, base_name)
+        self._embedding, self._norm, self._rotary = getattr(base, embedding), getattr(base, norm), base.rotary_emb
+        self._layers = [layer(part, index, model.config) for index, part in enumerate(base.layers)]
         self._head = Linear(model.get_output_embeddings())
         linears = [self._head, *(linear for layer in self._layers for linear in layer.linears)]
         self.packed = packing and pack(linears)
@@ -287,9 +276,9 @@ class LeanForward:
 
     @property
     def hooked(self) -> bool:
-        """Whether somebody's hook waits for a call of the module, of one of its parts, or of any module.
+        """Whether a user's hook waits for a call of the module, of one of its parts, or of any module.
 
-        torch numbers all hooks, so the parts are looked at only after a new one was registered or one was there. The
+        torch numbers all hooks, so the parts are checked only after a new one was registered or one was there. The
         library's own hooks, which collect hidden states, do not count.
         """
         if self._hooked or RemovableHandle.next_id != self._hooks_seen:
@@ -322,7 +311,7 @@ class LeanForward:
         return self._head(rows[-1:] if last_only else rows), wanted
 
     def _angles(self, positions: Tensor, length: int) -> Angles:
-        """Angles of `positions`, from tables made once by the module's own rule."""
+        """Angles of `positions`, from tables computed by the module's own rule."""
         if length + SPARE_POSITIONS > len(self._cos):
             like = self._embedding.weight
             size = max(length + SPARE_POSITIONS, 2 * len(self._cos), FIRST_POSITIONS)
@@ -336,10 +325,10 @@ class LeanForward:
 
 @torch.inference_mode()
 def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward | None:
-    """The lean pass of a model; None where the module does not run as the library's own for a family written out.
+    """The lean pass of a model; None if the module is not the library's own of a known family.
 
     Args:
-        packing: multiply by packed copies of the weights where that is faster; False: no weight is copied.
+        packing: multiply by packed copies of the weights if that is faster; False copies no weight.
     """
     if type(model).__name__ not in _FAMILIES or model.config._attn_implementation != "sdpa":
         return None
@@ -349,16 +338,18 @@ def lean_forward(model: PreTrainedModel, *, packing: bool = True) -> LeanForward
     kinds = {(weight.device, weight.dtype) for weight in model.parameters()}
     if len(kinds) != 1 or not memory.has_plain_weights(model):
         return None
-    own = _OWN_MODULES | {type(model).__module__}
-    if not all(_is_own(part, own) for part in model.modules()):
+    library = _OWN_MODULES | {type(model).__module__}
+    if not all(_is_own(part, library) for part in model.modules()):
         return None
     return LeanForward(model, packing=packing)
 
 
-def _is_own(part: nn.Module, own: set[str]) -> bool:
+def _is_own(part: nn.Module, library: set[str]) -> bool:
     """Whether a part of a module is the library's own: not an adapter, not patched, not placed by accelerate."""
     kind = type(part)
-    if kind not in _OWN_PARTS and kind.__module__ not in own:
+    if kind not in _OWN_PARTS and kind.__module__ not in library:
         return False
-    patched = "forward" in vars(part) or kind.forward.__module__ not in own | {base.__module__ for base in _OWN_PARTS}
+    patched = "forward" in vars(part) or kind.forward.__module__ not in library | {
+        base.__module__ for base in _OWN_PARTS
+    }
     return not patched and not hasattr(part, "_hf_hook")

@@ -1,4 +1,4 @@
-"""Models and tokenizers from hub ids, folders, GGUF files or memory: safetensors only, and no remote code."""
+"""Loads models and tokenizers from hub ids, folders, GGUF files or memory: safetensors only, no remote code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from speclab.models.runner import Runner
 ModelPath = str | PathLike[str]
 Source = ModelPath | PreTrainedModel
 Report = Callable[[str], None]
-"""Gets one sentence at a time while a load goes on; an exception that it raises ends the load."""
+"""Called with one sentence at a time during a load; an exception that it raises ends the load."""
 
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model.safetensors", "model-*.safetensors")
 HEAD_FILES = ("*.json", "*.safetensors", "*.bin")
@@ -54,7 +54,7 @@ def silent(_: str) -> None:
 
 
 def folder_of(source: ModelPath) -> Path | None:
-    """The local folder of that path; None if there is none, whatever else the path may be."""
+    """The local folder at a path, or None."""
     try:
         folder = Path(source).expanduser()
         return folder if folder.is_dir() else None
@@ -78,7 +78,7 @@ def locate(source: ModelPath, report: Report = silent, files: Sequence[str] = MO
 
 
 def is_here(source: ModelPath) -> bool:
-    """Whether nothing has to be downloaded."""
+    """Whether nothing needs to be downloaded."""
     return folder_of(source) is not None or gguf.file_of(source) is not None or _cached(str(source)) is not None
 
 
@@ -111,13 +111,13 @@ def _downloaded(name: str, report: Report, files: Sequence[str]) -> Path:
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise SpeclabError(f"The disk is full: {name} does not fit into the hub's cache.") from None
         raise OfflineError(
-            f"{name} is not on this machine and the model hub cannot be reached: use the shipped models (load_pair()), "
-            "a local folder, or connect and unset HF_HUB_OFFLINE."
+            f"{name} is not on this machine and the hub cannot be reached: connect and unset HF_HUB_OFFLINE, or use a "
+            "local folder or the shipped models (load_pair())."
         ) from error
 
 
 def _bar(name: str, report: Report) -> type[Any]:
-    """A progress bar that draws nothing and reports the bytes."""
+    """A progress bar that reports bytes instead of drawing."""
 
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -137,7 +137,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of a model's folder.
 
     Raises:
-        ModelNotFoundError: it is missing, or holds something else.
+        ModelNotFoundError: the file is missing, or has other contents.
     """
     try:
         content = json.loads(read_whole(path, ModelNotFoundError, _LONGEST_JSON))
@@ -145,7 +145,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = None
     if isinstance(content, dict):
         return content
-    raise ModelNotFoundError(f"{path.name} in {path.parent.name} holds no JSON object: fetch it again.")
+    raise ModelNotFoundError(f"{path.name} in {path.parent.name} is not a JSON object: download it again.")
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ class Loader:
         place = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = self.dtype or (torch.float32 if place.type == "cpu" else None)
         if not (folder / "config.json").is_file():
-            raise ModelNotFoundError(f"The folder {name} holds no model (no config.json): check the path.")
+            raise ModelNotFoundError(f"The folder {name} contains no model (no config.json): check the path.")
         files = list(folder.glob("model*.safetensors"))
         if not files:
-            raise ModelNotFoundError(f"{name} has no safetensors weights: choose a checkpoint that has.")
+            raise ModelNotFoundError(f"{name} has no safetensors weights: choose another checkpoint.")
         try:
             config = AutoConfig.from_pretrained(folder)
             reason = unfit(config)
@@ -198,15 +198,15 @@ class Loader:
                 )
             model, info = loaded
             nn.Module.to(model, place, dtype)
-            if place.type == "cpu":  # the library maps some weights from their file, which may change
+            if place.type == "cpu":  # the library memory-maps some weights from a file, which may change
                 for weights in (*model.parameters(), *model.buffers()):
                     weights.data = weights.data.clone()
         except SpeclabError:
             raise
         except Exception as error:
             raise _explain(error, name, "model") from error
-        if missing := sorted(info["missing_keys"]):  # the library has drawn them at random
-            raise ModelNotFoundError(f"The weights of {name} lack {missing[0]}, of {len(missing)}: fetch it again.")
+        if missing := sorted(info["missing_keys"]):  # the library initialised them at random
+            raise ModelNotFoundError(f"The weights of {name} lack {missing[0]}, of {len(missing)}: download it again.")
         model.config.name_or_path = name
         assert isinstance(model, PreTrainedModel)
         return model
@@ -221,7 +221,7 @@ class Loader:
 
 @contextmanager
 def no_progress_bar() -> Iterator[None]:
-    """Without the library's own progress bar."""
+    """Hides the library's progress bar."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -232,7 +232,7 @@ def no_progress_bar() -> Iterator[None]:
 
 
 def unwrapped(source: object) -> Source:
-    """What can be loaded: a name as it is, a module out of the wrappers of `torch.compile` and of peft.
+    """What can be loaded: a name unchanged, a module without the wrappers of `torch.compile` and peft.
 
     A compiled module would be compiled again for every shape of tree. peft's adapters inside the layers stay there.
     """
@@ -241,24 +241,24 @@ def unwrapped(source: object) -> Source:
     if not isinstance(module, PreTrainedModel) and isinstance(adapters, dict) and hasattr(module, "get_base_model"):
         if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
             raise UnsupportedModelError(
-                "This peft model puts a learned prompt before every text, and speclab runs adapters inside the layers "
-                "alone (such as LoRA): choose one of those, or its base model."
+                "This peft model puts a learned prompt before every text, but speclab supports only adapters in the "
+                "layers, such as LoRA: choose one of those, or the base model."
             )
         module = module.get_base_model()
         module = getattr(module, "_orig_mod", module)
     if isinstance(module, str | PathLike | PreTrainedModel):
         return module
-    raise SettingsError(f"Expected a model, got {named(source)}: give a hub id, a folder or a transformers model.")
+    raise SettingsError(f"Expected a model, got {named(source)}: pass a hub id, a folder or a transformers model.")
 
 
 def shown_name(model: PreTrainedModel) -> str:
-    """A hub id; the end of a folder's path, so that records do not tell where things lie; or the family."""
+    """A hub id; the end of a folder's path, so that records do not reveal where files are; or the family."""
     name = str(model.config.name_or_path)
     return short_name(name) if name else str(model.config.get_text_config(decoder=True).model_type)
 
 
 def short_name(name: str) -> str:
-    """A hub id; the end of a local path; of SmolLM2 its name alone."""
+    """A hub id; the end of a local path; just the name of SmolLM2."""
     path = folder_of(name) or gguf.file_of(name)
     if path is None or path == SMOLLM2:
         return name if path is None else path.name
@@ -266,7 +266,7 @@ def short_name(name: str) -> str:
 
 
 def parse_device(device: str | torch.device | None) -> torch.device | None:
-    """A device by name; refuses CUDA where there is none."""
+    """A device by name; refuses CUDA if there is none."""
     if device is None:
         return None
     try:
@@ -276,7 +276,9 @@ def parse_device(device: str | torch.device | None) -> torch.device | None:
     if parsed.type == "meta":
         raise SettingsError(f'There is no device {device!r}: use "cpu", "cuda" or "cuda:1".')
     if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
-        raise SettingsError(f'This machine has {torch.cuda.device_count()} GPUs, and no {device}: use device="cpu".')
+        raise SettingsError(
+            f'{device} is not among this machine\'s {torch.cuda.device_count()} GPUs: use device="cpu".'
+        )
     return parsed
 
 
@@ -289,15 +291,15 @@ def parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
 
 
 def _explain(error: Exception, name: str, what: str) -> SpeclabError:
-    """One sentence for what a library raised while loading."""
+    """One sentence for a library's error during loading."""
     text = str(error)
     first = text.splitlines()[0][:160] if text else type(error).__name__
     if memory.is_out_of_memory(error):
         return OutOfMemoryError(f"{name} does not fit in memory: choose a smaller model or half precision.")
     if "trust_remote_code" in text:
-        return UnsupportedModelError(f"{name} brings its own code, which speclab does not run: choose another model.")
+        return UnsupportedModelError(f"{name} needs its own code, which speclab does not run: choose another model.")
     if "gated" in text.lower():
         return ModelNotFoundError(f"{name} is gated: accept its licence on the hub and log in with `hf auth login`.")
     if isinstance(error, OSError | SafetensorError):
-        return ModelNotFoundError(f"{name} has no readable {what} ({first}): fetch it again.")
+        return ModelNotFoundError(f"{name} has no readable {what} ({first}): download it again.")
     return UnsupportedModelError(f"The {what} of {name} does not load ({first}): choose another model.")

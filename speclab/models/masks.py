@@ -1,8 +1,8 @@
-"""Attention masks for tree passes: additive, 4-D, cut by positions where a family has a sliding window or chunks.
+"""Attention masks for tree passes: additive, 4-D, cut by positions in families with a sliding window or chunks.
 
-Additive (0 where visible, the dtype's lowest number where hidden), because eager attention adds a boolean
-mask as 0 and 1; 4-D, because a 2-D mask is read as padding. The prefix is always visible, rows of the tree
-see what `hidden` leaves them.
+Additive (0 is visible, the dtype's lowest number hidden), because eager attention adds a boolean mask as 0 and 1; 4-D,
+because a 2-D mask is read as padding. The prefix is always visible; `hidden` decides which rows of the tree see each
+other.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 class MaskPlan:
     """How a family takes its masks.
 
-    `window`: a row sees a column if its position is less than `window` above the column's, or, in layers that
-    attend in chunks, if both lie in the same chunk of `window` positions; None sees everything. `kinds`: names of
-    the layer kinds where the module takes a dict, one mask a kind; empty where it takes one tensor.
+    `window`: a row sees a column if its position is less than `window` above the column's or, in layers that attend in
+    chunks, if both are in the same chunk of `window` positions; None sees everything. `kinds`: names of the layer kinds
+    if the module takes a dict with one mask per kind; empty if it takes one tensor.
     """
 
     window: int | None = None
@@ -34,7 +34,7 @@ class MaskPlan:
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> MaskPlan:
-        """Reads the plan from a text config: `sliding_window` or `attention_chunk_size`, and `layer_types`."""
+        """From a text config's `sliding_window` or `attention_chunk_size`, and `layer_types`."""
         window = getattr(config, "sliding_window", None)
         kinds = tuple(sorted(set(getattr(config, "layer_types", None) or ())))
         if SLIDING in kinds:
@@ -42,21 +42,19 @@ class MaskPlan:
         if CHUNKED in kinds:
             return cls(config.attention_chunk_size, kinds)
         if kinds or getattr(config, "use_sliding_window", True) is False:
-            window = None  # every layer is a full one, whatever the config says of windows
+            window = None  # every layer has full attention, even if the config has a window
         return cls(window)
 
     def build(self, hidden: Tensor, positions: Tensor, columns: Tensor, dtype: torch.dtype) -> Mask:
         """The mask of one pass.
 
         Args:
-            hidden: `[m, c]` bool, what each row must not see of the last `c` columns; it sees all earlier
-                ones.
+            hidden: `[m, c]` bool, what each row must not see of the last `c` columns; it sees all earlier ones.
             positions: `[m]` int64, position of each row.
-            columns: `[n]` int64, position of every cache slot, the new rows' own included; read for windows
-                only.
+            columns: `[n]` int64, position of every cache slot, the new rows included; read for windows only.
 
         Returns:
-            `[1, 1, m, n]` of `dtype`, or one such mask for each kind of layer.
+            `[1, 1, m, n]` of `dtype`, or one such mask per kind of layer.
         """
         low = torch.finfo(dtype).min
         full = torch.zeros((1, 1, len(positions), len(columns)), dtype=dtype, device=positions.device)
@@ -75,7 +73,7 @@ class MaskPlan:
         return self.window is None or length <= self.window
 
     def spread(self, full: Tensor, banded: Tensor) -> Mask:
-        """The two masks as the module takes them: the banded one alone, or each to its kind of layer."""
+        """Both masks as the module takes them: only the banded one, or one per kind of layer."""
         return {kind: full if kind == FULL else banded for kind in self.kinds} if self.kinds else banded
 
 
@@ -83,8 +81,7 @@ def read_back(mask: Mask, rows: int, length: int) -> tuple[Bools, list[int]]:
     """What a mask shows: its last `rows` columns as bool, and per row the number of visible columns before.
 
     Args:
-        mask: as handed to the model; of a dict, the full-attention mask is read. None shows everything to
-            one row.
+        mask: as given to the model; of a dict, the full-attention mask is read. None shows everything to one row.
     """
     if isinstance(mask, dict):
         mask = mask.get(FULL, next(iter(mask.values())))

@@ -1,4 +1,4 @@
-"""Devices: how much memory is free, and modules that something else has already placed."""
+"""Devices: free memory, and modules that other libraries placed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from transformers import PreTrainedModel
 from speclab.errors import OutOfMemoryError, SettingsError, UnsupportedModelError
 from speclab.files import byte_count
 
-HEADROOM = 1.2
-"""Weights, and a fifth more for activations, caches and the loading itself: a speclab default, not a measurement."""
+HEADROOM = 1.2  # a fifth more than the weights, for activations, caches and loading (speclab default, not measured)
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def free(device: torch.device) -> int | None:
-    """Bytes free on a device, None if it does not say; on a CPU the limit of a container counts.
+    """Bytes free on a device, None if unknown; on a CPU a container's limit counts.
 
-    On CUDA the blocks that torch caches, and no tensor uses, are free too: the next model may take them.
+    On CUDA, blocks that torch caches and no tensor uses count as free.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -28,7 +27,7 @@ def free(device: torch.device) -> int | None:
     if device.type != "cpu":
         return None
     available = int(psutil.virtual_memory().available)
-    try:  # cgroup 2, which psutil does not read; file pages count as used and are given back on demand
+    try:  # cgroup 2, which psutil does not read; it counts file pages as used, but frees them on demand
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         stats = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
@@ -38,17 +37,17 @@ def free(device: torch.device) -> int | None:
 
 
 def require(name: str, weight_bytes: int, device: torch.device) -> None:
-    """Refuses a model whose weights plainly exceed the memory of a device."""
+    """Refuses a model whose weights exceed the memory of a device."""
     available, needed = free(device), int(weight_bytes * HEADROOM)
     if available is not None and needed > available:
         raise OutOfMemoryError(
-            f"{name} needs {byte_count(needed)} of memory on {device} and {byte_count(available)} are free: choose a "
-            'smaller model, dtype="float16" or "bfloat16", or another device.'
+            f"{name} needs {byte_count(needed)} of memory on {device}, but {byte_count(available)} is free: choose "
+            'a smaller model, dtype="float16" or "bfloat16", or another device.'
         )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on a CPU torch raises a plain RuntimeError."""
+    """Whether memory ran out; on a CPU torch raises a plain RuntimeError."""
     words = ("can't allocate memory", "not enough memory", "out of memory", "unable to mmap")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -56,11 +55,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
-    """Refuses a module that cannot be `moved`, or whose inputs would have no device as its embedding is offloaded."""
+    """Refuses a module that cannot be `moved`, or whose inputs have no device because its embedding is offloaded."""
     if moved and is_spread(model):
         raise SettingsError(
-            f"{name} is placed by its device_map or tensor-parallel plan: leave out device= and dtype=, and give them "
-            "to from_pretrained, which loads it."
+            f"{name} is placed by its device_map or tensor-parallel plan: leave out device= and dtype=, and pass them "
+            "to from_pretrained."
         )
     if model.device.type == "meta":
         raise UnsupportedModelError(
@@ -70,11 +69,11 @@ def check_device_map(model: PreTrainedModel, name: str, *, moved: bool) -> None:
 
 
 def is_spread(model: PreTrainedModel) -> bool:
-    """Whether several devices, the disk, or several processes hold its weights."""
+    """Whether its weights are on several devices, on disk, or in several processes."""
     devices = getattr(model, "hf_device_map", None) or {}
     return len(set(devices.values())) > 1 or not has_plain_weights(model)
 
 
 def has_plain_weights(model: nn.Module) -> bool:
-    """Whether every weight is a plain tensor, and no part of one that several processes hold (`DTensor`)."""
+    """Whether every weight is a plain tensor, not part of one that several processes hold (`DTensor`)."""
     return all(type(weight) is nn.Parameter for weight in model.parameters())

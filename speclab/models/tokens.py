@@ -1,4 +1,4 @@
-"""Token ids and their texts, and whether the tokenizers of two models give the same ids."""
+"""Token ids and their texts, and whether two tokenizers give the same ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLES = (
 
 
 class TokenTexts:
-    """Texts of single tokens, for display; each token is read once.
+    """Texts of single tokens for display, cached.
 
     Args:
         tokenizer: None gives "#123" for every token.
@@ -34,9 +34,8 @@ class TokenTexts:
         self._texts: dict[int, str] = {}
 
     def __call__(self, tokens: Iterable[int]) -> dict[int, str]:
-        """Token to text, as in " the"; "<0xE2>" for bytes that are no text alone; "#123" where there is none.
-
-        The order is that of `tokens`.
+        """Token to text, in the order of `tokens`: " the"; "<0xE2>" for a part of a character; "#123" for an unknown
+        id.
         """
         wanted = list(dict.fromkeys(tokens))
         new = [token for token in wanted if token not in self._texts]
@@ -45,7 +44,7 @@ class TokenTexts:
             added = self._tokenizer.added_tokens_decoder
             ids = [token for token in new if 0 <= token < len(self._tokenizer)]
             for token, piece in zip(ids, self._tokenizer.convert_ids_to_tokens(ids), strict=True):
-                if isinstance(piece, str):  # else a gap in the numbering
+                if isinstance(piece, str):  # else the id is unused
                     self._texts[token] = piece if token in added else self._text(piece)
         return {token: self._texts[token] for token in wanted}
 
@@ -63,7 +62,7 @@ class TokenTexts:
 
 
 def compare(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Checks that both give the same ids to the same text, and number their special tokens alike.
+    """Checks that both give the same ids to the same text and the same special tokens.
 
     Raises:
         TokenizerMismatchError: they do not.
@@ -92,11 +91,11 @@ def _difference(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase)
 
 
 def whole_numbers(prompt: object) -> list[int]:
-    """Token ids from a list, an array or a tensor; raises `PromptError` for anything else."""
+    """Token ids from a list, array or tensor; raises `PromptError` for anything else."""
     tokens = prompt.tolist() if hasattr(prompt, "tolist") else prompt  # an array or a tensor
     if not isinstance(tokens, Sequence):
         raise PromptError(f"Expected a prompt as text, token ids or messages, got {prompt!r}.")
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-            raise PromptError(f"Expected a prompt as text or token ids, and {token!r} is not a token id.")
+            raise PromptError(f"Expected a prompt as text or token ids, but {token!r} is not a token id.")
     return [int(token) for token in tokens]

@@ -1,8 +1,10 @@
-"""What passes between host and device: up without a wait, and down once a pass, with the check that it is finite."""
+"""Host and device: copies up without a wait, one checked copy down per pass, and times without a wait."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,10 @@ from speclab.models.answer import Answer, Ids, topk
 
 
 def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
-    """Values of the host as a tensor on `device`; on CUDA nothing waits until they are there.
+    """Host values as a tensor on `device`, without a wait on CUDA.
 
-    A copy that does not wait reads the host's memory later, and only from pinned memory, which may not be written
-    meanwhile. It is new each time: torch's allocator gives pinned memory out again when the device has read it.
+    An asynchronous copy reads the host's memory later, so it needs pinned memory that nobody overwrites. It is
+    allocated each time; torch reuses pinned memory after the device has read it.
     """
     host = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
     if device.type != "cuda":
@@ -35,22 +37,22 @@ def check_finite(
     ids: Ids | None = None,
     vocab_size: int = 0,
 ) -> Answer:
-    """The answer of a pass, which must be finite: one that overflowed, or damaged weights, must not choose a token.
+    """The answer of a pass; refuses logits that are not finite, so that an overflow or damaged weights choose no token.
 
     Args:
         logits: `[m, V]`.
-        k: most probable tokens of each row that come from a device with the check and the argmax.
-        allow_nonfinite: the reader replaces those that are not finite, so they are not refused.
+        k: most probable tokens per row to copy from a device with the check and the argmax.
+        allow_nonfinite: do not refuse; the reader replaces such values.
         ids, vocab_size: of a draft vocabulary, as in `Answer`.
 
     Raises:
-        LogitsError: a row has a NaN, an infinity, or nothing but minus infinity.
+        LogitsError: a row has a NaN, an infinity, or only minus infinity.
     """
     choice = top = None
-    rows_finite = torch.isfinite(logits.amax(-1))  # a NaN wins the maximum of its row, and that may not be infinite
+    rows_finite = torch.isfinite(logits.amax(-1))  # the maximum of a row with a NaN is NaN
     if logits.device.type == "cpu":
         finite = bool(rows_finite.all())
-    else:  # one transfer for the check and what comes with it: the only wait of a pass
+    else:  # one transfer, the only wait of a pass
         parts = [rows_finite.int()[:, None], logits.argmax(-1).int()[:, None]]
         if k:
             log_probs, best = topk(logits.float().log_softmax(-1), k)
@@ -65,14 +67,60 @@ def check_finite(
             top = tokens[:, 1:], np.ascontiguousarray(host[:, 2 + count :]).view(np.float32)
     if not finite and not allow_nonfinite:
         raise LogitsError(
-            f"{name} gave logits that are no numbers (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
-            f"{nonfinite_advice(logits.dtype)}"
+            f"The logits of {name} are not finite (NaN or infinity) in {str(logits.dtype).removeprefix('torch.')}: "
+            f"{nonfinite_advice(logits.dtype)}."
         )
     return Answer(logits, choice=choice, top=top, ids=ids, vocab_size=vocab_size)
 
 
 def nonfinite_advice(dtype: torch.dtype) -> str:
-    """What to do about a model whose logits are not finite in this dtype."""
+    """The way out if a model's logits are not finite in this dtype."""
     if dtype.itemsize < 4:
-        return "load it with dtype='float32', in which larger numbers fit"
-    return "its weights are damaged, or hold such numbers themselves: load them again, or choose another model"
+        return "load it with dtype='float32', which has a larger range"
+    return "its weights are damaged or not finite; load them again, or choose another model"
+
+
+class Stopwatch:
+    """Seconds of each phase, from one mark to the next, device work included.
+
+    On CUDA a mark is an event in the queue of `device`: a phase lasts until its work is done, as if the host had waited
+    for it. Reading `phase_seconds` reads the events.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._phases: list[str] = []
+        self._events: list[Any] = []
+        self._times: list[float] = []
+        self._note()
+
+    def mark(self, phase: str) -> None:
+        """Ends the phase that ran since the last mark."""
+        self._phases.append(phase)
+        self._note()
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last mark by the host's clock, without device work that is still running."""
+        return self._times[-1] - self._times[0]
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds of every phase; waits for the device if it is still running."""
+        if self._events:
+            if not self._events[-1].query():
+                self._events[-1].synchronize()
+            spent = [start.elapsed_time(end) / 1000 for start, end in pairwise(self._events)]
+        else:
+            spent = [end - start for start, end in pairwise(self._times)]
+        seconds = dict.fromkeys(self._phases, 0.0)
+        for phase, duration in zip(self._phases, spent, strict=True):
+            seconds[phase] += duration
+        return seconds
+
+    def _note(self) -> None:
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self._device))
+            self._events.append(event)
+        self._times.append(perf_counter())

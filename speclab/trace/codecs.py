@@ -1,6 +1,6 @@
-"""How the records' values are written: finite numbers, a tree by its columns, a mask by its bits.
+"""How values are written: finite numbers, a tree by its columns, a mask by its bits.
 
-Bounds are checked where a file is read, and not where a record is made: to the engine these are plain types.
+Reading a file checks bounds; making a record does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import AliasChoices, ConfigDict, FailFast, Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import ConfigDict, FailFast, Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from speclab.tree import Bools, CandidateSampling, DraftTree
 
@@ -21,12 +21,12 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-"""Seconds, or a probability, which rounding may leave a little above 1."""
+"""Seconds, or a probability, which rounding may leave slightly above 1."""
 
 
 @cache
 def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Reads and writes values of a type, by the bounds in its annotations; made once."""
+    """Reads and writes values of a type, within the bounds of its annotations."""
     return TypeAdapter(kind)
 
 
@@ -38,17 +38,18 @@ class _Columns:
     parent: Many[Whole]
     log_prob: Many[float]
     source: Many[str]
-    candidate_sampling: Annotated[
-        CandidateSampling, Field(validation_alias=AliasChoices("candidate_sampling", "law"))
-    ] = CandidateSampling.DETERMINISTIC
+    candidate_sampling: CandidateSampling = CandidateSampling.DETERMINISTIC
 
 
 def _columns(tree: DraftTree) -> dict[str, Any]:
-    # JSON has no infinity: the log-probability of a token that its source ruled out is written as text.
-    log_prob = [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()]
-    integers = {"token": tree.token.tolist(), "parent": tree.parent.tolist()}
-    sampling = str(tree.candidate_sampling)
-    return {**integers, "log_prob": log_prob, "source": list(tree.source), "candidate_sampling": sampling}
+    return {
+        "token": tree.token.tolist(),
+        "parent": tree.parent.tolist(),
+        # JSON has no infinity: a token that its source rules out has "-inf"
+        "log_prob": [value if isfinite(value) else str(value) for value in tree.log_prob.tolist()],
+        "source": list(tree.source),
+        "candidate_sampling": str(tree.candidate_sampling),
+    }
 
 
 def _tree(value: Any) -> DraftTree:
@@ -75,7 +76,7 @@ def _mask(rows: Any) -> Bools:
         return rows
     n = len(rows) if isinstance(rows, list) else 0
     if not n or not all(isinstance(row, str) and len(row) == 2 * -(-n // 8) for row in rows):
-        raise ValueError("needs rows of as many bits as there are rows, in hexadecimal digits")
+        raise ValueError("must be square: one hexadecimal text per row, one bit per column")
     packed = np.frombuffer(bytes.fromhex("".join(rows)), np.uint8).reshape(n, -1)
     return np.unpackbits(packed, axis=1, count=n).astype(np.bool_)
 

@@ -1,9 +1,9 @@
 """Conditions to run until: functions of a step, or expressions over its fields such as `accepted < 2 and entropy > 3`.
 
-An expression is Python's syntax, of which these parts are allowed: numbers, texts in quotes, lists of them, `+ - * /`,
-comparisons, `in`, `and`, `or`, `not`, and names. Names are those of `STEP_FIELDS`, the settings of strategies
-(`settings.depth` where a field has the same name), `seconds.verify`, and any of these of the iteration before, as in
-`route != previous.route`. A comparison with a value that a step does not have is false.
+An expression is Python syntax, restricted to numbers, texts in quotes, lists, `+ - * /`, comparisons, `in`, `and`,
+`or`, `not`, and names: those of `STEP_FIELDS`, settings of strategies (`settings.depth` if a field has the same name),
+`seconds.verify`, and any of these of the iteration before, as in `route != previous.route`. A comparison with a missing
+value is false.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from speclab.errors import ExpressionError, SettingsError
 from speclab.trace.records import PHASES, Step
 
 Condition = Callable[[Step], bool] | str
-"""What a run can stop at: a function of a step, or an expression."""
+"""A function of a step, or an expression."""
 LONGEST = 500
-"""Characters of an expression."""
+"""Most characters of an expression."""
 EXAMPLE = "accepted < 2 and entropy > 3"
 _ALLOWED = (
     ast.Constant, ast.Tuple, ast.List, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div,
@@ -81,21 +81,20 @@ STEP_FIELDS: dict[str, Callable[[Step], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression. Called with a step alone, it knows no iteration before it."""
+    """A parsed expression; called with a step alone, it has no iteration before it."""
 
     text: str
     code: CodeType
     readers: Mapping[str, Callable[[Step], Any]]
 
     def __call__(self, step: Step, previous: Step | None = None) -> bool:
-        """Whether it holds for this step."""
         if previous is None and any(name.startswith("previous.") for name in self.readers):
             return False
         of = {name: previous if name.startswith("previous.") else step for name in self.readers}
         values = {name: read(of[name] or step) for name, read in self.readers.items()}
         try:
             return bool(eval(self.code, {"__builtins__": {}}, values))  # only nodes of _ALLOWED
-        except (TypeError, ZeroDivisionError, OverflowError, MemoryError):  # a value that the step does not have
+        except (TypeError, ZeroDivisionError, OverflowError, MemoryError):  # the step has no such value
             return False
 
 
@@ -103,7 +102,7 @@ def parse(text: str, settings: Collection[str] = ()) -> Expression:
     """An expression over the fields of a step and these `settings` of strategies.
 
     Raises:
-        ExpressionError: it cannot be parsed, or names what no step has.
+        ExpressionError: it cannot be parsed, or contains an unknown name.
     """
     names = _Names(settings)
     if len(text) > LONGEST:
@@ -119,7 +118,7 @@ def parse(text: str, settings: Collection[str] = ()) -> Expression:
 
 
 class _Names(ast.NodeTransformer):
-    """Refuses what is not allowed, and makes one name of each dotted one, so that a value can be looked up."""
+    """Rejects disallowed nodes, and turns dotted names into single names for the lookup."""
 
     def __init__(self, settings: Collection[str]) -> None:
         self.readers: dict[str, Callable[[Step], Any]] = {}
@@ -130,8 +129,8 @@ class _Names(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if not isinstance(node, _ALLOWED):
             raise ExpressionError(
-                f"{ast.unparse(node)!r} cannot be used here: an expression has comparisons, and, or, not, in, numbers, "
-                "texts in quotes and names."
+                f"{ast.unparse(node)!r} cannot be used here: use comparisons, and, or, not, in, numbers, texts in "
+                "quotes, and names."
             )
         return super().generic_visit(node)
 
@@ -152,10 +151,10 @@ def _reader(column: str, name: str) -> Callable[[Step], Any]:
 
 
 def compiled(condition: Condition | None, settings: Collection[str] = ()) -> Callable[[Step], bool]:
-    """A condition as a function: an expression is parsed, which may name these `settings`; None never holds.
+    """A condition as a function. Expressions may use the names of `settings`; None never holds.
 
     Raises:
-        SettingsError: neither a function nor an expression that can be parsed.
+        SettingsError: neither a function nor a valid expression.
     """
     if condition is None:
         return lambda _: False
@@ -167,7 +166,7 @@ def compiled(condition: Condition | None, settings: Collection[str] = ()) -> Cal
 
 
 def stateful(condition: Callable[[Step], bool], previous: Step | None) -> Callable[[Step], bool]:
-    """The condition for the steps after `previous`, in their order: an expression also reads the step before each."""
+    """The condition for the steps after `previous`, in order: an expression may also read the step before each."""
     if not isinstance(condition, Expression):
         return condition
 

@@ -1,4 +1,4 @@
-"""Metrics, one meaning each. Everything is counted per iteration and added up; nothing here knows a model."""
+"""Metrics with one meaning each, counted per iteration and added up."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from speclab.trace.codecs import Amount, Natural
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one iteration, or a sum of them, did. Times are seconds.
+    """What one iteration, or a sum of them, did.
 
-    `committed`: tokens added, bonus included; `drafted`: drafted nodes verified (a verified root is not drafted);
-    `accepted`: drafted nodes committed; `longest_path`: drafted nodes on the longest path; `target_calls`: forward
-    passes of the target; `draft_calls`: those of whatever drafts, draft models and draft heads together; `lossy`:
-    iterations under a rule that changes the output distribution, or where a person did.
+    `committed`: tokens added, bonus included. `drafted`: drafted nodes verified (a verified root is not drafted).
+    `accepted`: drafted nodes committed. `longest_path`: drafted nodes on the longest path. `target_calls`: forward
+    passes of the target. `draft_calls`: those of draft models and draft heads together. `lossy`: iterations whose text
+    may differ from the target's own.
     """
 
     iterations: Natural = 0
@@ -28,7 +28,7 @@ class Counts:
     lossy: Natural = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -37,17 +37,16 @@ def _ratio(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The figures of a run. `counts` covers the iterations; the prefill gave one token in `ttft` seconds."""
+    """The figures of a run: `counts` of the iterations; the prefill gave one token after `ttft` seconds."""
 
     counts: Counts
     ttft: float = 0.0
-    """Time to first token as felt: from the call to the first token, prefill included. Seconds."""
+    """Time from the call to the first token, prefill included, in seconds."""
     prefill_calls: int = 1
-    """Target passes before the first iteration: the prefill, and one more where the root is drafted."""
+    """Target passes before the first iteration: the prefill, and one more if the root is drafted."""
 
     @property
     def iterations(self) -> int:
-        """Verification passes."""
         return self.counts.iterations
 
     @property
@@ -57,7 +56,7 @@ class Metrics:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted drafted tokens / drafted tokens, 0…1; 0 where nothing was drafted."""
+        """Accepted drafted tokens / drafted tokens, 0…1."""
         return _ratio(self.counts.accepted, self.counts.drafted)
 
     @property
@@ -72,17 +71,17 @@ class Metrics:
 
     @property
     def target_calls(self) -> int:
-        """Forward passes of the target, those before the first iteration included."""
+        """Forward passes of the target, the prefill included."""
         return self.counts.target_calls + self.prefill_calls
 
     @property
     def draft_calls(self) -> int:
-        """Forward passes of whatever drafts, draft models and draft heads together; a head's is a layer or two."""
+        """Forward passes of draft models and draft heads together."""
         return self.counts.draft_calls
 
     @property
     def target_calls_saved(self) -> float:
-        """Share of plain decoding's target passes that were not needed, hardware-free; negative if more were."""
+        """Share of plain decoding's target passes that were saved; negative if there were more."""
         return 1.0 - self.counts.target_calls / self.counts.committed if self.counts.committed else 0.0
 
     @property
@@ -92,11 +91,11 @@ class Metrics:
 
     @property
     def tpot(self) -> float:
-        """Seconds per output token of decoding, prefill excluded."""
+        """Seconds per token of decoding, prefill excluded."""
         return _ratio(self.counts.seconds, self.counts.committed)
 
     def as_dict(self) -> dict[str, int | float]:
-        """Every figure by name, in the order it is usually read."""
+        """Every figure by name, in display order."""
         names = (
             "tokens_per_iteration", "acceptance_rate", "path_acceptance", "paper_acceptance", "iterations",
             "target_calls", "draft_calls", "target_calls_saved", "throughput", "ttft", "tpot",

@@ -1,13 +1,13 @@
-"""What happened, as plain immutable data: one Step per iteration, one Trace per run. Needs no torch.
+"""What happened, as plain immutable data without torch: one Step per iteration, one Trace per run.
 
-Every view is a function of one Step (or of a Trace), so stepping back never touches a model.
+Every view is a function of one Step or of a Trace, so stepping back never runs a model.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from speclab.trace.metrics import Counts, Metrics
 
 VERSION = 2
 PHASES = ("draft", "verify", "accept", "commit", "learn")
-"""Of an iteration, in order; the keys of `Step.seconds`."""
+"""The phases of an iteration; the keys of `Step.seconds`."""
 Verdict = Literal["root", "accepted", "rejected", "not reached"]
 RANKS = ("token", "second", "third")
 """Keys of the tokens that an event names, best first."""
@@ -31,10 +31,10 @@ Value = Real | Whole | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class TokenProb:
-    """One token at the node where sampled acceptance stopped: its probability for the target, and for the draft.
+    """One token at the node where sampled acceptance stopped.
 
-    `residual`: what acceptance left of `target`, the probability with which the target then drew it. `draft`: in the
-    distribution that the candidates were drawn from; None where none were drawn.
+    `target`: its probability for the target. `residual`: in the distribution that the bonus token was drawn from.
+    `draft`: in the distribution that the candidates were drawn from; None if none were drawn.
     """
 
     token: Natural
@@ -45,10 +45,10 @@ class TokenProb:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A child that acceptance put to the test.
+    """A child that acceptance tested.
 
-    `target`: its probability in what was left of the target's distribution, `against`: in what was left of the draft's.
-    The first child of a node meets both distributions whole.
+    `target`: its probability in the residual of the target's distribution; `against`: in the draft's. The first child
+    of a node meets both distributions whole.
     """
 
     node: Natural
@@ -59,10 +59,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """The distribution of the bonus token after `node` (None: before a drafted root), the most probable tokens first.
+    """The distribution of the bonus token after `node` (None: before a drafted root), most probable tokens first.
 
-    `trials`: children of that node, all rejected, in their order; none where the target drew once, and no candidate
-    carries what it drew.
+    `trials`: rejected children of that node, in order; empty if the target drew once and no candidate had that token.
     """
 
     node: Natural | None
@@ -72,14 +71,13 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One drafting decision, in the order it was taken.
+    """One drafting decision.
 
-    `kind`: "expand" (children were asked for), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
-    (which way the drafter went), "marginal" (the best tokens of a depth of a block, by `RANKS`), "pop" (a path of
-    marginals joined the tree as number `order`). `node`: the tree node it speaks of; for "prune" the parent of the
-    dropped candidate.
-    Where one "prune" speaks of several candidates, `values` holds their number as "dropped".
-    `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token.
+    `kind`: "expand" (children were requested), "stop" (a gate closed), "prune" (a candidate was dropped), "route"
+    (which way the drafter went), "marginal" (the best tokens at a depth of a block, by `RANKS`), "pop" (a path of
+    marginals joined the tree as number `order`). `node`: its tree node; for "prune" the parent of the dropped
+    candidate. `values`: the numbers that decided, e.g. confidence, branches, path_prob, threshold, gate, level, token;
+    a "prune" of several candidates has their number as "dropped".
     """
 
     kind: str
@@ -90,14 +88,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """One row of the verification pass. Probabilities are in 0…1.
+    """One row of the verification pass; probabilities are 0…1.
 
-    `target_prob`: the target's probability of this token at its parent; None where nothing preceded it in this pass
-    (a verified root). `target_choice`: the token the target chose *after* this node; on a path whose candidates were
-    tried one by one, the token that follows; `UNKNOWN` where it is not recorded. `target_top`, `draft_top`: the most
-    probable next tokens after it, (token, probability), best first; `draft_top` is empty where the node was not
-    expanded. `entropy`: of the target's distribution after this node, nats. `kv_slot`: the row's place in the target's
-    cache while the pass ran.
+    `target_prob`: the target's probability of this token at its parent; None for a verified root. `target_choice`: the
+    target's choice *after* this node, `UNKNOWN` if not recorded; on a path whose candidates were tried one by one, the
+    token that follows. `target_top`, `draft_top`: the most probable next tokens, (token, probability), best first;
+    `draft_top` is empty if the node was not expanded. `entropy`: of the target's distribution after this node, nats.
+    `kv_slot`: the row's slot in the target's cache during the pass.
     """
 
     index: Natural
@@ -116,10 +113,10 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExtraRow:
-    """One row of the verification pass that is no candidate, such as a place of lookahead decoding's window.
+    """One row of the verification pass that is not a candidate, such as one of lookahead decoding's window.
 
-    These rows come after the nodes: the first has KV slot and mask row `n`. `depth`: position is prefix length + depth.
-    `sees`: nodes and extra rows that the target was *given* to see, by row; `prefix_seen`: how many prefix entries.
+    Extra rows follow the nodes: the first has KV slot and mask row `n`. `depth`: its position is prefix length + depth.
+    `sees`: nodes and extra rows, by row, that the target was *given* to see; `prefix_seen`: prefix entries.
     `target_choice`: its most probable next token.
     """
 
@@ -132,11 +129,10 @@ class ExtraRow:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposed tree, one of several that were drafted from the same root.
+    """One of several trees that were drafted from the same root.
 
     `confidence`: the mean of exp(cumulative log-probability) over the nodes but the root, 0…1 (Dual-Draft Routing,
-    sections 4 and 5). `score`: what the trees were compared by; where the paper's statistic decides, the confidence.
-    `chosen`: whether the target verified its nodes.
+    sections 4 and 5). `score`: what the trees were compared by. `chosen`: whether the target verified its nodes.
     """
 
     name: str
@@ -150,9 +146,9 @@ class Proposal:
 class CacheRecord:
     """One cache over one iteration, in slots (one token each).
 
-    `before`: entries before the iteration; `written`: rows written for this iteration's draft; `moved`: (from, to) slot
-    pairs of kept rows that were gathered; `after`: entries left, all of committed tokens; `committed`: how many
-    entries sequential decoding would have left for the target; `capacity`: slots allocated; `slot_bytes`: of each.
+    `before`: entries before the iteration. `written`: rows of this iteration's draft. `kept`: their slots that stay.
+    `moved`: (from, to) slots of kept rows that were gathered. `after`: entries afterwards. `committed`: entries that
+    sequential decoding would leave in the target's cache. `capacity`: slots allocated. `slot_bytes`: of each.
     """
 
     name: str
@@ -168,7 +164,7 @@ class CacheRecord:
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What the drafter changed for the next iteration, and why; `before` and `after` hold the changed settings."""
+    """What the drafter changed for the next iteration, and why; `before` and `after` contain the changed settings."""
 
     reason: str
     before: Mapping[str, Value] = field(default_factory=dict)
@@ -179,20 +175,19 @@ class Adaptation:
 class Step:
     """One iteration, whole: a view needs no other step to draw it.
 
-    `index` counts from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position
-    `prefix_length`. `accepted`: the drafted nodes of the committed path, in order (a verified root is not among
-    them). `committed`: token ids added; with nothing cut off by the end of the text it is the accepted tokens, then
-    `bonus`. `bonus`: the target's own token after the path, None when the text ended inside the path. `root_choice`:
-    with a drafted root, the target's choice for its place, else None. `mask`: `[n, n]` bool, the tree part of the mask
-    that the target was *given*; `prefix_seen`: prefix entries each row could see. `settings`: in force while drafting.
-    `seconds`: by phase (draft, verify, accept, commit, learn). `texts`: token id to its text. `extra`: further rows of
-    the pass, which could not be accepted. `rule`: of acceptance, in words (`acceptance.Rule`). `residual`: what
-    the bonus was drawn from; None at temperature 0, and where the text ended before.
-    `proposals`: the proposed trees, where there were several.
+    `index`: from 0. `prefix_length`: entries in the target's cache before the pass; node 0 has position
+    `prefix_length`. `accepted`: drafted nodes of the committed path, in order (without a verified root). `committed`:
+    token ids added: the accepted tokens, then `bonus`, unless the text ended before. `bonus`: the target's own token
+    after the path, None if the text ended inside the path. `root_choice`: with a drafted root, the target's choice at
+    its position. `settings`: of this draft. `caches`: of every model that ran. `seconds`: by phase. `mask`: `[n, n]`
+    bool, the tree part of the mask that the target was *given*; `prefix_seen`: prefix entries that each row saw.
+    `texts`: token id to text. `extra`: rows that could not be accepted. `rule`: of acceptance (`acceptance.Rule`).
+    `residual`: what the bonus was drawn from; None at temperature 0, and if the text ended before. `proposals`: the
+    proposed trees, if there were several.
 
-    Of another decoder's pass (`load_steps`): `position` of each row as the model was given it, `hidden_prefix`: (row,
-    first, last) of prefix entries that it did not see, `rows`: the row of the file that each node was, empty where the
-    file's order was kept, `missing`: names of what is not recorded.
+    For another decoder's pass (`load_steps`): `position`: of each row as given to the model. `hidden_prefix`: (row,
+    first, last) of hidden prefix entries. `rows`: the row of the file for each node, empty if the order is the same.
+    `missing`: names of what is not recorded.
     """
 
     index: Natural
@@ -223,22 +218,13 @@ class Step:
     missing: Many[str] = ()
 
 
-def depth_counts(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """For each depth from 1: (iterations that drafted so deep, iterations that accepted so deep)."""
-    drafted = [step.counts.longest_path for step in steps]
-    return [
-        (sum([length >= depth for length in drafted]), sum([len(step.accepted) >= depth for step in steps]))
-        for depth in range(1, max(drafted, default=0) + 1)
-    ]
-
-
 @dataclass(frozen=True)
 class Trace:
     """A whole run: the prompt, the first token (from the prefill), and every step.
 
-    `settings`: session settings and the strategy's own, as the user gave them, with `strategy` its name. `models`:
-    what ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
-    `prefill_calls` target passes. `messages`: those that the prompt was made of by a chat template, if it was.
+    `settings`: of the session and of the strategy, as the user gave them, with its name as `strategy`. `models`: what
+    ran where (names, family, device, dtype, threads, versions). `prefill_seconds`: time to the first token, in
+    `prefill_calls` target passes. `messages`: of the prompt, if a chat template wrote it.
     """
 
     prompt_ids: Many[Natural]
@@ -254,26 +240,25 @@ class Trace:
     version: Natural = VERSION
 
     def token_ids(self, cursor: int | None = None) -> tuple[int, ...]:
-        """Generated ids after `cursor` iterations (all by default), the prefill's first token included."""
+        """Generated ids after `cursor` iterations (all by default), including the prefill's first token."""
         steps = self.steps if cursor is None else self.steps[:cursor]
         return (self.first_token, *(token for step in steps for token in step.committed))
 
     def prompt_parts(self) -> list[tuple[str, int, int]]:
-        """The prompt as runs of tokens: of whom (a role, or "" for what the chat template wrote), from, up to.
+        """The prompt as runs of tokens: (role, or "" for the chat template's own tokens; start; stop).
 
-        Empty where no template wrote it, or where it is not known which tokens it wrote.
+        Empty if there is no template, or the template's tokens are not known.
         """
-        parts, at = [], 0
-        for message in sorted([one for one in self.messages if one.stop], key=attrgetter("start")):
-            if at < message.start:
-                parts.append(("", at, message.start))
+        parts, end = [], 0
+        for message in sorted([message for message in self.messages if message.stop], key=attrgetter("start")):
+            if end < message.start:
+                parts.append(("", end, message.start))
             parts.append((message.role, message.start, message.stop))
-            at = message.stop
-        return [*parts, ("", at, len(self.prompt_ids))] if 0 < at < len(self.prompt_ids) else parts
+            end = message.stop
+        return [*parts, ("", end, len(self.prompt_ids))] if 0 < end < len(self.prompt_ids) else parts
 
     @property
     def metrics(self) -> Metrics:
-        """Metrics over all steps."""
         return Metrics(sum((step.counts for step in self.steps), Counts()), self.prefill_seconds, self.prefill_calls)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

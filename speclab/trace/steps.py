@@ -1,4 +1,4 @@
-"""Steps of another decoder: opens a `speclab.steps/1` file, which docs/steps.md describes, as a Trace."""
+"""Steps of another decoder: opens a `speclab.steps/1` file (docs/steps.md) as a Trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from speclab.models.pair import ModelPair
 
 MAX_BYTES = 1 << 30
-"""Of a file."""
+"""Largest file."""
 _NO_OTHERS: Any = ConfigDict(extra="forbid")
 Top = Many[tuple[Natural, Annotated[float, Field(le=1e-3)]]]
 
@@ -63,17 +63,16 @@ class _Pass:
 
 
 def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> Trace:
-    """Opens the verification passes that another decoder wrote down.
+    """Opens the verification passes that another decoder recorded.
 
-    What is not recorded is empty, and named in `Step.missing`. Rows that were not written breadth-first are put in
-    that order, and `Step.rows` says which row of the file each node was. A cut last line is left out, which
-    `Trace.finished` says.
+    Fields that are not recorded are empty and listed in `Step.missing`. Rows are reordered breadth-first; `Step.rows`
+    has the row of the file for each node. An incomplete last line is dropped, and `Trace.finished` says so.
 
     Args:
-        pair: the models, for the texts of tokens; without them a text is the token's number.
+        pair: the models, for token texts; without them a text is the token's number.
 
     Raises:
-        TraceError: the file is missing, larger than 1 GB, of another version, or wrong in the line that is named.
+        TraceError: the file is missing, larger than 1 GB, of another version, or has an invalid line.
     """
     header: _Header | None = None
     steps: list[Step] = []
@@ -84,7 +83,7 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
             value = from_json(raw)
         except ValueError as error:
             if last and header is not None:
-                finished = f"line {number} is cut and left out"
+                finished = f"line {number} is incomplete and was left out"
                 break
             raise TraceError(f"{where} is not JSON ({error}): record it again.") from None
         if header is None:
@@ -102,12 +101,12 @@ def load_steps(path: str | os.PathLike[str], pair: ModelPair | None = None) -> T
         if pair is not None and max(ids, default=0) >= pair.vocab_size:
             raise TraceError(f"{where}: token {max(ids)} is outside the vocabulary of {pair.vocab_size} tokens.")
     if header is None or not steps:
-        raise TraceError(f"{path} holds no verification pass: record one with speclab.recorder.Recorder.")
+        raise TraceError(f"{path} contains no verification pass: record one with speclab.recorder.Recorder.")
     return _trace(header, steps, finished, pair)
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines that are not empty: number from 1, bytes, and whether the file ends within it."""
+    """(number from 1, line, whether the file ends within it) of each line that is not empty."""
     with opened(path, TraceError, MAX_BYTES) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -119,14 +118,14 @@ def _read(kind: type[Any], value: Any, where: str) -> Any:
         return adapter(kind).validate_python(value)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "it"
-        raise TraceError(f"{where}: {place}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
+        field_name = ".".join(map(str, first["loc"])) or "it"
+        raise TraceError(f"{where}: {field_name}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
 
 
 def _wrong(line: _Pass) -> Iterator[str]:
     n = len(line.token)
     if not n:
-        yield "it has no row, and a pass has at least the root"
+        yield "it has no rows, but a pass has at least the root"
     for name in ("parent", "position", "slot", "log_prob", "choice", "topk"):
         length = len(getattr(line, name))
         if length != n and (length or name == "parent"):
@@ -136,23 +135,23 @@ def _wrong(line: _Pass) -> Iterator[str]:
     for row, parent in enumerate(line.parent[1:], start=1):
         if not 0 <= parent < row:
             yield f"row {row} has parent {parent}, and parents come before their children"
-    yield from _wrong_shown(line)
+    yield from _wrong_references(line)
 
 
-def _wrong_shown(line: _Pass) -> Iterator[str]:
+def _wrong_references(line: _Pass) -> Iterator[str]:
     n, hidden = len(line.token), line.hidden_prefix
     rows = [*line.accepted, *[row for row, _, _ in hidden]]
     if max(rows, default=0) >= n:
-        yield f"row {max(rows)} is named, and the pass has {n} rows"
+        yield f"row {max(rows)} does not exist in a pass of {n} rows"
     for row, first, last in hidden:
         if not first <= last < line.prefix_length:
             yield f"row {row} hides entries {first} to {last} of a prefix of {line.prefix_length}"
     if line.mask and _size(line.mask) != n * -(-n // 8):
-        yield f"the mask is not that of {n} rows: numpy.packbits(mask, axis=1), in base64"
+        yield f"the mask does not have {n} rows: write numpy.packbits(mask, axis=1) in base64"
 
 
 def _size(text: str) -> int:
-    """Bytes of a base64 text; -1 if it is none."""
+    """Bytes of a base64 text; -1 if it is invalid."""
     try:
         return len(base64.b64decode(text, validate=True))
     except ValueError:
@@ -162,14 +161,17 @@ def _size(text: str) -> int:
 def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) -> Step:
     n = len(line.token)
     tree, order = DraftTree.grown(line.token, line.parent, line.log_prob or [0.0] * n, ["recorded"] * n)
-    place = {row: node for node, row in enumerate(order)}
-    accepted = tuple([place[row] for row in line.accepted])
+    node_of = {row: node for node, row in enumerate(order)}
+    accepted = tuple([node_of[row] for row in line.accepted])
     mask = _mask(line.mask, order) if line.mask else tree.ancestor_mask()
-    hidden = tuple([(place[row], first, last) for row, first, last in line.hidden_prefix])
+    hidden = tuple([(node_of[row], first, last) for row, first, last in line.hidden_prefix])
+    hidden_entries: list[set[int]] = [set() for _ in order]
+    for node, first, last in hidden:
+        hidden_entries[node].update(range(first, last + 1))
     bonus = line.committed[-1] if len(line.committed) > len(accepted) else None
     slots = line.slot or range(line.prefix_length, line.prefix_length + n)
-    held = line.prefix_length + len(line.committed)
-    cache = CacheRecord("target", line.prefix_length, n, line.kept_slots, (), held, held, max(held, *slots) + 1, 0)
+    end = line.prefix_length + len(line.committed)
+    cache = CacheRecord("target", line.prefix_length, n, line.kept_slots, (), end, end, max(end, *slots) + 1, 0)
     missing = sorted({*OPTIONAL, "mask", "entropy"} - given.keys())
     greedy = not header.temperature
     return Step(
@@ -190,7 +192,7 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
             1, len(line.committed), n - 1, len(accepted), int(tree.depth.max()), 1, 0, sum(line.seconds.values())
         ),
         mask=mask,
-        prefix_seen=tuple([line.prefix_length - _hidden(node, hidden) for node in range(n)]),
+        prefix_seen=tuple([line.prefix_length - len(entries) for entries in hidden_entries]),
         texts={},
         note=f"Not recorded: {', '.join(missing)}",
         rule="greedy" if greedy else "recorded",
@@ -199,10 +201,6 @@ def _step(line: _Pass, index: int, header: _Header, given: Mapping[str, Any]) ->
         rows=tuple(order) if order != list(range(n)) else (),
         missing=tuple(missing),
     )
-
-
-def _hidden(node: int, ranges: Sequence[tuple[int, int, int]]) -> int:
-    return len({entry for row, first, last in ranges if row == node for entry in range(first, last + 1)})
 
 
 def _mask(text: str, order: Sequence[int]) -> Bools:
@@ -248,19 +246,19 @@ def _probabilities(top: Sequence[tuple[int, Real]]) -> tuple[tuple[int, float], 
 
 
 def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | None) -> Trace:
-    """Where the first pass also runs the prompt's last token, that token is the root, and here not of the prompt."""
+    """If the first pass also runs the prompt's last token, that token is the root, and not part of the prompt here."""
     first, prompt = steps[0], header.prompt_ids
     root = int(first.tree.token[0])
-    inside = first.prefix_length == len(prompt) - 1 and prompt[-1] == root
-    for at, step in enumerate(steps[:-1]):
-        cache = replace(step.caches[0], after=steps[at + 1].prefix_length)
-        steps[at] = replace(step, caches=(cache,))
-    named = {*prompt, *(token for step in steps for token in _named(step))}
-    texts = pair.token_texts(sorted(named)) if pair is not None else {token: str(token) for token in sorted(named)}
-    steps = [replace(step, texts={token: texts[token] for token in sorted(_named(step))}) for step in steps]
+    root_in_prompt = first.prefix_length == len(prompt) - 1 and prompt[-1] == root
+    for index, step in enumerate(steps[:-1]):
+        cache = replace(step.caches[0], after=steps[index + 1].prefix_length)
+        steps[index] = replace(step, caches=(cache,))
+    tokens = sorted({*prompt, *(token for step in steps for token in _tokens(step))})
+    texts = pair.token_texts(tokens) if pair is not None else {token: str(token) for token in tokens}
+    steps = [replace(step, texts={token: texts[token] for token in sorted(_tokens(step))}) for step in steps]
     about = {"target": header.model, "engine": header.engine, "tokenizer": header.tokenizer, "note": header.note}
     return Trace(
-        prompt_ids=prompt[:-1] if inside else prompt,
+        prompt_ids=prompt[:-1] if root_in_prompt else prompt,
         first_token=root,
         steps=tuple(steps),
         settings={"strategy": header.engine or "recorded", "temperature": header.temperature},
@@ -270,7 +268,7 @@ def _trace(header: _Header, steps: list[Step], finished: str, pair: ModelPair | 
     )
 
 
-def _named(step: Step) -> set[int]:
+def _tokens(step: Step) -> set[int]:
     tops = {token for node in step.nodes for token, _ in node.target_top}
     choices = {node.target_choice for node in step.nodes} - {UNKNOWN}
     return {*step.tree.token.tolist(), *step.committed, *choices, *tops}

@@ -11,7 +11,7 @@ from html import escape
 from math import exp
 from typing import TYPE_CHECKING, Any
 
-from speclab.drafters.measures import Measure, measured
+from speclab.drafters.base import Measure, measured
 from speclab.trace.records import Step
 from speclab.tree import DraftTree
 from speclab.views.decisions import draw_pair

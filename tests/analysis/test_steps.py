@@ -99,9 +99,9 @@ def written(path, *lines, header=None):
         ({"parent": [-1, 2, 0]}, "line 2: row 1 has parent 2, and parents come before"),
         ({"parent": [0, 0, 0]}, "line 2: row 0 is the root"),
         ({"position": [3, 4]}, "line 2: position has 2 values for 3 rows"),
-        ({"mask": "AAAA/w=="}, "line 2: the mask is not that of 3 rows"),
-        ({"mask": "!"}, "line 2: the mask is not that of 3 rows"),
-        ({"accepted": [3]}, "line 2: row 3 is named"),
+        ({"mask": "AAAA/w=="}, "line 2: the mask does not have 3 rows"),
+        ({"mask": "!"}, "line 2: the mask does not have 3 rows"),
+        ({"accepted": [3]}, "line 2: row 3 does not exist"),
         ({"hidden_prefix": [[0, 2, 3]]}, "line 2: row 0 hides entries 2 to 3 of a prefix of 3"),
         ({"token": [7, -8, 9]}, "line 2: token.1: input should be greater"),
         ({"token": [7, 64, 9]}, "line 2: token 64 is outside the vocabulary of 64"),
@@ -138,7 +138,7 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path):
     path = written(tmp_path / "run.jsonl", ROOT, ROOT | {"prefix_length": 5, "token": [4, 1, 2]})
     path.write_bytes(path.read_bytes()[:-9])
     trace = speclab.load_steps(path)
-    assert (len(trace.steps), trace.finished) == (1, "line 3 is cut and left out")
+    assert (len(trace.steps), trace.finished) == (1, "line 3 is incomplete and was left out")
     assert trace.steps[0].missing == speclab.load_steps(path).steps[0].missing != ()
     assert trace.token_ids() == (7, 9, 4)
 

@@ -11,7 +11,7 @@ from tiny import tiny
 import speclab
 from double import device
 from speclab.engine.decode import iterate, start
-from speclab.models.timing import Stopwatch
+from speclab.models.transfers import Stopwatch
 from speclab.settings import SessionSettings
 
 pytestmark = pytest.mark.double

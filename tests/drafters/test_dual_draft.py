@@ -107,5 +107,5 @@ def test_the_union_holds_every_path_of_both_and_no_other(one, other):
 def test_of_two_equal_trees_the_first_is_verified_and_two_parts_have_two_heads():
     drafts = [Draft(DraftTree.root(1)), Draft(DraftTree.root(1))]
     assert [one.chosen for one in route(["one", "other"], drafts).proposals] == [True, False]
-    with refused(speclab.SettingsError, "two parts"):
+    with refused(speclab.SettingsError, "two different drafts"):
         speclab.generate(tables(1)[0], speclab.DualDraft(first=1, second=1), [1, 2], max_new_tokens=4)

@@ -28,7 +28,7 @@ CELL = """
 from pydantic import Field
 
 from speclab.drafters.grow import GrownStrategy, Shape
-from speclab.drafters.measures import Depth
+from speclab.drafters.base import Depth
 
 
 class Funnel(GrownStrategy):

@@ -9,7 +9,7 @@ from table_runner import random_probs, table_pair
 
 import speclab
 from speclab.drafters.base import Context
-from speclab.drafters.ngrams import NgramIndex
+from speclab.drafters.prompt_lookup import NgramIndex
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 LENGTHS = st.tuples(st.integers(1, 6), st.integers(1, 6)).map(sorted)

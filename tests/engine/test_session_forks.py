@@ -31,7 +31,7 @@ def test_a_fork_anywhere_gives_the_same_text_and_leaves_the_first_untouched(stra
     for at in range(len(session.steps) + 1):
         twin = session.fork(at)
         assert (twin.cursor, len(twin.steps)) == (at, at)
-        assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0), "no more than one token is run again"
+        assert (twin.pair.target.rows, twin.pair.draft.rows) <= (1, 0), "at most one token is run again"
         assert twin.token_ids == sessions.own_text()[: len(twin.token_ids)]
         assert all(mine is its for mine, its in zip(session.steps, twin.steps, strict=False))
         twin.run()

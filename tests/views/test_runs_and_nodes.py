@@ -17,7 +17,7 @@ from speclab import views
 from speclab.analysis.compare import ComparedRun, Comparison
 from speclab.analysis.curves import Curve, Point
 from speclab.analysis.whatif import in_force, what_if
-from speclab.drafters.measures import measured
+from speclab.drafters.base import measured
 from speclab.errors import SpeclabError
 from speclab.trace.records import Event, Proposal, Residual, TokenProb, Trial
 from speclab.tree import DraftTree
