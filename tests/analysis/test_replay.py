@@ -154,7 +154,7 @@ REFUSED = {
         NotRecordedError, ("decode",), lambda: Replayer(speclab.Session(LLAMA, DYNATREE, PROMPT, max_new_tokens=9)),
     ),
     "rows of a window": (
-        NotRecordedError, ("not kept",), lambda: Replayer(run(LLAMA, DYNATREE)).replay(speclab.Lookahead()),
+        NotRecordedError, ("not recorded",), lambda: Replayer(run(LLAMA, DYNATREE)).replay(speclab.Lookahead()),
     ),
     "a fault": (
         NotRecordedError, ("fault",), lambda: Replayer(run(clinic.broken(LLAMA, "sibling visible"), DYNATREE)),
